@@ -54,7 +54,7 @@ fn main() -> io::Result<()> {
         .include("cpp/gloo-shim")
         .include(&include)
         .include(include.join("torch/csrc/api/include"))
-        .compile("expctl_dist_bridge");
+        .compile("torch_dist_bridge");
 
     row_kernels();
     nccl_backend(&root)?;
@@ -73,7 +73,7 @@ fn main() -> io::Result<()> {
 /// Makes the library that the crate carries in itself and loads where CUDA is: whatever it needs of libtorch_cuda and NCCL is there
 /// by then, so that it is linked with neither. Without their headers it is an empty file.
 fn nccl_backend(libtorch: &Path) -> io::Result<()> {
-    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("expctl_nccl.so");
+    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("torch_dist_nccl.so");
     let cuda = libtorch.join("include-cuda");
     println!("cargo:rerun-if-changed={}", cuda.display());
     if !cuda.join("nccl.h").exists() {
@@ -132,6 +132,6 @@ fn row_kernels() {
             build.file(format!("cpp/{file}.cpp"));
         }
         // Objects are named after their sources: those of one set are in its archive before the next one's are made.
-        build.compile(&format!("expctl_row_kernels_{name}"));
+        build.compile(&format!("torch_dist_row_kernels_{name}"));
     }
 }

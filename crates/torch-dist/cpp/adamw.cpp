@@ -1,6 +1,6 @@
 #include "adamw.h"
 
-#include "expctl-dist/src/ffi.rs.h"
+#include "torch-dist/src/ffi.rs.h"
 
 #include "group.h"
 
@@ -12,7 +12,7 @@
 #include <optional>
 #include <vector>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 void fused_adamw(
     rust::Slice<const size_t> parameters,
@@ -51,4 +51,4 @@ void fused_adamw(
   }
 }
 
-} // namespace expctl::dist
+} // namespace torch_dist

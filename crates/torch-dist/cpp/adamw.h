@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 struct AdamwSettings;
 
@@ -19,4 +19,4 @@ void fused_adamw(
     const AdamwSettings& settings,
     size_t overflow);
 
-} // namespace expctl::dist
+} // namespace torch_dist

@@ -2,7 +2,7 @@
 
 #include <ATen/autocast_mode.h>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 bool set_autocast(bool cuda, bool enabled) {
   const auto device = cuda ? at::kCUDA : at::kCPU;
@@ -24,4 +24,4 @@ void leave_autocast() {
   }
 }
 
-} // namespace expctl::dist
+} // namespace torch_dist

@@ -2,7 +2,7 @@
 #include "errors.h"
 #include "rust/cxx.h"
 
-namespace expctl::dist {
+namespace torch_dist {
 
 // Turn autocast to bfloat16 on or off for the operations that this thread runs from here on; returns what it was.
 // `cuda` is the GPU's, else the CPU's.
@@ -12,4 +12,4 @@ bool set_autocast(bool cuda, bool enabled);
 void enter_autocast();
 void leave_autocast();
 
-} // namespace expctl::dist
+} // namespace torch_dist

@@ -8,7 +8,7 @@
 
 #include <atomic>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 namespace {
 
@@ -85,4 +85,4 @@ void used_on(size_t tensor, const StreamHandle& stream) {
   borrowed(tensor).record_stream(stream.inner());
 }
 
-} // namespace expctl::dist
+} // namespace torch_dist

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 // GPUs that libtorch sees, once its CUDA library is loaded.
 int32_t visible_gpus();
@@ -67,4 +67,4 @@ size_t pinned(int64_t bytes);
 // The memory of `tensor`, made on another stream, is used on `stream` as well.
 void used_on(size_t tensor, const StreamHandle& stream);
 
-} // namespace expctl::dist
+} // namespace torch_dist

@@ -10,7 +10,7 @@
 
 #include <utility>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 size_t norms(rust::Slice<const size_t> tensors) {
   const at::NoGradGuard no_grad;
@@ -23,4 +23,4 @@ void scale(rust::Slice<const size_t> tensors, size_t factor) {
   at::_foreach_mul_(borrowed(tensors), borrowed(factor));
 }
 
-} // namespace expctl::dist
+} // namespace torch_dist

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 // Euclidean norm of each tensor, as one vector; at least one tensor, all of one type and device.
 size_t norms(rust::Slice<const size_t> tensors);
@@ -12,4 +12,4 @@ size_t norms(rust::Slice<const size_t> tensors);
 // Multiplies each tensor, in place, by `factor`, a number on their device.
 void scale(rust::Slice<const size_t> tensors, size_t factor);
 
-} // namespace expctl::dist
+} // namespace torch_dist

@@ -6,7 +6,7 @@
 #include <array>
 #include <stdexcept>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 std::unique_ptr<GroupHandle> open_gloo_group(
     const StoreHandle& store,
@@ -99,4 +99,4 @@ void GroupHandle::all_gather(rust::Slice<const size_t> outputs, size_t input) co
   group_->allgather(gathered, inputs)->wait();
 }
 
-} // namespace expctl::dist
+} // namespace torch_dist

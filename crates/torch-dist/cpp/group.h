@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 // Tensors cross the bridge as the address of the `at::Tensor` that tch owns; each call borrows them.
 inline at::Tensor& borrowed(size_t address) {
@@ -31,7 +31,7 @@ class GroupHandle {
 
   // Tensors of GPUs go through the host, as those of the host do.
   void serve_gpus() const;
-  // Tensors of GPUs go through NCCL; `open` is the address of `expctl_nccl_open`.
+  // Tensors of GPUs go through NCCL; `open` is the address of `torch_dist_nccl_open`.
   void add_nccl(
       const StoreHandle& store,
       rust::Str prefix,
@@ -65,4 +65,4 @@ std::unique_ptr<GroupHandle> open_gloo_group(
     rust::Str interface,
     rust::Str address);
 
-} // namespace expctl::dist
+} // namespace torch_dist

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 namespace {
 
@@ -49,4 +49,4 @@ const char* row_kernels_name() {
   return chosen().name;
 }
 
-} // namespace expctl::dist
+} // namespace torch_dist

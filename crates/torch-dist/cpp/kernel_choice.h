@@ -1,7 +1,7 @@
 #pragma once
 #include "row_kernels.h"
 
-namespace expctl::dist {
+namespace torch_dist {
 
 // The row functions for the best instruction set that this processor has; in double precision there is one set. `Real` is
 // float or double.
@@ -11,4 +11,4 @@ const RowKernelsOf<Real>& row_kernels();
 // Name of the instruction set for float32.
 const char* row_kernels_name();
 
-} // namespace expctl::dist
+} // namespace torch_dist

@@ -12,7 +12,7 @@
 #include <functional>
 #include <vector>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 namespace {
 
@@ -230,4 +230,4 @@ rust::String row_instructions() {
   return row_kernels_name();
 }
 
-} // namespace expctl::dist
+} // namespace torch_dist

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <vector>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 namespace {
 
@@ -261,4 +261,4 @@ size_t sums_of_differing(size_t sums, size_t x, size_t copied, size_t into, size
                             : SumsOfDiffering<float>::apply(y, from_x, c, a, b));
 }
 
-} // namespace expctl::dist
+} // namespace torch_dist

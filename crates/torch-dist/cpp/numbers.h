@@ -1,7 +1,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 // The kind of tensor that holds these numbers, float or double.
 template <typename Real>
@@ -11,4 +11,4 @@ inline bool in_double(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble;
 }
 
-} // namespace expctl::dist
+} // namespace torch_dist

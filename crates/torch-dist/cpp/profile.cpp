@@ -1,14 +1,14 @@
 #include "profile.h"
 
 #include "device.h"
-#include "expctl-dist/src/ffi.rs.h"
+#include "torch-dist/src/ffi.rs.h"
 
 #include <torch/csrc/profiler/stubs/base.h>
 
 #include <set>
 #include <string>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 namespace {
 
@@ -72,4 +72,4 @@ std::unique_ptr<RangeHandle> open_range(rust::Str name) {
   return std::make_unique<RangeHandle>(std::move(callbacks), annotates, name);
 }
 
-} // namespace expctl::dist
+} // namespace torch_dist

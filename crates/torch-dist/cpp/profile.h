@@ -8,7 +8,7 @@
 #include <memory>
 #include <optional>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 struct ProfileSettings;
 
@@ -45,4 +45,4 @@ class RangeHandle {
 // Null where nobody listens.
 std::unique_ptr<RangeHandle> open_range(rust::Str name);
 
-} // namespace expctl::dist
+} // namespace torch_dist

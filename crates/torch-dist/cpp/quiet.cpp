@@ -9,7 +9,7 @@
 
 C10_DECLARE_int(caffe2_log_level);
 
-namespace expctl::dist {
+namespace torch_dist {
 
 void quiet() {
   constexpr int fatal = 3;
@@ -18,7 +18,7 @@ void quiet() {
   }
 }
 
-} // namespace expctl::dist
+} // namespace torch_dist
 
 // c10d asks for the host names of both ends of every connection, in the server's only thread too, and uses them in log lines
 // alone. For ::ffff:127.0.0.1, its way to write a loopback address, /etc/hosts has no name, so each connection waited for a

@@ -1,11 +1,11 @@
 #include "reducer.h"
 
-#include "expctl-dist/src/ffi.rs.h"
+#include "torch-dist/src/ffi.rs.h"
 
 #include <algorithm>
 #include <limits>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 namespace {
 
@@ -111,4 +111,4 @@ BucketTimes ReducerHandle::times() const {
       static_cast<uint64_t>(totals.busy), static_cast<uint64_t>(totals.exposed), static_cast<uint64_t>(totals.buckets)};
 }
 
-} // namespace expctl::dist
+} // namespace torch_dist

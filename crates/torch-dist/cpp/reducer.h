@@ -4,7 +4,7 @@
 
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 struct BucketTimes;
 struct BucketInterval;
@@ -49,4 +49,4 @@ std::unique_ptr<ReducerHandle> open_reducer(
     bool find_unused,
     rust::Str sent);
 
-} // namespace expctl::dist
+} // namespace torch_dist

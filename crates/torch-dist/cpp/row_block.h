@@ -2,7 +2,7 @@
 // A block of rows on its way from what the convolutions made to the joined rows.
 #include "row_set.h"
 
-namespace expctl::dist::EXPCTL_SET {
+namespace torch_dist::EXPCTL_SET {
 
 // Buffers of a block, one after the other, each [channels, lanes].
 struct Buffers {
@@ -41,4 +41,4 @@ void weigh(const Rows& r, const Buffers& b, bool backward);
 // From the gradient by the joined rows (in `d_joined`) to that by what was joined (in `dx`).
 void weigh_backward(const Rows& r, const Buffers& b, double* gradients);
 
-} // namespace expctl::dist::EXPCTL_SET
+} // namespace torch_dist::EXPCTL_SET

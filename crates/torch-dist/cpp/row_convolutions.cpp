@@ -1,7 +1,7 @@
 // The MLPs of a layer's convolutions, one per edge type.
 #include "row_set.h"
 
-namespace expctl::dist::EXPCTL_SET {
+namespace torch_dist::EXPCTL_SET {
 
 // The convolutions' MLPs keep the input of each linear, and the slope of the GELU that made it.
 size_t convolution_scratch(const Rows& r) {
@@ -85,4 +85,4 @@ void convolve_backward(const Rows& r, int64_t first, int64_t last, real* scratch
   }
 }
 
-} // namespace expctl::dist::EXPCTL_SET
+} // namespace torch_dist::EXPCTL_SET

@@ -1,7 +1,7 @@
 // Norm and GELU of what the convolutions made, and how edge types are joined.
 #include "row_block.h"
 
-namespace expctl::dist::EXPCTL_SET {
+namespace torch_dist::EXPCTL_SET {
 
 size_t join_scratch(const Rows& r) {
   return buffers(r, nullptr).numbers;
@@ -121,4 +121,4 @@ void combine_backward(
   }
 }
 
-} // namespace expctl::dist::EXPCTL_SET
+} // namespace torch_dist::EXPCTL_SET

@@ -1,7 +1,7 @@
 // The functions of one set, in a list.
 #include "row_set.h"
 
-namespace expctl::dist::EXPCTL_SET {
+namespace torch_dist::EXPCTL_SET {
 
 namespace {
 
@@ -15,4 +15,4 @@ size_t scratch(const Rows& r) {
 extern const RowKernelsOf<real> kernels;
 const RowKernelsOf<real> kernels = {scratch, convolve, combine, combine_backward, convolve_backward, gather, dot, lanes};
 
-} // namespace expctl::dist::EXPCTL_SET
+} // namespace torch_dist::EXPCTL_SET

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 enum class Join : int64_t { pairwise = 0, sum = 1, mean = 2 };
 
@@ -76,4 +76,4 @@ namespace base_double {
 extern const RowKernelsOf<double> kernels;
 }
 
-} // namespace expctl::dist
+} // namespace torch_dist

@@ -1,7 +1,7 @@
 // Pairwise interaction: an MLP for each pair of edge types, weighed by scores.
 #include "row_block.h"
 
-namespace expctl::dist::EXPCTL_SET {
+namespace torch_dist::EXPCTL_SET {
 
 void weigh(const Rows& r, const Buffers& b, bool backward) {
   const int h = r.hidden, inner = r.pair_hidden, q = r.scorer_hidden, pairs = pairs_of(r);
@@ -103,4 +103,4 @@ void weigh_backward(const Rows& r, const Buffers& b, double* gradients) {
     for (int i = 0; i < h * vectors; i++) dx[(size_t)t * h * vectors + i] += vecs(b.d_option)[i] / (real)r.types;
 }
 
-} // namespace expctl::dist::EXPCTL_SET
+} // namespace torch_dist::EXPCTL_SET

@@ -4,7 +4,7 @@
 #include "row_kernels.h"
 #include "vectors.h"
 
-namespace expctl::dist::EXPCTL_SET {
+namespace torch_dist::EXPCTL_SET {
 
 using Rows = RowsOf<real>;
 using Gather = GatherOf<real>;
@@ -38,4 +38,4 @@ inline int rows_of_block(int64_t at, int64_t last) {
   return last - at < lanes ? (int)(last - at) : lanes;
 }
 
-} // namespace expctl::dist::EXPCTL_SET
+} // namespace torch_dist::EXPCTL_SET

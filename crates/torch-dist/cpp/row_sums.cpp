@@ -1,7 +1,7 @@
 // Sums over rows of a table, and products summed up.
 #include "row_set.h"
 
-namespace expctl::dist::EXPCTL_SET {
+namespace torch_dist::EXPCTL_SET {
 
 void gather(const Gather& g) {
   constexpr int parts = 64 / width; // vectors of a row
@@ -56,4 +56,4 @@ double dot(const real* a, const real* b, int64_t count) {
   return sum;
 }
 
-} // namespace expctl::dist::EXPCTL_SET
+} // namespace torch_dist::EXPCTL_SET

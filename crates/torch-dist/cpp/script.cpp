@@ -1,6 +1,6 @@
 #include "script.h"
 
-#include "expctl-dist/src/ffi.rs.h"
+#include "torch-dist/src/ffi.rs.h"
 #include "group.h"
 
 #include <torch/csrc/jit/serialization/import.h>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 namespace {
 
@@ -120,4 +120,4 @@ std::unique_ptr<ScriptHandle> define_script(
   return std::make_unique<ScriptHandle>(std::move(module));
 }
 
-} // namespace expctl::dist
+} // namespace torch_dist

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 struct ScriptArgument;
 
@@ -39,4 +39,4 @@ std::unique_ptr<ScriptHandle> load_script(rust::Str path);
 std::unique_ptr<ScriptHandle> define_script(
     rust::Slice<const rust::String> names, rust::Slice<const size_t> parameters, rust::Str source);
 
-} // namespace expctl::dist
+} // namespace torch_dist

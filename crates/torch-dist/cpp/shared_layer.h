@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 // Which rows lead into which, for each edge type, with the transposed lists for the way back.
 class NeighboursHandle {
@@ -41,4 +41,4 @@ size_t layer_rows(size_t sums, rust::Slice<const size_t> parameters, size_t weig
 // Which instruction set the rows are worked on with.
 rust::String row_instructions();
 
-} // namespace expctl::dist
+} // namespace torch_dist

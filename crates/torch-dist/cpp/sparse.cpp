@@ -3,7 +3,7 @@
 #include <ATen/ops/mm.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 namespace {
 
@@ -36,4 +36,4 @@ size_t sparse_matmul(size_t matrix, size_t transposed, size_t dense) {
   return reinterpret_cast<size_t>(new at::Tensor(std::move(product)));
 }
 
-} // namespace expctl::dist
+} // namespace torch_dist

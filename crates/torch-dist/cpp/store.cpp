@@ -3,7 +3,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 namespace {
 
@@ -78,4 +78,4 @@ void StoreHandle::wait(rust::Slice<const rust::String> keys, int64_t timeout_ms)
   store_->wait(strings(keys), std::chrono::milliseconds(timeout_ms));
 }
 
-} // namespace expctl::dist
+} // namespace torch_dist

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 // One connection to a TCPStore, and the server with it where this process serves; or a store of this process alone.
 class StoreHandle {
@@ -38,4 +38,4 @@ std::unique_ptr<StoreHandle> open_store(
     rust::Str host, uint16_t port, bool serve, int32_t listen_fd, int64_t timeout_ms);
 std::unique_ptr<StoreHandle> open_lone_store(int64_t timeout_ms);
 
-} // namespace expctl::dist
+} // namespace torch_dist

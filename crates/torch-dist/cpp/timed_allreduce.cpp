@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <chrono>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 namespace {
 
@@ -225,4 +225,4 @@ c10::intrusive_ptr<c10d::ProcessGroup> timed_group(
   return timed;
 }
 
-} // namespace expctl::dist
+} // namespace torch_dist

@@ -14,7 +14,7 @@
 #include <optional>
 #include <vector>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 // When the buckets of one backward pass were handed over and completed. Of buckets on the host: nanoseconds of the steady clock. On a
 // GPU the host only queues them, so the device passes an event at either end, and times are nanoseconds from the first of these
@@ -131,4 +131,4 @@ c10::intrusive_ptr<c10d::ProcessGroup> timed_group(
     std::optional<at::ScalarType> sent,
     const std::shared_ptr<Timeline>& timeline);
 
-} // namespace expctl::dist
+} // namespace torch_dist

@@ -1,4 +1,4 @@
-#include "expctl-dist/cpp/version.h"
+#include "torch-dist/cpp/version.h"
 
 #include <dlfcn.h>
 
@@ -7,7 +7,7 @@
 
 #include <string>
 
-namespace expctl::dist {
+namespace torch_dist {
 
 rust::String compiled_version() {
   return rust::String(TORCH_VERSION);
@@ -34,4 +34,4 @@ rust::String loaded_file() {
   return rust::String::lossy(info.dli_fname);
 }
 
-}  // namespace expctl::dist
+}  // namespace torch_dist

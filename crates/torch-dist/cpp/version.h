@@ -2,7 +2,7 @@
 
 #include "rust/cxx.h"
 
-namespace expctl::dist {
+namespace torch_dist {
 
 // Version of libtorch that this was compiled against, for example "2.11.0".
 rust::String compiled_version();
@@ -13,4 +13,4 @@ rust::String loaded_version();
 // File that libtorch was loaded from, or empty if the loader does not know.
 rust::String loaded_file();
 
-}  // namespace expctl::dist
+}  // namespace torch_dist

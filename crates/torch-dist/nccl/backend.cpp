@@ -71,7 +71,7 @@ size_t extent_of_options() {
 
 // Whether objects are laid out here as in the libtorch_cuda that was loaded: 0, or 1 with a `message`. `Options` has NCCL's
 // configuration in it, which grows from version to version, and its memory is this library's.
-extern "C" __attribute__((visibility("default"))) int expctl_nccl_fits(char* message, size_t room) {
+extern "C" __attribute__((visibility("default"))) int torch_dist_nccl_fits(char* message, size_t room) {
   return guarded(message, room, [] {
     const auto theirs = torch::cuda::nccl::version();
     const auto their_major = theirs >> 32, their_minor = theirs >> 16 & 0xffff;
@@ -86,13 +86,13 @@ extern "C" __attribute__((visibility("default"))) int expctl_nccl_fits(char* mes
 }
 
 // Size of a process group here. libtorch_cuda frees it as one of its own.
-extern "C" __attribute__((visibility("default"))) size_t expctl_nccl_group_bytes() {
+extern "C" __attribute__((visibility("default"))) size_t torch_dist_nccl_group_bytes() {
   return sizeof(c10d::ProcessGroupNCCL);
 }
 
 // A backend of `world` ranks that meet in `store`, a `c10d::Store` that the caller keeps a reference of; its GPU is that of the
 // tensors that it gets. Returns 0 with an owned `c10d::Backend` in `backend`, or 1 with a `message`.
-extern "C" __attribute__((visibility("default"))) int expctl_nccl_open(
+extern "C" __attribute__((visibility("default"))) int torch_dist_nccl_open(
     const void* store,
     int rank,
     int world,
@@ -111,7 +111,7 @@ extern "C" __attribute__((visibility("default"))) int expctl_nccl_open(
 }
 
 // `ncclGetVersion`, or 0.
-extern "C" __attribute__((visibility("default"))) int expctl_nccl_version() {
+extern "C" __attribute__((visibility("default"))) int torch_dist_nccl_version() {
   int version = 0;
   return ncclGetVersion(&version) == ncclSuccess ? version : 0;
 }

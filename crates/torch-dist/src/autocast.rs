@@ -4,19 +4,18 @@ use tch::Device;
 
 use crate::ffi::bridge;
 
-/// While it lives, libtorch's autocast on this thread is on, or off.
+/// A region of this thread in which libtorch's autocast is on, or off; it ends when the value is dropped.
 ///
-/// On, matrix products take their arguments as bfloat16, and what needs the range or the digits (sums, softmax, losses)
-/// stays float32; parameters are converted once and the copies forgotten when the outermost region ends. To drop in
-/// reverse order of making, as scopes do by themselves. A backward pass belongs behind it: it follows the types of the
-/// forward pass by itself.
+/// On, matrix products take their arguments as bfloat16, and operations that need the range or the digits (sums, softmax, losses) stay
+/// float32; parameters are converted once, and the copies are freed when the outermost region ends. Regions nest: drop them in reverse order,
+/// as scopes do by themselves. Run a backward pass behind the region: it follows the dtypes of the forward pass by itself.
 ///
 /// Source: `torch.autocast` of PyTorch, `torch/amp/autocast_mode.py`.
 #[derive(Debug)]
 pub struct Autocast {
     cuda: bool,
     before: bool,
-    /// The setting belongs to the thread.
+    /// Not `Send`: the setting belongs to the thread.
     thread: PhantomData<*const ()>,
 }
 
@@ -26,7 +25,7 @@ impl Autocast {
         Self::set(device, true)
     }
 
-    /// Off, for operations on `device` that have no bfloat16 kernel, or sum up what bfloat16 cannot tell apart.
+    /// Off, for operations on `device` that have no bfloat16 kernel, or need more digits than bfloat16 has.
     pub fn paused(device: Device) -> Self {
         Self::set(device, false)
     }
@@ -37,8 +36,7 @@ impl Autocast {
         Self { cuda, before: bridge::set_autocast(cuda, enabled), thread: PhantomData }
     }
 
-    /// Whether `device` computes with bfloat16 itself. Without, libtorch converts back and forth, which takes longer than
-    /// float32 does.
+    /// Whether `device` computes in bfloat16 itself. Otherwise libtorch converts back and forth, which takes longer than float32.
     pub fn is_native(device: Device) -> bool {
         match device {
             #[cfg(target_arch = "x86_64")]

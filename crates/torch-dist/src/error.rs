@@ -1,45 +1,73 @@
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
-/// What can go wrong between ranks.
+/// Why a call to libtorch failed, or ranks did not find each other.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DistError {
     /// libtorch raised an exception.
     #[error("{operation}: {message}")]
     Torch {
-        /// What was being done, for example "all-reduce".
+        /// The operation that failed, for example "all-reduce".
         operation: String,
         /// First line of the exception, without the place in libtorch's sources.
         message: String,
     },
-    /// Nothing listens where the store should be.
+    /// The store cannot be served on an address of this machine.
+    #[error("serve the store at {address}: {reason}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the kernel says.
+        reason: String,
+    },
+    /// Nothing listens at the address of the store.
     #[error("no store answered at {address} within {} s: {reason}", seconds(*limit))]
     Unreachable {
         /// `host:port`.
         address: String,
-        /// How long was tried.
+        /// Time limit of all tries.
         limit: Duration,
-        /// What the last try met.
+        /// Error of the last try.
         reason: String,
     },
-    /// Not all ranks came in time.
+    /// Not all ranks appeared in time.
     #[error("{}", missing_message(missing, *world, *limit))]
     MissingRanks {
         /// Ranks that did not announce themselves, ascending.
         missing: Vec<u32>,
         /// Number of ranks expected.
         world: u32,
-        /// The limit, as it was set.
+        /// The time limit.
         limit: Duration,
     },
-    /// The libtorch that was loaded is not of the version that this program was built against.
+    /// The loaded libtorch does not have the version that this program was built against.
     #[error("built against libtorch {built}, but {loaded} was loaded from {file} (does LD_LIBRARY_PATH name it?)")]
     WrongLibtorch {
         /// Version at compile time.
         built: String,
-        /// Version that the library says of itself.
+        /// Version that the library reports.
         loaded: String,
         /// File of the library.
         file: String,
+    },
+    /// The profiler was started without preparation, or while it was running.
+    #[error("start the profiler: it was not prepared, or is running")]
+    ProfilerNotPrepared,
+    /// libtorch takes only paths in UTF-8.
+    #[error("write the profile to {}: the path is not UTF-8", .0.display())]
+    ProfilePath(PathBuf),
+    /// An entry lies outside of a sparse matrix.
+    #[error("build a sparse matrix: entry ({row}, {column}) lies outside of [{rows}, {columns}]")]
+    EntryOutside {
+        /// Row of the entry.
+        row: u32,
+        /// Column of the entry.
+        column: u32,
+        /// Rows of the matrix.
+        rows: u32,
+        /// Columns of the matrix.
+        columns: u32,
     },
 }
 
@@ -48,7 +76,7 @@ impl DistError {
         move |exception| Self::Torch { operation: operation.into(), message: first_line(exception.what()) }
     }
 
-    /// An error of tch with the operation named and the C++ stack removed.
+    /// An error of tch, with the operation named and the C++ stack removed.
     pub fn from_tch(operation: impl Into<String>, error: &tch::TchError) -> Self {
         Self::Torch { operation: operation.into(), message: first_line(&error.to_string()) }
     }
@@ -60,13 +88,13 @@ fn missing_message(missing: &[u32], world: u32, limit: Duration) -> String {
     format!("{noun} {list} of {world} did not appear within {} s", seconds(limit))
 }
 
-/// Seconds to a tenth, without a tenth of 0.
+/// Seconds, rounded to a tenth.
 fn seconds(limit: Duration) -> f64 {
     (limit.as_secs_f64() * 10.0).round() / 10.0
 }
 
-/// First line of an exception's text. libtorch and gloo put the source position of the throw before the message, and
-/// libtorch a list of stack frames after it.
+/// First line of an exception's text. libtorch and Gloo put the source position of the throw before the message, and libtorch a list of stack
+/// frames after it.
 fn first_line(text: &str) -> String {
     let mut line = text.lines().map(str::trim).find(|l| !l.is_empty()).unwrap_or("no message");
     for wrapper in ["Internal torch error: ", "Torch error: "] {

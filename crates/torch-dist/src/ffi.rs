@@ -4,7 +4,7 @@
 //! reference count of its own.
 
 #[allow(missing_docs, reason = "private, and the attribute macro drops the comments")]
-#[cxx::bridge(namespace = "expctl::dist")]
+#[cxx::bridge(namespace = "torch_dist")]
 pub(crate) mod bridge {
     struct BucketTimes {
         busy_ns: u64,
@@ -40,19 +40,19 @@ pub(crate) mod bridge {
     }
 
     unsafe extern "C++" {
-        include!("expctl-dist/cpp/store.h");
-        include!("expctl-dist/cpp/group.h");
-        include!("expctl-dist/cpp/reducer.h");
-        include!("expctl-dist/cpp/quiet.h");
-        include!("expctl-dist/cpp/script.h");
-        include!("expctl-dist/cpp/sparse.h");
-        include!("expctl-dist/cpp/shared_layer.h");
-        include!("expctl-dist/cpp/autocast.h");
-        include!("expctl-dist/cpp/version.h");
-        include!("expctl-dist/cpp/profile.h");
-        include!("expctl-dist/cpp/adamw.h");
-        include!("expctl-dist/cpp/device.h");
-        include!("expctl-dist/cpp/foreach.h");
+        include!("torch-dist/cpp/store.h");
+        include!("torch-dist/cpp/group.h");
+        include!("torch-dist/cpp/reducer.h");
+        include!("torch-dist/cpp/quiet.h");
+        include!("torch-dist/cpp/script.h");
+        include!("torch-dist/cpp/sparse.h");
+        include!("torch-dist/cpp/shared_layer.h");
+        include!("torch-dist/cpp/autocast.h");
+        include!("torch-dist/cpp/version.h");
+        include!("torch-dist/cpp/profile.h");
+        include!("torch-dist/cpp/adamw.h");
+        include!("torch-dist/cpp/device.h");
+        include!("torch-dist/cpp/foreach.h");
 
         fn quiet();
         fn set_autocast(cuda: bool, enabled: bool) -> bool;
@@ -168,7 +168,7 @@ pub(crate) mod bridge {
         type EventHandle;
         fn new_event() -> Result<UniquePtr<EventHandle>>;
         fn record(self: Pin<&mut EventHandle>, stream: &StreamHandle) -> Result<()>;
-        fn hold_up(self: &EventHandle, stream: &StreamHandle) -> Result<()>;
+        fn block(self: &EventHandle, stream: &StreamHandle) -> Result<()>;
         fn wait(self: &EventHandle) -> Result<()>;
         fn ms_until(self: &EventHandle, later: &EventHandle) -> Result<f64>;
         fn pinned(bytes: i64) -> Result<usize>;
@@ -188,7 +188,7 @@ pub(crate) mod bridge {
 unsafe impl Send for bridge::StoreHandle {}
 // SAFETY: as above.
 unsafe impl Sync for bridge::StoreHandle {}
-// SAFETY: a timeline guards its intervals with a mutex, and is freed by whoever lets go of it last.
+// SAFETY: a timeline guards its intervals with a mutex, and is freed by its last owner.
 unsafe impl Send for bridge::TimelineHandle {}
 // SAFETY: as above.
 unsafe impl Sync for bridge::TimelineHandle {}
@@ -202,16 +202,16 @@ unsafe impl Send for bridge::EventHandle {}
 
 #[cfg(test)]
 mod tests {
-    /// What cxx made of the bridge.
-    const SHIMS: &str = include_str!(concat!(env!("OUT_DIR"), "/cxxbridge/sources/expctl-dist/src/ffi.rs.cc"));
+    /// The C++ side of the bridge, as cxx generated it.
+    const SHIMS: &str = include_str!(concat!(env!("OUT_DIR"), "/cxxbridge/sources/torch-dist/src/ffi.rs.cc"));
 
-    /// Names of the functions behind which an exception ends the process: no `Result` is returned, so nothing is caught.
+    /// Names of the functions in which an exception ends the process: they return no `Result`, so nothing is caught.
     fn unguarded(shims: &str) -> Vec<String> {
         let mut names = Vec::new();
         let mut lines = shims.lines();
         while let Some(line) = lines.next() {
-            // `bool expctl$dist$cxxbridge1$205$TimelineHandle$under_way(... const &self) noexcept {`
-            let Some((_, function)) = line.split_once("expctl$dist$cxxbridge1$") else { continue };
+            // `bool torch_dist$cxxbridge1$205$TimelineHandle$under_way(... const &self) noexcept {`
+            let Some((_, function)) = line.split_once("torch_dist$cxxbridge1$") else { continue };
             if !line.ends_with(" noexcept {") {
                 continue;
             }
@@ -226,12 +226,12 @@ mod tests {
         names
     }
 
-    /// A device that has failed once fails in every call, and its error has to reach the caller. Who adds a function here makes
-    /// sure that it does not ask the device, or returns a `Result`.
+    /// A device that has failed once fails in every call, and its error has to reach the caller: a function that is added here must not ask
+    /// the device, or must return a `Result`.
     #[test]
     fn no_function_that_asks_a_device_ends_the_process_where_the_device_fails() {
         let reviewed = [
-            // Of the host alone: constants, versions, the store and its copy, ports and time limits.
+            // On the host alone: constants, versions, the store and its copy, ports and time limits.
             "StoreHandle$another",
             "StoreHandle$port",
             "StoreHandle$set_timeout",
@@ -240,7 +240,7 @@ mod tests {
             "loaded_version",
             "quiet",
             "row_instructions",
-            // Times that were written down, and a counter.
+            // Recorded times, and a counter.
             "ReducerHandle$buckets",
             "ReducerHandle$timeline",
             "TimelineHandle$under_way",
@@ -262,9 +262,9 @@ mod tests {
     #[test]
     fn a_shim_that_catches_is_told_from_one_that_does_not() {
         let shims = "\
-void expctl$dist$cxxbridge1$205$quiet() noexcept {\n  quiet$();\n}\n\n\
-::rust::repr::PtrLen expctl$dist$cxxbridge1$205$EventHandle$wait(::A const &self) noexcept {\n  ::rust::behavior::trycatch(\n}\n\
-bool expctl$dist$cxxbridge1$205$TimelineHandle$under_way(::A const &self) noexcept {\n  return (self.*under_way$)();\n}\n";
+void torch_dist$cxxbridge1$205$quiet() noexcept {\n  quiet$();\n}\n\n\
+::rust::repr::PtrLen torch_dist$cxxbridge1$205$EventHandle$wait(::A const &self) noexcept {\n  ::rust::behavior::trycatch(\n}\n\
+bool torch_dist$cxxbridge1$205$TimelineHandle$under_way(::A const &self) noexcept {\n  return (self.*under_way$)();\n}\n";
         assert_eq!(unguarded(shims), ["TimelineHandle$under_way", "quiet"]);
     }
 }

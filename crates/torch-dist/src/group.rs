@@ -1,24 +1,24 @@
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::time::Duration;
 
 use cxx::UniquePtr;
 use tch::Tensor;
 
 use crate::ffi::bridge;
-use crate::interface::binding;
 use crate::store::millis;
 use crate::{DistError, Nccl, Store};
 
-/// How tensors of GPUs come together.
+/// The backend for collectives on tensors of GPUs.
 #[derive(Clone, Copy, Debug)]
 pub enum GpuBackend {
-    /// Through the hosts; several ranks may share a GPU. Gloo's threads make the default stream of a GPU wait for what they
-    /// copied back and no other stream, so a backward pass on another one is refused.
+    /// Through the hosts; several ranks may share a GPU. Gloo's threads make only the default stream of a GPU wait for the data that they copied
+    /// back, so a backward pass on another stream is refused.
     Gloo,
-    /// NCCL, between GPUs directly, each of one rank alone.
+    /// NCCL, directly between GPUs; each rank has its own.
     Nccl(Nccl),
 }
 
-/// A c10d process group: collective operations on tensors of the host over Gloo, and on those of GPUs over what was chosen for them.
+/// A c10d process group: collectives on tensors of the host over Gloo, and on those of GPUs over a [`GpuBackend`].
 ///
 /// Every rank must make the same calls in the same order. A call fails when a peer is gone (at once, if its connection
 /// closed) or when `timeout` has passed; after that the group is of no further use.
@@ -35,11 +35,11 @@ impl std::fmt::Debug for ProcessGroup {
 }
 
 impl ProcessGroup {
-    /// Connect all ranks with each other. Groups are matched by their order: the n-th that each rank makes through its
-    /// connection to the store belong together.
+    /// Connect all ranks with each other. Groups are matched by their order: the n-th groups that the ranks make through their connections to the
+    /// store belong together.
     ///
-    /// It listens on the interface in `GLOO_SOCKET_IFNAME`, if set; on loopback if the store is there; else on the
-    /// address of this machine's name, or the one from which the store is reached.
+    /// The group listens on the interface in `GLOO_SOCKET_IFNAME`, if set; on loopback if the store is there; else on the address of this machine's
+    /// name, or the one from which the store is reached.
     ///
     /// # Errors
     /// Not all ranks connected within `timeout`.
@@ -58,12 +58,12 @@ impl ProcessGroup {
         Ok(Self { handle, rank, world })
     }
 
-    /// The same for tensors of GPUs as well. With NCCL, ranks connect in their first such call. Who waits for the device there waits
-    /// for ever where a peer is gone: a caller that must not hang watches from another thread. Dropped without
-    /// [`ProcessGroup::shutdown`], the group gives up what other ranks might wait for.
+    /// The same for tensors of GPUs as well. With NCCL, ranks connect in their first such collective, and waiting for the device never ends where
+    /// a peer is gone: a caller that must not hang watches from another thread. Dropped without [`ProcessGroup::shutdown`], the group aborts
+    /// collectives that other ranks might wait for.
     ///
     /// # Errors
-    /// As with [`ProcessGroup::gloo`], or NCCL refuses.
+    /// As with [`ProcessGroup::gloo`], or NCCL fails.
     pub fn with_gpus(
         store: &Store,
         rank: u32,
@@ -82,16 +82,16 @@ impl ProcessGroup {
         Ok(group)
     }
 
-    /// Part from the other ranks in peace: to be called by each of them when it is through its last call, and its device is. Waits
-    /// until all are, where the group has NCCL; else there is nothing to do.
+    /// End the group in order: each rank calls this when it and its device have finished the last collective. Waits for all ranks where the group
+    /// has NCCL; else does nothing.
     ///
     /// # Errors
-    /// A peer is gone, or did not come within the limit of time.
+    /// A peer is gone, or did not call this within the time limit.
     pub fn shutdown(&self) -> Result<(), DistError> {
         self.handle.shutdown().map_err(DistError::torch("shut the process group down"))
     }
 
-    /// This process' rank.
+    /// Rank of this process.
     pub const fn rank(&self) -> u32 {
         self.rank
     }
@@ -101,22 +101,34 @@ impl ProcessGroup {
         self.world
     }
 
-    /// Wait until every rank is here.
+    /// Wait until every rank has called this.
+    ///
+    /// # Errors
+    /// A peer is gone, or late.
     pub fn barrier(&self) -> Result<(), DistError> {
         self.handle.barrier().map_err(DistError::torch("barrier"))
     }
 
     /// Replace `tensor`, of one shape and dtype on all ranks, by its sum over the ranks.
+    ///
+    /// # Errors
+    /// A peer is gone, or late.
     pub fn all_reduce_sum(&self, tensor: &mut Tensor) -> Result<(), DistError> {
         self.handle.all_reduce_sum(address(tensor)).map_err(DistError::torch("all-reduce"))
     }
 
-    /// Replace `tensor`, of one shape and dtype on all ranks, by the one of rank `root`.
+    /// Replace `tensor`, of one shape and dtype on all ranks, by that of rank `root`.
+    ///
+    /// # Errors
+    /// A peer is gone, or late.
     pub fn broadcast(&self, tensor: &mut Tensor, root: u32) -> Result<(), DistError> {
         self.handle.broadcast(address(tensor), to_c_int(root)).map_err(DistError::torch("broadcast"))
     }
 
-    /// The `tensor`s of all ranks, of one shape and dtype, by rank.
+    /// The `tensor`s of all ranks, of one shape and dtype, in rank order.
+    ///
+    /// # Errors
+    /// A peer is gone, or late.
     pub fn all_gather(&self, tensor: &Tensor) -> Result<Vec<Tensor>, DistError> {
         let contiguous = tensor.detach().f_contiguous().map_err(|e| DistError::from_tch("all-gather", &e))?;
         let outputs = (0..self.world)
@@ -134,7 +146,74 @@ pub(crate) fn address(tensor: &Tensor) -> usize {
     tensor.as_ptr() as usize
 }
 
-/// Ranks are small; one beyond 2³¹ is turned into one that libtorch refuses.
+/// A rank for libtorch; one beyond 2³¹ becomes -1, which libtorch refuses.
 fn to_c_int(rank: u32) -> i32 {
     i32::try_from(rank).unwrap_or(-1)
+}
+
+/// Where a process group listens: on an interface by name, on an address, or (both empty) by libtorch's own choice. That choice (resolve the
+/// host name, else loopback) leaves ranks on two machines unable to connect where the name does not resolve, or resolves to loopback as in
+/// Debian's default set-up.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Binding {
+    interface: String,
+    address: String,
+}
+
+/// The binding of a group whose store is at `host:port`: the interface in `GLOO_SOCKET_IFNAME`, as PyTorch reads it; else loopback if the store
+/// is on loopback; else the address of this machine's name, where that is not loopback; else the address from which the store is reached.
+fn binding(host: &str, port: u16) -> Binding {
+    if let Ok(name) = std::env::var("GLOO_SOCKET_IFNAME")
+        && let Some(first) = name.split(',').next().filter(|n| !n.is_empty())
+    {
+        return Binding { interface: first.to_owned(), ..Binding::default() };
+    }
+    let Some(peer) = (host, port).to_socket_addrs().ok().and_then(|mut found| found.next()) else {
+        return Binding::default();
+    };
+    let own = || host_name().and_then(|name| local_address_of(&name));
+    let address = if peer.ip().is_loopback() {
+        // This machine's own name can resolve to loopback here and to a real address elsewhere.
+        if host_name().as_deref() == Some(host) { own().unwrap_or(peer.ip()) } else { peer.ip() }
+    } else {
+        match own().or_else(|| route_to(peer)) {
+            Some(address) => address,
+            None => return Binding::default(),
+        }
+    };
+    Binding { address: address.to_string(), ..Binding::default() }
+}
+
+fn host_name() -> Option<String> {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|n| n.trim().to_owned()).filter(|n| !n.is_empty())
+}
+
+/// First address of `name` that is one of this machine and not loopback.
+fn local_address_of(name: &str) -> Option<IpAddr> {
+    let found = (name, 0).to_socket_addrs().ok()?;
+    found.map(|a| a.ip()).find(|ip| !ip.is_loopback() && UdpSocket::bind((*ip, 0)).is_ok())
+}
+
+/// Address from which packets to `peer` leave. Connecting a UDP socket asks the kernel for the route and sends nothing.
+fn route_to(peer: SocketAddr) -> Option<IpAddr> {
+    let any: IpAddr =
+        if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { std::net::Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(peer).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loopback_store_keeps_the_group_on_loopback() {
+        assert_eq!(binding("127.0.0.1", 29500), Binding { address: "127.0.0.1".into(), ..Binding::default() });
+    }
+
+    #[test]
+    fn the_route_to_loopback_leaves_from_loopback() {
+        assert_eq!(route_to("127.0.0.1:9".parse().unwrap()), Some(Ipv4Addr::LOCALHOST.into()));
+    }
 }

@@ -7,19 +7,19 @@ use cxx::UniquePtr;
 use crate::DistError;
 use crate::ffi::bridge;
 
-/// Whether the profiler of this process is prepared for the next profile: ending one that was started without ends the process.
+/// Whether the profiler of this process is prepared for the next profile. To stop one that was started without ends the process.
 static PREPARED: AtomicBool = AtomicBool::new(false);
 
-/// What a profile holds besides the operations of the host and their times.
+/// What a profile records besides the operations of the host and their times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProfileOptions {
     /// Kernels and copies of CUDA devices. The libraries of CUDA must be loaded.
     pub cuda: bool,
-    /// Shapes and types of the arguments of each operation.
+    /// Shapes and dtypes of the arguments of each operation.
     pub record_shapes: bool,
-    /// What each operation allocated and freed.
+    /// Memory that each operation allocated and freed.
     pub memory: bool,
-    /// Where in the source of a TorchScript module an operation was called; frames of Rust and C++ are not there.
+    /// Source lines of a TorchScript module that called an operation; frames of Rust and C++ are missing.
     pub stack: bool,
 }
 
@@ -30,100 +30,95 @@ impl ProfileOptions {
     }
 }
 
-/// libtorch's own profiler (Kineto), as `torch.profiler` drives it, running on this thread. It records the operations of
-/// this thread, of the backward passes that it starts, and the collectives that it hands to a process group. One profile
-/// runs at a time. Dropped without [`Profile::stop`], what it found is lost.
+/// libtorch's own profiler (Kineto), as `torch.profiler` drives it, running on this thread. It records the operations of this thread, of the
+/// backward passes that it starts, and the collectives that it launches. One profile runs at a time. Dropped without [`Profile::stop`], its
+/// records are lost.
 ///
 /// Source: `torch/csrc/autograd/profiler_kineto.h` of PyTorch.
 #[derive(Debug)]
 pub struct Profile {
     running: bool,
-    /// The profiler belongs to the thread.
+    /// Not `Send`: the profiler belongs to the thread.
     thread: PhantomData<*const ()>,
 }
 
 impl Profile {
-    /// Set the profiler up, which takes a while the first time; to call a step or more before [`Profile::start`].
+    /// Set the profiler up, which takes a while the first time; to call a step or more before each [`Profile::start`].
     ///
     /// # Errors
-    /// libtorch was built without it, or cannot record what is asked for.
+    /// libtorch was built without it, or cannot record what the options ask for.
     pub fn prepare(options: ProfileOptions) -> Result<(), DistError> {
         bridge::prepare_profile(&options.settings()).map_err(DistError::torch("prepare the profiler"))?;
         PREPARED.store(true, Ordering::SeqCst);
         Ok(())
     }
 
-    /// Start it.
+    /// Start recording.
     ///
     /// # Errors
-    /// It is not prepared, each time anew; another profile is running.
+    /// [`DistError::ProfilerNotPrepared`] without a call of [`Profile::prepare`] since the last start; libtorch fails.
     pub fn start(options: ProfileOptions) -> Result<Self, DistError> {
         if !PREPARED.swap(false, Ordering::SeqCst) {
-            let message = "it was not prepared, or is running".to_owned();
-            return Err(DistError::Torch { operation: "start the profiler".to_owned(), message });
+            return Err(DistError::ProfilerNotPrepared);
         }
         bridge::start_profile(&options.settings()).map_err(DistError::torch("start the profiler"))?;
         Ok(Self { running: true, thread: PhantomData })
     }
 
-    /// Stop it.
+    /// Stop recording.
     ///
     /// # Errors
-    /// libtorch cannot put the events in order.
-    pub fn stop(mut self) -> Result<Recorded, DistError> {
+    /// libtorch cannot order the events.
+    pub fn stop(mut self) -> Result<RecordedProfile, DistError> {
         self.running = false;
-        bridge::stop_profile().map(Recorded).map_err(DistError::torch("stop the profiler"))
+        bridge::stop_profile().map(RecordedProfile).map_err(DistError::torch("stop the profiler"))
     }
 }
 
 impl Drop for Profile {
     fn drop(&mut self) {
         if self.running {
-            // Whoever drops it has something worse to tell.
+            // The caller that drops it reports a worse error.
             let _ = bridge::stop_profile();
         }
     }
 }
 
-/// What a profile recorded.
-pub struct Recorded(UniquePtr<bridge::RecordedHandle>);
+/// The records of a profile.
+pub struct RecordedProfile(UniquePtr<bridge::RecordedHandle>);
 
-impl std::fmt::Debug for Recorded {
+impl std::fmt::Debug for RecordedProfile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Recorded").finish_non_exhaustive()
+        f.debug_struct("RecordedProfile").finish_non_exhaustive()
     }
 }
 
-impl Recorded {
-    /// Write it as JSON in the Chrome trace event format, once. Times (`ts`, `dur`) are microseconds, of the clock
-    /// `CLOCK_REALTIME` less `baseTimeNanoseconds`. What goes wrong is in libtorch's log alone: look whether the file is
-    /// there and whole.
+impl RecordedProfile {
+    /// Write the records as JSON in the Chrome trace event format, once. Times (`ts`, `dur`) are microseconds of `CLOCK_REALTIME` less
+    /// `baseTimeNanoseconds`. libtorch reports a failed write in its log alone: check that the file is there and complete.
     ///
     /// # Errors
     /// The path is not UTF-8, or libtorch raises an exception.
     pub fn save(&self, path: &Path) -> Result<(), DistError> {
-        let operation = || format!("write the profile to {}", path.display());
-        let Some(text) = path.to_str() else {
-            return Err(DistError::Torch { operation: operation(), message: "the path is not UTF-8".to_owned() });
-        };
-        self.0.save(text).map_err(DistError::torch(operation()))
+        let Some(text) = path.to_str() else { return Err(DistError::ProfilePath(path.to_owned())) };
+        self.0.save(text).map_err(DistError::torch(format!("write the profile to {}", path.display())))
     }
 }
 
-/// A named range of a profile, from its making until it is dropped; ranges of a thread nest. Without a profile that is
-/// running on this thread it is nothing, and costs a few nanoseconds.
-pub struct Range {
+/// A named range of a profile, which ends when the value is dropped; ranges of a thread nest. Without a profile that is running on this thread
+/// it records nothing, and costs a few nanoseconds.
+pub struct ProfilerRange {
     _handle: UniquePtr<bridge::RangeHandle>,
 }
 
-impl std::fmt::Debug for Range {
+impl std::fmt::Debug for ProfilerRange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Range").finish_non_exhaustive()
+        f.debug_struct("ProfilerRange").finish_non_exhaustive()
     }
 }
 
-impl Range {
-    /// Begin it. To be dropped before any range that was begun earlier on this thread, as scopes do by themselves.
+impl ProfilerRange {
+    /// Begin a range. Drop it before any range that was begun earlier on this thread, as scopes do by themselves.
     #[must_use = "a range ends when it is dropped"]
     pub fn open(name: &str) -> Self {
         Self { _handle: bridge::open_range(name) }
@@ -147,13 +142,13 @@ mod tests {
     }
 
     fn train() {
-        let _step = Range::open("step 7");
+        let _step = ProfilerRange::open("step 7");
         let a = Tensor::ones([30, 20], (Kind::Float, Device::Cpu)).set_requires_grad(true);
         let loss = {
-            let _forward = Range::open("forward");
+            let _forward = ProfilerRange::open("forward");
             a.matmul(&a.tr()).sum(Kind::Float)
         };
-        let _backward = Range::open("backward");
+        let _backward = ProfilerRange::open("backward");
         loss.backward();
     }
 

@@ -7,7 +7,7 @@ use crate::DistError;
 use crate::ffi::bridge;
 use crate::group::address;
 
-/// A TorchScript module on the CPU, with what tch does not show of one: its buffers, and what its `forward` takes.
+/// A TorchScript module, with what tch does not show: its buffers, and the arguments of its `forward`.
 pub struct ScriptModule {
     handle: UniquePtr<bridge::ScriptHandle>,
 }
@@ -31,7 +31,7 @@ impl ScriptModule {
     /// Read the module in the file `path`.
     ///
     /// # Errors
-    /// There is no such file, or no module in it.
+    /// The file is missing, or is no module.
     pub fn load(path: &Path) -> Result<Self, DistError> {
         bridge::quiet();
         let handle = bridge::load_script(&path.to_string_lossy()).map_err(DistError::torch("load a module"))?;
@@ -58,10 +58,10 @@ impl ScriptModule {
         self.handle.save(&path.to_string_lossy()).map_err(DistError::torch("save a module"))
     }
 
-    /// Parameters by name, those of its parts as `part.name`. They share their memory with the module.
+    /// Parameters by name, those of submodules as `submodule.name`. They share their memory with the module.
     ///
     /// # Errors
-    /// libtorch refuses.
+    /// libtorch fails.
     pub fn parameters(&self) -> Result<Vec<(String, Tensor)>, DistError> {
         Ok(self.all_tensors()?.0)
     }
@@ -69,7 +69,7 @@ impl ScriptModule {
     /// Buffers, such as the statistics of a batch normalisation, by name. They share their memory with the module.
     ///
     /// # Errors
-    /// libtorch refuses.
+    /// libtorch fails.
     pub fn buffers(&self) -> Result<Vec<(String, Tensor)>, DistError> {
         Ok(self.all_tensors()?.1)
     }
@@ -88,10 +88,10 @@ impl ScriptModule {
         Ok((all, rest))
     }
 
-    /// Names and types of what `forward` takes, and how many of them it cannot do without.
+    /// Names and types of the arguments of `forward`, and the number of required ones.
     ///
     /// # Errors
-    /// It has no `forward`.
+    /// The module has no `forward`.
     pub fn arguments(&self) -> Result<(Vec<(String, String)>, usize), DistError> {
         let fail = || DistError::torch("look at forward");
         let names = self.handle.argument_names().map_err(fail())?;
@@ -99,20 +99,20 @@ impl ScriptModule {
         Ok((names.into_iter().zip(types).collect(), self.handle.required_arguments().map_err(fail())?))
     }
 
-    /// Bring parameters and buffers to `device`: a GPU, or the host, where they are when it is loaded. Tensors that were asked for
-    /// before stay where they were.
+    /// Move parameters and buffers to `device`: a GPU, or the host, where they are after loading. Tensors that were returned before stay where
+    /// they were.
     ///
     /// # Errors
-    /// There is no such GPU, or no room on it.
+    /// The GPU does not exist, or has no memory.
     pub fn to_device(&mut self, device: Device) -> Result<(), DistError> {
         let Device::Cuda(index) = device else { return Ok(()) };
         self.handle.pin_mut().to_gpu(index as i32).map_err(DistError::torch("bring a module to a GPU"))
     }
 
-    /// Set what `self.training` is, in all of its parts.
+    /// Set `self.training`, in all submodules.
     ///
     /// # Errors
-    /// libtorch refuses.
+    /// libtorch fails.
     pub fn set_training(&mut self, training: bool) -> Result<(), DistError> {
         self.handle.pin_mut().set_training(training).map_err(DistError::torch("set the mode of a module"))
     }
@@ -120,7 +120,7 @@ impl ScriptModule {
     /// Call `forward`.
     ///
     /// # Errors
-    /// It refuses these inputs, fails, or returns something else than a tensor.
+    /// The module refuses these inputs, fails, or does not return a tensor.
     pub fn forward(&mut self, inputs: &[ScriptInput<'_>]) -> Result<Tensor, DistError> {
         let arguments: Vec<bridge::ScriptArgument> = inputs
             .iter()

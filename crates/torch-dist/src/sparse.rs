@@ -4,9 +4,9 @@ use crate::ffi::bridge;
 use crate::group::address;
 use crate::{Autocast, DistError};
 
-/// A fixed sparse matrix, float32, to multiply dense ones with on any device; gradients flow into the dense side only.
+/// A constant sparse matrix, float32, to multiply with dense ones on any device; gradients flow into the dense side only.
 ///
-/// It keeps its transpose, so that a backward pass costs one more product and no conversion.
+/// It stores its transpose too, so that a backward pass costs one more product and no conversion.
 #[derive(Debug)]
 pub struct SparseMatrix {
     matrix: Tensor,
@@ -34,18 +34,15 @@ impl SparseMatrix {
         let fail = |e: &tch::TchError| DistError::from_tch("build a sparse matrix", e);
         bridge::quiet();
         if let Some(e) = entries.iter().find(|e| e.row >= rows || e.column >= columns) {
-            return Err(DistError::Torch {
-                operation: "build a sparse matrix".to_owned(),
-                message: format!("entry ({}, {}) lies outside of [{rows}, {columns}]", e.row, e.column),
-            });
+            return Err(DistError::EntryOutside { row: e.row, column: e.column, rows, columns });
         }
         entries.sort_unstable_by_key(|e| (e.row, e.column));
-        entries.dedup_by(|next, kept| {
-            let same = (next.row, next.column) == (kept.row, kept.column);
-            if same {
-                kept.value += next.value;
+        entries.dedup_by(|next, first| {
+            let is_same = (next.row, next.column) == (first.row, first.column);
+            if is_same {
+                first.value += next.value;
             }
-            same
+            is_same
         });
         let matrix = csr(rows, columns, &entries, device).map_err(|e| fail(&e))?;
         for e in &mut entries {
@@ -61,8 +58,8 @@ impl SparseMatrix {
         self.entries
     }
 
-    /// The product with `dense`, float32 or bfloat16 `[columns, n]`: float32 `[rows, n]`, whether autocast is on or not. Of
-    /// float64 it is float64, for comparisons: the matrix is then converted each time.
+    /// The product with `dense`, float32 or bfloat16 `[columns, n]`: float32 `[rows, n]`, whether autocast is on or not. With a float64 `dense` it
+    /// is float64, for comparisons: the matrix is then converted each time.
     ///
     /// # Errors
     /// Shape, dtype or device of `dense` do not fit.
@@ -97,11 +94,11 @@ fn csr(rows: u32, columns: u32, entries: &[Entry], device: Device) -> Result<Ten
     for i in 1..starts.len() {
         starts[i] += starts[i - 1];
     }
-    let places: Vec<i32> = entries.iter().map(|e| e.column.cast_signed()).collect();
+    let column_indices: Vec<i32> = entries.iter().map(|e| e.column.cast_signed()).collect();
     let values: Vec<f32> = entries.iter().map(|e| e.value).collect();
     Tensor::f_sparse_csr_tensor_crow_col_value_size(
         &Tensor::f_from_slice(&starts)?.f_to_device(device)?,
-        &Tensor::f_from_slice(&places)?.f_to_device(device)?,
+        &Tensor::f_from_slice(&column_indices)?.f_to_device(device)?,
         &Tensor::f_from_slice(&values)?.f_to_device(device)?,
         [i64::from(rows), i64::from(columns)],
         (Kind::Float, device),

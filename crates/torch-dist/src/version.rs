@@ -3,20 +3,20 @@ use crate::ffi::bridge;
 
 /// Version of libtorch that this process runs with, for example `2.11.0`.
 ///
-/// It is asked of the library itself: `LD_LIBRARY_PATH` may have chosen another one than this program was built against.
-/// `unknown` if the library does not say.
+/// The library itself reports it: `LD_LIBRARY_PATH` may have chosen another one than this program was built against. `unknown` if the library
+/// does not say.
 pub fn libtorch_version() -> String {
     let version = bridge::loaded_version();
     if version.is_empty() { "unknown".to_owned() } else { version }
 }
 
-/// The file of libtorch that this process runs with; empty if the loader does not say.
+/// The file of libtorch that this process runs with; empty if the loader does not report it.
 pub fn libtorch_file() -> String {
     bridge::loaded_file()
 }
 
-/// Check that the libtorch that was loaded is of the version that this program was built against. Objects cross the
-/// bridge by their layout in memory, which may differ between versions.
+/// Check that the loaded libtorch has the version that this program was built against. Objects cross the bridge by their layout in memory,
+/// which may differ between versions.
 ///
 /// # Errors
 /// [`DistError::WrongLibtorch`] with both versions and the file that was loaded.
@@ -31,7 +31,7 @@ fn compare(built: &str, loaded: &str, file: &str) -> Result<(), DistError> {
     Err(DistError::WrongLibtorch { built: built.to_owned(), loaded: loaded.to_owned(), file: file.to_owned() })
 }
 
-/// `2.11.0` of `2.11.0+cu130`: what follows the plus names a build, not another interface.
+/// `2.11.0` for `2.11.0+cu130`: the suffix names a build, not another interface.
 pub(crate) fn release(version: &str) -> &str {
     version.split('+').next().unwrap_or(version)
 }

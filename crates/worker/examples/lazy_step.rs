@@ -19,7 +19,7 @@ use expctl_record::{
     BenchFigure, BenchRecord, Data, Implementation, LabelSource, LocalHead, Networks, Pipeline, Processor,
 };
 use expctl_worker::models::lazy::{Lazy, LazyConfig};
-use expctl_worker::models::{EdgeList, Inputs};
+use expctl_worker::models::{EdgeList, SampleInputs};
 use tch::{Device, Kind, nn};
 
 #[derive(Parser)]
@@ -36,10 +36,10 @@ struct Arguments {
     /// Threads of libtorch.
     #[arg(long, default_value_t = 1)]
     threads: i32,
-    /// Steps that are timed.
+    /// StepLoop that are timed.
     #[arg(long, default_value_t = 20)]
     steps: usize,
-    /// Steps that come first and are not timed.
+    /// StepLoop that come first and are not timed.
     #[arg(long, default_value_t = 2)]
     warmup: usize,
     /// Only the forward pass, without gradients.
@@ -102,7 +102,7 @@ fn main() {
         tch::get_num_threads(),
         graph.num_genes(),
         graph.num_edges(),
-        expctl_dist::row_instructions(),
+        torch_dist::row_instructions(),
         graph.num_edges() * 4 * arguments.hidden as usize * (4 * arguments.batch + 6),
     );
 
@@ -115,7 +115,7 @@ fn main() {
     for step in 0..arguments.steps + arguments.warmup {
         collate(&mut assembler, step % 16, &mut batch);
         let start = Instant::now();
-        let inputs = Inputs::of(&batch, &[], true, Device::Cpu).unwrap();
+        let inputs = SampleInputs::new(&batch, &[], true, Device::Cpu).unwrap();
         let (forward, backward) = if arguments.forward {
             let prediction = tch::no_grad(|| model.forward(&inputs).unwrap().prediction);
             assert!(prediction.isfinite().all().int64_value(&[]) == 1);

@@ -1,8 +1,8 @@
 //! What a training step pays for being timed, part by part, in ns a step. Public, and called as the worker does: profiler ranges,
 //! the split of a wait, the journal, the last words, the marks of operations (`profile.operations`). Not public, and repeated here with the same calls: the step's own clock
 //! (`src/trainer/clock.rs`, `src/steps.rs`), a loader thread's laps (`expctl-pipeline`, `loader/timing.rs`), and the times of a
-//! bucket in the process group (`expctl-dist`, `cpp/timed_allreduce.cpp`, there in C++, with a future around each all-reduce that is
-//! not in these figures). Steps are those of a model on the host without clipping, masks or a running profiler. What only watches for a
+//! bucket in the process group (`torch-dist`, `cpp/timed_allreduce.cpp`, there in C++, with a future around each all-reduce that is
+//! not in these figures). StepLoop are those of a model on the host without clipping, masks or a running profiler. What only watches for a
 //! step that hangs is not for its times, and left out.
 //!
 //!     cargo run --release -p expctl-worker --example timing_cost -- [REPEATS [STEPS]] [--record FILE]
@@ -13,12 +13,12 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use expctl_dist::Range;
 use expctl_pipeline::loader::{Interval, Loaded, exposed_wait};
 use expctl_pipeline::marks::{BatchOperations, Marker, Marks, Operand};
 use expctl_record::{
     AttemptDir, BenchFigure, BenchRecord, Journal, LastWords, Operation, PerStage, Stage, StepRecord, trace_rows,
 };
+use torch_dist::Range;
 
 /// Written between two steps, so that these find nothing in the caches: four times the second level of the machine in the docs.
 const EVICTED_BYTES: usize = 8 << 20;
@@ -129,7 +129,7 @@ fn mean(steps: usize, mut part: impl FnMut(u64)) -> f64 {
     start.elapsed().as_nanos() as f64 / steps as f64
 }
 
-/// What a rank keeps from step to step.
+/// State of a rank between steps.
 struct Rank {
     begin: Instant,
     loaded: Loaded<()>,
@@ -171,17 +171,17 @@ impl Rank {
         self.last_words.step_done();
     }
 
-    /// As `Loader::next_batch` and `Steps::all` do around a batch.
+    /// As `Loader::next_batch` and `StepLoop::run_steps` do around a batch.
     fn batch(&mut self) -> PerStage<u64> {
         let mut cost = PerStage::default();
-        let waiting = Range::open(trace_rows::LOAD);
+        let waiting = ProfilerRange::open(trace_rows::LOAD);
         let from = self.begin.elapsed().as_nanos() as u64;
         self.loaded.exposed =
             exposed_wait(from, self.begin.elapsed().as_nanos() as u64, black_box(&self.loaded.intervals));
         drop(waiting);
         add(&mut cost, &self.loaded.busy());
         let from = Instant::now();
-        let other = Range::open(Stage::Other.name());
+        let other = ProfilerRange::open(Stage::Other.name());
         drop(other);
         cost[Stage::Other] += from.elapsed().as_nanos() as u64;
         keep(self.begin.elapsed().as_nanos());
@@ -195,12 +195,12 @@ fn add(cost: &mut PerStage<u64>, times: &PerStage<u64>) {
     }
 }
 
-/// As `Clock` does in `Trainer::step`: transfer, forward, backward, optimizer.
+/// As `StageTimer` does in `Trainer::step`: transfer, forward, backward, optimizer.
 fn stages() -> PerStage<u64> {
     let mut result = PerStage::default();
     let mut since = Instant::now();
     for stage in [Stage::Transfer, Stage::Forward, Stage::Backward, Stage::Optimizer] {
-        let range = Range::open(stage.name());
+        let range = ProfilerRange::open(stage.name());
         drop(black_box(range));
         let now = Instant::now();
         result[stage] += now.duration_since(since).as_nanos() as u64;

@@ -1,69 +1,73 @@
+//! The steps of a rank, each recorded when it is done.
+
 use std::time::Instant;
 
-use expctl_dist::Range;
 use expctl_pipeline::loader::{Build, Loaded, Loader};
 use expctl_pipeline::marks::BatchOperations;
 use expctl_record::{Journal, PerStage, Stage, StepRecord, is_measured, trace_rows};
+use torch_dist::ProfilerRange;
 
 use crate::activity::Phase;
-use crate::checkpoints::Checkpoints;
-use crate::device::{DeviceError, DeviceLaps, Feed, Gpu, LeakOnFailure, Pinning, Staged};
-use crate::models::ModelBatch;
+use crate::checkpoint::Checkpointer;
+use crate::device::{DeviceError, DeviceTimer, Gpu, PinningBuilder, Prefetcher, StagedBatch};
+use crate::error::RankError;
+use crate::leak_on_failure::LeakOnFailure;
+use crate::models::{ModelBatch, StepContext};
 use crate::profile::StepProfiler;
 use crate::session::Session;
 use crate::source::StepMasks;
-use crate::stop::Stop;
-use crate::trainer::{ADVICE, Trainer, all_finite};
-use crate::training::{TrainingRun, Verdict};
+use crate::state::all_finite;
+use crate::trainer::Trainer;
+use crate::training::{EpochOutcome, TrainingRun};
 
-/// The steps of a rank, each recorded when it is done. Invariant: all time between the first and the last step is in one of
-/// them, except what is spent at the end of an epoch, and on starting a profiler and writing what it recorded.
-pub(crate) struct Steps<'a, B: Build<Batch: ModelBatch>> {
-    pub(crate) session: Session<'a>,
-    /// None where steps change nothing that could be kept.
-    pub(crate) checkpoints: Option<&'a Checkpoints<'a>>,
-    pub(crate) loader: Loader<Pinning<B>>,
-    /// Of the next step, on its way to the device already.
-    pub(crate) upcoming: Option<Loaded<Staged<B::Batch>>>,
-    /// None where batches are not sent ahead: the device is the host, or they are not page-locked.
-    pub(crate) feed: Option<Feed>,
-    /// None where the device is the host.
-    pub(crate) gpu: Option<Gpu>,
-    /// None where the loader makes all masks.
-    pub(crate) masks: Option<StepMasks<B::Batch>>,
-    /// None in data mode.
-    pub(crate) model: Option<(&'a mut Trainer, TrainingRun)>,
-    /// None where this rank records nothing.
-    pub(crate) profiler: Option<StepProfiler<'a>>,
-    pub(crate) journal: &'a mut Journal,
+/// The steps of a rank. Invariant: all time between the first and the last step is in one of them, except the end of an epoch, the start
+/// of a profiler and the writing of its trace.
+pub struct StepLoop<'a, B: Build<Batch: ModelBatch>> {
+    pub session: Session<'a>,
+    /// `None` where steps change no state.
+    pub checkpointer: Option<&'a Checkpointer<'a>>,
+    pub loader: Loader<PinningBuilder<B>>,
+    /// The batch of the next step, whose copy to the device has been started.
+    pub prefetched: Option<Loaded<StagedBatch<B::Batch>>>,
+    /// `None` where batches are not copied ahead: the device is the host, or they are not page-locked.
+    pub prefetcher: Option<Prefetcher>,
+    /// `None` where the device is the host.
+    pub gpu: Option<Gpu>,
+    /// `None` where the loader makes all masks.
+    pub masks: Option<StepMasks<B::Batch>>,
+    /// `None` in data mode.
+    pub model: Option<(&'a mut Trainer, TrainingRun)>,
+    /// `None` where this rank records no profile.
+    pub profiler: Option<StepProfiler<'a>>,
+    pub journal: &'a mut Journal,
 }
 
-/// What a step cost so far.
+/// Times of a step so far, ns.
 #[derive(Default)]
-struct Cost {
+struct StepCost {
     busy: PerStage<u64>,
     exposed: PerStage<u64>,
-    /// None where the device is the host.
+    /// `None` where the device is the host.
     device: Option<PerStage<u64>>,
-    /// Time for which the device copied the batch; none where it did not, or the host waited for the copy.
+    /// Time for which the device copied the batch; `None` where it did not, or the host waited for the copy.
     copy_ns: Option<u64>,
 }
 
-impl Cost {
-    /// A stage on the step's own thread is busy and exposed alike.
-    fn both(&mut self, stage: Stage, from: Instant) {
+impl StepCost {
+    /// Add the time since `from` of a stage on the step's own thread: busy and exposed alike.
+    fn add_host_time(&mut self, stage: Stage, from: Instant) {
         let ns = from.elapsed().as_nanos() as u64;
         self.busy[stage] += ns;
         self.exposed[stage] += ns;
     }
 
-    /// What was done since `from`, and given to the device since the last of its `laps`, is of `stage`. What the device takes for it
-    /// is exposed, and told when the step is over.
-    fn lap(&mut self, stage: Stage, from: Instant, laps: Option<&mut DeviceLaps>) -> Result<(), DeviceError> {
-        match laps {
-            None => self.both(stage, from),
-            Some(laps) => {
-                laps.lap(stage)?;
+    /// End a stage: the time since `from`, and the work launched on the device since the timer's last end, belong to `stage`. The time of
+    /// the device is exposed, and added when the step is over.
+    fn end_stage(&mut self, stage: Stage, from: Instant, timer: Option<&mut DeviceTimer>) -> Result<(), DeviceError> {
+        match timer {
+            None => self.add_host_time(stage, from),
+            Some(timer) => {
+                timer.end_stage(stage)?;
                 self.busy[stage] += from.elapsed().as_nanos() as u64;
             }
         }
@@ -78,78 +82,81 @@ impl Cost {
     }
 }
 
-impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
+impl<B: Build<Batch: ModelBatch>> StepLoop<'_, B> {
     /// All steps from `first`, and the end of the loader.
-    pub(crate) fn run(self, first: u64) -> Result<(), Stop> {
+    ///
+    /// # Errors
+    /// A batch cannot be loaded or stepped on, a peer is gone, or the rank was asked to stop.
+    pub fn run(self, first: u64) -> Result<(), RankError> {
         let on_gpu = self.gpu.is_some();
         let mut steps = LeakOnFailure::new(self, on_gpu);
-        let result = steps.run_to_the_end(first);
+        let result = steps.run_and_finish(first);
         steps.drop_after(&result);
         result
     }
 
-    fn run_to_the_end(&mut self, first: u64) -> Result<(), Stop> {
-        let end = self.all(first)?;
+    fn run_and_finish(&mut self, first: u64) -> Result<(), RankError> {
+        let end = self.run_steps(first)?;
         if let Some(profiler) = &mut self.profiler {
             profiler.finish(end, &self.loader)?;
         }
         self.session.activity.enter(Phase::End);
         if let Some((trainer, _)) = self.model.as_ref().filter(|_| self.session.settings().keeps_state()) {
-            // No loss comes after the last step to show what it made of the parameters.
+            // No later loss shows whether the last update left finite parameters.
             all_finite(&trainer.state())?;
         }
         Ok(())
     }
 
     /// Returns the step behind the last one.
-    fn all(&mut self, first: u64) -> Result<u64, Stop> {
+    fn run_steps(&mut self, first: u64) -> Result<u64, RankError> {
         let settings = self.session.settings();
         let steps = settings.measure.warmup + settings.measure.steps;
         let begin = Instant::now();
-        if let Some(sampler) = self.session.sampler {
-            sampler.loop_began(begin);
+        if let Some(metrics) = self.session.metrics {
+            metrics.loop_began(begin);
         }
         let now = || begin.elapsed().as_nanos() as u64;
         let mut previous_end = 0;
-        if let Some(checkpoints) = self.checkpoints {
-            checkpoints.begin(first);
+        if let Some(checkpointer) = self.checkpointer {
+            checkpointer.begin(first);
         }
         for step in first..steps {
             if let Some(profiler) = &mut self.profiler
-                && profiler.arrive(step, &self.loader)?
+                && profiler.before_step(step, &self.loader)?
             {
                 previous_end = now();
             }
-            let range = self.profiler.as_mut().and_then(|profiler| profiler.step(step));
-            let mut cost = Cost::default();
-            self.arrive(step, &mut cost)?;
-            self.session.activity.step(step);
+            let range = self.profiler.as_mut().and_then(|profiler| profiler.open_step(step));
+            let mut cost = StepCost::default();
+            self.stop_or_checkpoint(step, &mut cost)?;
+            self.session.activity.begin_step(step);
             let start_ns = previous_end;
-            let waiting = Range::open(trace_rows::LOAD);
-            let mut loaded = LeakOnFailure::new(self.next(step)?, self.gpu.is_some());
-            drop(waiting);
-            if let Some(feed) = &self.feed {
-                loaded.batch.send(feed)?;
+            let load_range = ProfilerRange::open(trace_rows::LOAD);
+            let mut loaded = LeakOnFailure::new(self.next_batch(step)?, self.gpu.is_some());
+            drop(load_range);
+            if let Some(prefetcher) = &self.prefetcher {
+                loaded.batch.prefetch(prefetcher)?;
             }
             if let Some(profiler) = &mut self.profiler {
-                profiler.loaded(step, &loaded);
+                profiler.record_batch(step, &loaded);
             }
             cost.add(&loaded.busy(), &loaded.exposed);
-            let loss = self.use_batch(step, first, &loaded, &mut cost)?;
+            let loss = self.compute(step, first, &loaded, &mut cost)?;
             let (samples, bytes_batch) = (loaded.batch.samples(), B::bytes(&loaded.batch.batch));
-            let (epoch, bytes_read, bytes_to_device) = (loaded.epoch, loaded.bytes_read, loaded.batch.copied());
+            let (epoch, bytes_read, bytes_to_device) = (loaded.epoch, loaded.bytes_read, loaded.batch.copied_bytes());
             let from = Instant::now();
-            let other = Range::open(Stage::Other.name());
+            let other_range = ProfilerRange::open(Stage::Other.name());
             let operations = loaded.operations.as_ref().map_or_else(Vec::new, BatchOperations::times);
-            cost.copy_ns = loaded.batch.landed()?;
+            cost.copy_ns = loaded.batch.free_copy()?;
             // Frees the batch where the loader has no room for a spare one.
             self.loader.recycle(loaded.into_inner().batch);
-            drop(other);
-            cost.both(Stage::Other, from);
+            drop(other_range);
+            cost.add_host_time(Stage::Other, from);
             let end = now();
             drop(range);
             if let (Some(profiler), Some((trainer, _))) = (&mut self.profiler, &self.model) {
-                profiler.reduced(step, trainer.reducer());
+                profiler.record_buckets(step, trainer.reducer());
             }
             previous_end = end;
             self.journal.append(&StepRecord {
@@ -170,15 +177,15 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
                 operations,
             })?;
             self.session.last_words.step_done();
-            if let Some(value) = loss.filter(|l| !l.is_finite()) {
-                return Err(Stop::Invalid(format!("the loss of step {step} is {value}. {ADVICE}")));
+            if let Some(loss) = loss.filter(|l| !l.is_finite()) {
+                return Err(RankError::LossNotFinite { step, loss });
             }
             let Some((trainer, training)) = &mut self.model else { continue };
-            training.stepped(loss.unwrap_or_default(), samples);
+            training.record_loss(loss.unwrap_or_default(), samples);
             if training.ends_epoch(step) {
-                let verdict = training.end_epoch(step, trainer, &self.session)?;
+                let outcome = training.end_epoch(step, trainer, &self.session)?;
                 previous_end = now();
-                if verdict == Verdict::Over {
+                if outcome == EpochOutcome::Stop {
                     return Ok(step + 1);
                 }
             }
@@ -186,112 +193,110 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
         Ok(steps)
     }
 
-    /// In front of `step`: end if that is asked for or a peer is gone, make a checkpoint if it is due.
-    fn arrive(&mut self, step: u64, cost: &mut Cost) -> Result<(), Stop> {
+    /// In front of `step`: end if that was asked for or a peer is gone, write a checkpoint if one is due.
+    fn stop_or_checkpoint(&mut self, step: u64, cost: &mut StepCost) -> Result<(), RankError> {
         let monitor = self.session.monitor;
-        let mut stop = self.session.stopped();
-        if let Some(loss) = monitor.loss().filter(|_| !stop) {
-            return Err(Stop::PeerLost(loss));
+        let mut stop = self.session.is_stopped();
+        if let Some(lost) = monitor.lost_rank().filter(|_| !stop) {
+            return Err(RankError::PeerLost(lost));
         }
-        if let (Some(checkpoints), Some((trainer, training))) = (self.checkpoints, &mut self.model) {
+        if let (Some(checkpointer), Some((trainer, training))) = (self.checkpointer, &mut self.model) {
             let from = Instant::now();
-            let range = Range::open(Stage::Other.name());
-            let made = checkpoints.arrive(step, trainer, training, &self.session, self.journal)?;
+            let range = ProfilerRange::open(Stage::Other.name());
+            let written = checkpointer.write_if_due(step, trainer, training, &self.session, self.journal)?;
             drop(range);
             // A stop waits for the checkpoint, but not for one that cannot come any more.
-            stop &= made || !checkpoints.keep_on_stop() || monitor.loss().is_some();
-            if made {
-                cost.both(Stage::Other, from);
+            stop &= written || !checkpointer.checkpoints_on_stop() || monitor.lost_rank().is_some();
+            if written {
+                cost.add_host_time(Stage::Other, from);
             }
         }
-        if stop { Err(Stop::Interrupted) } else { Ok(()) }
+        if stop { Err(RankError::Interrupted) } else { Ok(()) }
     }
 
     /// The batch of `step`.
-    fn next(&mut self, step: u64) -> Result<Loaded<Staged<B::Batch>>, Stop> {
-        match self.upcoming.take() {
+    fn next_batch(&mut self, step: u64) -> Result<Loaded<StagedBatch<B::Batch>>, RankError> {
+        match self.prefetched.take() {
             Some(loaded) => Ok(loaded),
-            None => {
-                Ok(self.loader.next_batch().ok_or_else(|| Stop::Invalid(format!("no batch for step {step}")))??)
-            }
+            None => Ok(self.loader.next_batch().ok_or(RankError::NoBatch(step))??),
         }
     }
 
-    /// While the device works: the next batch, if it is there, sets out for it. It waited for nobody.
-    fn send_next(
-        loader: &mut Loader<Pinning<B>>,
-        upcoming: &mut Option<Loaded<Staged<B::Batch>>>,
-        feed: Option<&Feed>,
-    ) -> Result<(), Stop> {
-        let Some(feed) = feed.filter(|_| loader.is_ready()) else { return Ok(()) };
+    /// While the device works: start to copy the next batch, if the loader has it. The step waited for nothing.
+    fn prefetch_next(
+        loader: &mut Loader<PinningBuilder<B>>,
+        prefetched: &mut Option<Loaded<StagedBatch<B::Batch>>>,
+        prefetcher: Option<&Prefetcher>,
+    ) -> Result<(), RankError> {
+        let Some(prefetcher) = prefetcher.filter(|_| loader.is_ready()) else { return Ok(()) };
         if let Some(next) = loader.next_batch() {
             let next = Loaded { exposed: PerStage::default(), ..next? };
             let mut next = LeakOnFailure::new(next, true);
-            next.batch.send(feed)?;
-            *upcoming = Some(next.into_inner());
+            next.batch.prefetch(prefetcher)?;
+            *prefetched = Some(next.into_inner());
         }
         Ok(())
     }
 
-    /// Masks and model; returns the loss.
-    fn use_batch(
+    /// Make the masks and step the model on a batch; returns the loss.
+    fn compute(
         &mut self,
         step: u64,
         first: u64,
-        loaded: &Loaded<Staged<B::Batch>>,
-        cost: &mut Cost,
-    ) -> Result<Option<f64>, Stop> {
+        loaded: &Loaded<StagedBatch<B::Batch>>,
+        cost: &mut StepCost,
+    ) -> Result<Option<f64>, RankError> {
         let Session { activity, group, .. } = self.session;
-        // They stay until the step is over, as a model that reads them would need it.
-        let mut made = Vec::new();
-        let mut laps = None;
-        if let Some(masks) = &self.masks {
-            activity.phase(Phase::Mask);
+        // The masks stay until the step is over, as a model that reads them would need it.
+        let mut masks = Vec::new();
+        let mut timer = None;
+        if let Some(make_masks) = &self.masks {
+            activity.set_phase(Phase::Mask);
             let from = Instant::now();
-            let range = Range::open(Stage::Mask.name());
-            laps = self.gpu.map(DeviceLaps::start).transpose()?;
-            made = masks(&loaded.batch.batch)?;
+            let range = ProfilerRange::open(Stage::Mask.name());
+            timer = self.gpu.map(DeviceTimer::start).transpose()?;
+            masks = make_masks(&loaded.batch.batch)?;
             drop(range);
-            cost.lap(Stage::Mask, from, laps.as_mut())?;
+            cost.end_stage(Stage::Mask, from, timer.as_mut())?;
         }
         let mut loss = None;
         if let Some((trainer, _)) = &mut self.model {
-            let epoch = loaded.epoch;
-            if laps.is_none() {
-                laps = trainer.laps()?;
+            let context = StepContext { batch: &loaded.batch, masks: &masks, epoch: loaded.epoch, group, activity };
+            if timer.is_none() {
+                timer = trainer.start_device_timer()?;
             }
             if step == first {
                 let from = Instant::now();
-                let range = Range::open(Stage::Other.name());
-                activity.phase(Phase::Forward);
-                trainer.try_forward(&loaded.batch, &made)?;
+                let range = ProfilerRange::open(Stage::Other.name());
+                activity.set_phase(Phase::Forward);
+                trainer.check_forward(&loaded.batch, &masks)?;
                 if first > 0 {
-                    trainer.settle(&loaded.batch, &made, epoch, group, activity)?;
+                    trainer.order_buckets(&context)?;
                 }
                 drop(range);
-                cost.lap(Stage::Other, from, laps.as_mut())?;
+                cost.end_stage(Stage::Other, from, timer.as_mut())?;
             }
-            let handed = trainer.hand_over(&loaded.batch, &made, epoch, group, activity, laps.take())?;
-            Self::send_next(&mut self.loader, &mut self.upcoming, self.feed.as_ref())?;
-            let result = trainer.finish(handed, activity)?;
+            let launched = trainer.launch(&context, timer.take())?;
+            Self::prefetch_next(&mut self.loader, &mut self.prefetched, self.prefetcher.as_ref())?;
+            let result = trainer.finish(launched, activity)?;
             cost.add(&result.busy, &result.exposed);
             (cost.device, loss) = (result.device, result.loss);
         }
-        if let Some(laps) = laps {
-            // Without a model nobody else waits for the masks.
-            laps.wait()?;
-            let times = laps.times()?;
+        if let Some(timer) = timer {
+            // Without a model nothing else waits for the masks.
+            timer.synchronize()?;
+            let times = timer.times()?;
             cost.add(&PerStage::default(), &times);
             cost.device = Some(times);
         }
-        activity.phase(Phase::Record);
-        if !made.is_empty() {
+        activity.set_phase(Phase::Record);
+        if !masks.is_empty() {
             let from = Instant::now();
-            let range = Range::open(Stage::Mask.name());
-            drop(made);
+            let range = ProfilerRange::open(Stage::Mask.name());
+            drop(masks);
             drop(range);
-            // To give their memory back is part of what they cost.
-            cost.both(Stage::Mask, from);
+            // Freeing their memory is part of what masks cost.
+            cost.add_host_time(Stage::Mask, from);
         }
         Ok(loss)
     }
@@ -304,16 +309,16 @@ mod tests {
     #[test]
     fn what_a_device_does_is_exposed_by_its_own_clock_alone() {
         let from = Instant::now();
-        let mut laps = DeviceLaps::start(Gpu::Host).unwrap();
-        let mut cost = Cost::default();
+        let mut timer = DeviceTimer::start(Gpu::Host).unwrap();
+        let mut cost = StepCost::default();
         std::thread::sleep(std::time::Duration::from_millis(1));
-        cost.lap(Stage::Other, from, Some(&mut laps)).unwrap();
+        cost.end_stage(Stage::Other, from, Some(&mut timer)).unwrap();
         let busy = cost.busy[Stage::Other];
         assert!(busy >= 1_000_000 && cost.exposed[Stage::Other] == 0);
-        cost.add(&PerStage::default(), &laps.times().unwrap());
+        cost.add(&PerStage::default(), &timer.times().unwrap());
         assert!((1..=busy).contains(&cost.exposed[Stage::Other]) && cost.busy[Stage::Other] == busy);
-        let mut cost = Cost::default();
-        cost.lap(Stage::Other, from, None).unwrap();
+        let mut cost = StepCost::default();
+        cost.end_stage(Stage::Other, from, None).unwrap();
         assert!(cost.busy[Stage::Other] > 0 && cost.exposed[Stage::Other] == cost.busy[Stage::Other]);
     }
 }

@@ -2,25 +2,25 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use libloading::Library;
 
-use super::CudaError;
+use crate::cuda::CudaError;
 
-/// Names of the driver's library.
+/// Name of the driver's library.
 const LIBRARY: &str = "libcuda.so.1";
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`.
 const CAPABILITY: [c_int; 2] = [75, 76];
-/// `CUDA_ERROR_NO_DEVICE`: a driver without a GPU, or with none that is visible.
+/// `CUDA_ERROR_NO_DEVICE`: the driver has no GPU, or none is visible.
 const NO_DEVICE: c_int = 100;
 
-/// A GPU as the driver describes it.
+/// Properties of a GPU, as the driver reports them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GpuFacts {
-    /// Number among those that this process sees.
+pub struct GpuProperties {
+    /// Index among the GPUs that this process sees.
     pub index: u32,
     /// Model.
     pub name: String,
     /// Identity, `GPU-…`.
     pub uuid: String,
-    /// Place on the bus.
+    /// Address on the PCI bus.
     pub bus: String,
     /// Its memory, bytes.
     pub memory_bytes: u64,
@@ -30,9 +30,9 @@ pub struct GpuFacts {
 
 /// The driver, initialised. Source of names and signatures: `cuda.h` of CUDA 13.
 ///
-/// It is never unloaded: what it has started runs on.
+/// It is never unloaded: its threads run on.
 #[derive(Debug)]
-pub(super) struct Driver {
+pub struct Driver {
     library: &'static Library,
     /// `1000 · major + 10 · minor`.
     version: c_int,
@@ -65,13 +65,13 @@ impl Driver {
         Ok(driver)
     }
 
-    /// CUDA version that it supports.
+    /// CUDA version that the driver supports.
     pub fn version(&self) -> i32 {
         self.version
     }
 
-    /// The GPUs that this process sees, in its order.
-    pub fn gpus(&self) -> Result<Vec<GpuFacts>, CudaError> {
+    /// The GPUs that this process sees, in their order.
+    pub fn gpus(&self) -> Result<Vec<GpuProperties>, CudaError> {
         let mut count = 0;
         // SAFETY: the signature is that of cuda.h, and the number lives for the call.
         let code = unsafe {
@@ -83,7 +83,7 @@ impl Driver {
         (0..count).map(|index| self.gpu(index)).collect()
     }
 
-    fn gpu(&self, index: c_int) -> Result<GpuFacts, CudaError> {
+    fn gpu(&self, index: c_int) -> Result<GpuProperties, CudaError> {
         let (mut device, mut memory, mut uuid) = (0 as c_int, 0usize, [0u8; 16]);
         let (mut name, mut bus) = ([0 as c_char; 256], [0 as c_char; 32]);
         let mut capability = [0 as c_int; 2];
@@ -96,15 +96,15 @@ impl Driver {
             self.check(identity(&raw mut uuid, device), "cuDeviceGetUuid")?;
             let called = self.symbol::<Text>(b"cuDeviceGetName\0")?;
             self.check(called(name.as_mut_ptr(), name.len() as c_int, device), "cuDeviceGetName")?;
-            let place = self.symbol::<Text>(b"cuDeviceGetPCIBusId\0")?;
-            self.check(place(bus.as_mut_ptr(), bus.len() as c_int, device), "cuDeviceGetPCIBusId")?;
+            let address = self.symbol::<Text>(b"cuDeviceGetPCIBusId\0")?;
+            self.check(address(bus.as_mut_ptr(), bus.len() as c_int, device), "cuDeviceGetPCIBusId")?;
             let ask =
                 self.symbol::<unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int>(b"cuDeviceGetAttribute\0")?;
             for (to, attribute) in capability.iter_mut().zip(CAPABILITY) {
                 self.check(ask(&raw mut *to, attribute, device), "cuDeviceGetAttribute")?;
             }
         }
-        Ok(GpuFacts {
+        Ok(GpuProperties {
             index: index.cast_unsigned(),
             name: text(&name),
             uuid: uuid_text(&uuid),
@@ -129,13 +129,13 @@ impl Driver {
         }
         let mut message: *const c_char = std::ptr::null();
         // SAFETY: the signature is that of cuda.h; the text, if there is one, is a constant of the driver.
-        let words = unsafe {
+        let text = unsafe {
             let ask: libloading::Symbol<'_, unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int> =
                 self.symbol(b"cuGetErrorString\0")?;
             ask(code, &raw mut message);
             if message.is_null() { None } else { Some(CStr::from_ptr(message).to_string_lossy().into_owned()) }
         };
-        Err(CudaError::Driver(format!("{call}: {}", words.unwrap_or_else(|| format!("error {code}")))))
+        Err(CudaError::Driver(format!("{call}: {}", text.unwrap_or_else(|| format!("error {code}")))))
     }
 }
 
@@ -144,14 +144,14 @@ fn text(buffer: &[c_char]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// As nvidia-smi writes it.
+/// A UUID in the format of nvidia-smi.
 fn uuid_text(bytes: &[u8; 16]) -> String {
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
-/// `13.0` of 13000.
-pub(super) fn version_text(version: i32) -> String {
+/// `13.0` for 13000.
+pub fn version_text(version: i32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 

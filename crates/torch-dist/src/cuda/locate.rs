@@ -2,22 +2,21 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::CudaError;
+use crate::cuda::CudaError;
 use crate::version::release;
 
 /// The library that registers libtorch's CUDA kernels.
 const LIBRARY: &str = "libtorch_cuda.so";
 
-/// Find the libtorch_cuda.so that fits the libtorch of `wanted` version whose libtorch_cpu.so is `loaded`: in `EXPCTL_LIBTORCH`,
-/// beside the one that was loaded (where links lead), in the cache folder, in the PyTorch of the active Python environment, in
-/// that of `python3`.
+/// Find the libtorch_cuda.so that fits the libtorch of `wanted` version whose libtorch_cpu.so is `loaded`: in `EXPCTL_LIBTORCH`, beside the loaded
+/// one (links resolved), in the cache folder, in the PyTorch of the active Python environment, in that of `python3`.
 ///
 /// # Errors
-/// There is none, or the first one found is of another version or built for another CUDA.
-pub(super) fn locate(loaded: &Path, wanted: &str) -> Result<PathBuf, CudaError> {
+/// There is none, or the first one is of another version or built for another CUDA.
+pub fn locate(loaded: &Path, wanted: &str) -> Result<PathBuf, CudaError> {
     let folders = candidates(loaded, wanted, &|name| std::env::var_os(name).filter(|value| !value.is_empty()));
     let python = || python_torch().map(|torch| torch.join("lib"));
-    // libtorch_cpu.so brings the CUDA runtime that its profiler was built with.
+    // libtorch_cpu.so loads the CUDA runtime that its profiler was built with.
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     find(folders, python, wanted, cuda_of_process(&maps))
 }
@@ -29,7 +28,7 @@ fn find(
     loaded_cuda: Option<u32>,
 ) -> Result<PathBuf, CudaError> {
     let has = |folder: &&PathBuf| folder.join(LIBRARY).exists();
-    // Asking Python takes a process.
+    // To ask Python starts a process.
     if folders.iter().find(has).is_none() {
         folders.extend(python());
     }
@@ -37,12 +36,12 @@ fn find(
         return Err(CudaError::NoLibrary { searched: folders, version: wanted.to_owned() });
     };
     let file = folder.join(LIBRARY);
-    let Some(build) = Build::of(folder) else { return Ok(file) };
+    let Some(build) = Build::read(folder) else { return Ok(file) };
     if release(&build.version) != release(wanted) {
         return Err(CudaError::Version { file, found: build.version, wanted: wanted.to_owned() });
     }
     match (build.cuda, loaded_cuda) {
-        // Two runtimes in one process: which of them answers would be chance.
+        // With two runtimes in one process, chance would decide which one answers.
         (Some(found), Some(loaded)) if major(&found) != Some(loaded) => {
             Err(CudaError::OtherCuda { file, found, loaded })
         }
@@ -50,13 +49,13 @@ fn find(
     }
 }
 
-/// Folders to look in, the first come first, without Python's.
+/// Folders to search, in order, without that of `python3`.
 fn candidates(loaded: &Path, wanted: &str, env: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     if let Some(site) = env("EXPCTL_LIBTORCH").map(PathBuf::from) {
         folders.push(if site.join("lib").is_dir() { site.join("lib") } else { site });
     }
-    // Set up from a site's PyTorch, what was loaded is a link into it.
+    // Where libtorch was set up from a site's PyTorch, the loaded file is a link into it.
     let real = loaded.canonicalize().unwrap_or_else(|_| loaded.to_owned());
     folders.extend(real.parent().map(Path::to_owned));
     let cache = env("EXPCTL_CACHE").map(PathBuf::from);
@@ -94,19 +93,19 @@ fn python_torch() -> Option<PathBuf> {
 struct Build {
     /// `2.11.0+cu130`.
     version: String,
-    /// CUDA version that it is built for, `13.0`; none where nothing says it.
+    /// CUDA version that it is built for, `13.0`; `None` if unknown.
     cuda: Option<String>,
 }
 
 impl Build {
-    /// That of the PyTorch or libtorch with this folder `lib`; none if no file says its version.
-    fn of(folder: &Path) -> Option<Self> {
+    /// The build of the PyTorch or libtorch with this folder `lib`; `None` if no file names its version.
+    fn read(folder: &Path) -> Option<Self> {
         let root = folder.parent()?;
         let (version, cuda) = match std::fs::read_to_string(root.join("version.py")) {
             Ok(text) => (assigned(&text, "__version__")?, assigned(&text, "cuda")),
             Err(_) => (std::fs::read_to_string(root.join("build-version")).ok()?.trim().to_owned(), None),
         };
-        let cuda = cuda.or_else(|| of_suffix(&version));
+        let cuda = cuda.or_else(|| cuda_of_suffix(&version));
         Some(Self { version, cuda })
     }
 }
@@ -118,8 +117,8 @@ fn assigned(text: &str, name: &str) -> Option<String> {
     rest.split_once('=')?.1.split(['\'', '"']).nth(1).map(str::to_owned)
 }
 
-/// `13.0` of `2.11.0+cu130`.
-fn of_suffix(version: &str) -> Option<String> {
+/// `13.0` for `2.11.0+cu130`.
+fn cuda_of_suffix(version: &str) -> Option<String> {
     let digits = version.split_once("+cu")?.1;
     let (major, minor) = digits.split_at_checked(digits.len().checked_sub(1)?)?;
     major.parse::<u32>().ok().map(|major| format!("{major}.{minor}"))
@@ -129,7 +128,7 @@ fn major(version: &str) -> Option<u32> {
     version.split('.').next()?.parse().ok()
 }
 
-/// Major version of the CUDA runtime that a process with these `maps` has loaded (`libcudart.so.13`, `libcudart-d0da41ae.so.11.0`); none
+/// Major version of the CUDA runtime that a process with these `maps` has loaded (`libcudart.so.13`, `libcudart-d0da41ae.so.11.0`); `None`
 /// without one.
 fn cuda_of_process(maps: &str) -> Option<u32> {
     let files = maps.lines().filter_map(|line| line.rsplit('/').next());

@@ -5,7 +5,7 @@ use crate::DistError;
 use crate::ffi::bridge;
 use crate::group::address;
 
-/// A stream of a GPU. Work of one stream is done in the order in which it was handed over, work of two beside each other.
+/// A stream of a GPU. Work of one stream runs in launch order, work of different streams in parallel.
 pub struct DeviceStream(pub(crate) UniquePtr<bridge::StreamHandle>);
 
 impl std::fmt::Debug for DeviceStream {
@@ -15,15 +15,15 @@ impl std::fmt::Debug for DeviceStream {
 }
 
 impl DeviceStream {
-    /// One more stream of GPU `device`, out of libtorch's pool.
+    /// A stream of GPU `device` from libtorch's pool.
     ///
     /// # Errors
-    /// There is no such GPU, or no CUDA in this process.
+    /// The GPU does not exist, or CUDA is not loaded.
     pub fn new(device: u32) -> Result<Self, DistError> {
         bridge::open_stream(index(device)).map(Self).map_err(DistError::torch("open a stream"))
     }
 
-    /// The stream that this thread's work for GPU `device` goes to.
+    /// The current stream of this thread on GPU `device`.
     ///
     /// # Errors
     /// As with [`DeviceStream::new`].
@@ -31,22 +31,22 @@ impl DeviceStream {
         bridge::current_stream(index(device)).map(Self).map_err(DistError::torch("ask for the stream"))
     }
 
-    /// This thread's work goes to the stream until what is returned is dropped.
+    /// Make this the current stream of the thread until the scope is dropped.
     ///
     /// # Errors
-    /// libtorch refuses.
+    /// libtorch fails.
     pub fn enter(&self) -> Result<StreamScope, DistError> {
         bridge::enter_stream(&self.0)
             .map(|scope| StreamScope { _scope: scope })
             .map_err(DistError::torch("enter a stream"))
     }
 
-    /// The memory of `tensor`, which was made on another stream, is used on this one as well: it is not given out again before
-    /// what the stream has now is done.
+    /// The memory of `tensor`, which was allocated on another stream, is used on this one as well: it is not reused before the work that the stream
+    /// has now is done.
     ///
     /// # Errors
     /// The tensor is not on a GPU.
-    pub fn uses(&self, tensor: &Tensor) -> Result<(), DistError> {
+    pub fn record_tensor(&self, tensor: &Tensor) -> Result<(), DistError> {
         bridge::used_on(address(tensor), &self.0).map_err(DistError::torch("share memory of a device"))
     }
 }
@@ -72,37 +72,37 @@ impl std::fmt::Debug for DeviceEvent {
 }
 
 impl DeviceEvent {
-    /// The end of what `stream` has been given so far.
+    /// Record an event behind the work that `stream` has been given so far.
     ///
     /// # Errors
-    /// libtorch refuses.
+    /// libtorch fails.
     pub fn record(stream: &DeviceStream) -> Result<Self, DistError> {
         let mut event = bridge::new_event().map_err(DistError::torch("make an event"))?;
         event.pin_mut().record(&stream.0).map_err(DistError::torch("record an event"))?;
         Ok(Self(event))
     }
 
-    /// What `stream` is given from here on starts when the device has passed this point. The host does not wait.
+    /// Work that `stream` is given from here on starts when the device has passed this point. The host does not wait.
     ///
     /// # Errors
-    /// libtorch refuses.
-    pub fn hold_up(&self, stream: &DeviceStream) -> Result<(), DistError> {
+    /// libtorch fails.
+    pub fn block(&self, stream: &DeviceStream) -> Result<(), DistError> {
         self.0.hold_up(&stream.0).map_err(DistError::torch("hold a stream up"))
     }
 
     /// Wait until the device has passed this point.
     ///
     /// # Errors
-    /// What went wrong on the device meanwhile.
-    pub fn wait(&self) -> Result<(), DistError> {
+    /// The device has failed.
+    pub fn synchronize(&self) -> Result<(), DistError> {
         self.0.wait().map_err(DistError::torch("wait for the device"))
     }
 
     /// Nanoseconds of the device's clock from this point to `later`, both passed; to half a microsecond.
     ///
     /// # Errors
-    /// The device has not come so far.
-    pub fn ns_until(&self, later: &Self) -> Result<u64, DistError> {
+    /// The device has not passed both points.
+    pub fn elapsed_ns(&self, later: &Self) -> Result<u64, DistError> {
         let ms = self.0.ms_until(&later.0).map_err(DistError::torch("read an event"))?;
         Ok((ms.max(0.0) * 1e6).round() as u64)
     }
@@ -110,25 +110,25 @@ impl DeviceEvent {
 
 /// Page-locked memory of the host, of libtorch's pool: a device copies from it while the host goes on.
 #[derive(Debug)]
-pub struct Pinned(Tensor);
+pub struct PinnedMemory(Tensor);
 
-impl Pinned {
-    /// `bytes` of it, with anything in them.
+impl PinnedMemory {
+    /// `bytes` of memory, not initialised.
     ///
     /// # Errors
-    /// There is no memory, or no CUDA in this process.
+    /// There is no memory, or CUDA is not loaded.
     pub fn new(bytes: usize) -> Result<Self, DistError> {
         let memory = bridge::pinned(bytes as i64).map_err(DistError::torch("lock memory for a device"))?;
         // SAFETY: the bridge returns a new `at::Tensor` that nothing else refers to; tch deletes it.
         Ok(Self(unsafe { Tensor::from_ptr(memory as *mut _) }))
     }
 
-    /// Size.
+    /// Size, bytes.
     pub fn len(&self) -> usize {
         self.0.numel()
     }
 
-    /// Whether there is none of it.
+    /// Whether the size is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

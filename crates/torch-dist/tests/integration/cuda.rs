@@ -1,16 +1,15 @@
-//! What needs libtorch's CUDA libraries, and what needs a GPU. Where they are not there, each test says what it left out.
-//! Their own process: loading them changes what the profiler does in it.
-#![allow(clippy::unwrap_used, reason = "tests")]
+//! What needs libtorch's CUDA libraries, and what needs a GPU. Where they are missing, each test says that it is skipped. On a GPU these tests
+//! run in a process without the others (`scripts/gpu.sh test`): libraries must be loaded before the first tensor.
 
-use std::io::Write as _;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use expctl_dist::{
-    AdamwOptions, AdamwPart, Cuda, CudaError, DeviceEvent, DeviceStream, GpuBackend, Nccl, Pinned, ProcessGroup,
-    Profile, ProfileOptions, Range, Reducer, ReducerOptions, SentAs, Store, fused_adamw,
-};
 use tch::{Device, Kind, Tensor};
+use test_support::{Requirement, skip_test};
+use torch_dist::{
+    AdamwOptions, AdamwParameter, Cuda, CudaError, DeviceEvent, DeviceStream, GpuBackend, GradientDtype, Nccl,
+    PinnedMemory, ProcessGroup, Profile, ProfileOptions, ProfilerRange, Reducer, ReducerOptions, Store, fused_adamw,
+};
 
 /// CUDA, loaded once.
 fn loaded() -> &'static Result<Cuda, CudaError> {
@@ -18,42 +17,37 @@ fn loaded() -> &'static Result<Cuda, CudaError> {
     CUDA.get_or_init(Cuda::load)
 }
 
-/// The same; says why there is none.
+/// CUDA, or `None` and a skipped test.
 fn cuda(test: &str) -> Option<&'static Cuda> {
     match loaded() {
         Ok(cuda) => Some(cuda),
         Err(why) => {
-            skipped(test, why);
+            skip_test(test, Requirement::Gpu, why);
             None
         }
     }
 }
 
-/// Written past the harness, which would keep it to itself: skips are counted.
-fn skipped(test: &str, why: &CudaError) {
-    std::io::stderr().write_all(format!("SKIPPED {test}: {why}\n").as_bytes()).unwrap();
-}
-
-/// Without a driver as well: whether all that it takes from libtorch is there shows when it is loaded.
+/// Without a driver as well: symbols that libtorch lacks are missed when the library is loaded.
 #[test]
 fn the_group_over_nccl_fits_libtorch() {
     if loaded().is_err()
         && let Err(why) = Cuda::load_libraries()
     {
-        return skipped("the_group_over_nccl_fits_libtorch", &why);
+        return skip_test("the_group_over_nccl_fits_libtorch", Requirement::Other, why);
     }
     assert!(Nccl::load().unwrap().version().starts_with("2."));
 }
 
-/// What this program allocates libtorch_cuda frees, with the size that it takes a process group for. That size is in its code: the
-/// destructor that frees hands it on to `operator delete` (`mov $0x458,%esi`).
+/// This program allocates a process group, and libtorch_cuda frees it with the size that it assumes. That size is in its code: the destructor
+/// passes it to `operator delete` (`mov $0x458,%esi`).
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn a_process_group_has_the_size_that_libtorch_takes_it_for() {
     if loaded().is_err()
         && let Err(why) = Cuda::load_libraries()
     {
-        return skipped("a_process_group_has_the_size_that_libtorch_takes_it_for", &why);
+        return skip_test("a_process_group_has_the_size_that_libtorch_takes_it_for", Requirement::Other, why);
     }
     let here = Nccl::load().unwrap().group_bytes();
     let all = libloading::os::unix::Library::this();
@@ -83,7 +77,7 @@ fn a_gpu_computes_what_the_host_computes() {
 #[test]
 fn a_copy_from_pinned_memory_goes_beside_the_work_and_events_order_both() {
     let Some(_) = cuda("a_copy_from_pinned_memory_goes_beside_the_work_and_events_order_both") else { return };
-    let mut memory = Pinned::new(64 << 20).unwrap();
+    let mut memory = PinnedMemory::new(64 << 20).unwrap();
     memory.bytes_mut().fill(7);
     let (copies, work) = (DeviceStream::new(0).unwrap(), DeviceStream::current(0).unwrap());
     let begin = DeviceEvent::record(&copies).unwrap();
@@ -92,11 +86,11 @@ fn a_copy_from_pinned_memory_goes_beside_the_work_and_events_order_both() {
         memory.tensor().to_device_(Device::Cuda(0), Kind::Uint8, true, true)
     };
     let end = DeviceEvent::record(&copies).unwrap();
-    end.hold_up(&work).unwrap();
-    work.uses(&arrived).unwrap();
+    end.block(&work).unwrap();
+    work.record_tensor(&arrived).unwrap();
     assert_eq!(arrived.to_kind(Kind::Int64).sum(Kind::Int64).int64_value(&[]), 7 << 26);
-    end.wait().unwrap();
-    let ns = begin.ns_until(&end).unwrap();
+    end.synchronize().unwrap();
+    let ns = begin.elapsed_ns(&end).unwrap();
     assert!(ns > 100_000 && ns < 1_000_000_000, "64 MiB in {ns} ns");
 }
 
@@ -107,7 +101,8 @@ fn a_step_is_left_out_on_the_device_where_gradients_overflow() {
     let (parameter, gradient) = (Tensor::ones([50], gpu), Tensor::ones([50], gpu));
     let (mean, square, steps) =
         (Tensor::zeros([50], gpu), Tensor::zeros([50], gpu), Tensor::zeros([] as [i64; 0], gpu));
-    let part = AdamwPart { parameter: &parameter, gradient: &gradient, mean: &mean, square: &square, steps: &steps };
+    let part =
+        AdamwParameter { parameter: &parameter, gradient: &gradient, mean: &mean, square: &square, steps: &steps };
     let options = AdamwOptions { learning_rate: 0.1, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0 };
     fused_adamw(&[part], options, Some(&Tensor::ones([] as [i64; 0], gpu))).unwrap();
     assert_eq!((parameter.double_value(&[3]), steps.double_value(&[])), (1.0, 0.0));
@@ -123,9 +118,11 @@ fn gradients_are_reduced_over_nccl_and_timed_by_the_device() {
     let store = Store::serve("127.0.0.1", 0, limit).unwrap();
     let nccl = GpuBackend::Nccl(Nccl::load().unwrap());
     let group = ProcessGroup::with_gpus(&store, 0, 1, limit, nccl).unwrap();
-    for (sent, exact) in [(SentAs::Own, 0.0), (SentAs::Float16, 1e-3), (SentAs::Bfloat16, 1e-2)] {
+    for (gradient_dtype, exact) in
+        [(GradientDtype::Unchanged, 0.0), (GradientDtype::Float16, 1e-3), (GradientDtype::Bfloat16, 1e-2)]
+    {
         let weight = Tensor::randn([300, 400], (Kind::Float, Device::Cuda(0))).set_requires_grad(true);
-        let options = ReducerOptions { sent, ..ReducerOptions::default() };
+        let options = ReducerOptions { gradient_dtype, ..ReducerOptions::default() };
         let mut reducer = Reducer::new(&[("weight".to_owned(), weight.shallow_clone())], &group, options).unwrap();
         let x = Tensor::randn([20, 300], (Kind::Float, Device::Cuda(0)));
         for _ in 0..3 {
@@ -142,7 +139,7 @@ fn gradients_are_reduced_over_nccl_and_timed_by_the_device() {
             assert!(times.buckets == 1 && times.busy_ns > 0 && times.exposed_ns <= times.busy_ns, "{times:?}");
             let expected = x.tr().matmul(&x.matmul(&weight.detach())) * (2.0 / (20.0 * 400.0));
             let far = ((weight.grad() - &expected).abs().max() / expected.abs().max()).double_value(&[]);
-            assert!(far <= exact + 1e-5, "{sent:?}: {far}");
+            assert!(far <= exact + 1e-5, "{gradient_dtype:?}: {far}");
         }
     }
     group.shutdown().unwrap();
@@ -155,7 +152,7 @@ fn the_profiler_records_kernels_and_our_ranges() {
     Profile::prepare(options).unwrap();
     let profile = Profile::start(options).unwrap();
     {
-        let _range = Range::open("our range");
+        let _range = ProfilerRange::open("our range");
         let a = Tensor::ones([500, 500], (Kind::Float, Device::Cuda(0)));
         let _ = a.matmul(&a).sum(Kind::Float).double_value(&[]);
     }

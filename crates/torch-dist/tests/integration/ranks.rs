@@ -1,15 +1,17 @@
 //! Real processes over Gloo: collectives, a rank that never comes, a peer that is killed, a store that is gone.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "tests")]
-
-mod common;
 
 use std::io::Read as _;
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, Rank, Role, serve, text};
-use expctl_dist::{DistError, ProcessGroup, Reducer, ReducerOptions, SentAs, Store, rendezvous, rendezvous_until};
 use expctl_rounding::{assert_rounding, distance, floor, values};
 use tch::{Kind, Tensor};
+use torch_dist::{
+    DistError, GradientDtype, ProcessGroup, Reducer, ReducerOptions, Store, rendezvous, rendezvous_until,
+};
+
+use crate::rank_processes::{LIMIT, Rank, RankEntry, Role, serve_store, text};
+
+const RANKS: RankEntry = RankEntry("ranks::rank_entry");
 
 #[test]
 #[ignore = "entry of the ranks that the tests start"]
@@ -20,10 +22,10 @@ fn rank_entry() {
         "collectives" => collectives(&role, &store),
         "all_reduce_forever" => all_reduce_forever(&role, &store),
         "backward_forever" => backward_forever(&role, &store),
-        "average" => average(&role, &store, SentAs::Own, None),
+        "average" => average(&role, &store, GradientDtype::Unchanged, None),
         // Each of a handful of roundings is at most half of the last of 11 or 8 bits.
-        "average_float16" => average(&role, &store, SentAs::Float16, Some(4.0 / 2048.0)),
-        "average_bfloat16" => average(&role, &store, SentAs::Bfloat16, Some(4.0 / 256.0)),
+        "average_float16" => average(&role, &store, GradientDtype::Float16, Some(4.0 / 2048.0)),
+        "average_bfloat16" => average(&role, &store, GradientDtype::Bfloat16, Some(4.0 / 256.0)),
         "serve" => serve_until_killed(&store),
         other => panic!("no scenario {other}"),
     }
@@ -110,7 +112,7 @@ fn backward_forever(role: &Role, store: &Store) {
 
 /// Ranks start from different parameters and different data; parameters must become rank 0's and gradients the mean. `rounded`
 /// is the relative error that gradients may have which are sent in 16 bits; without it they are sent as they are.
-fn average(role: &Role, store: &Store, sent: SentAs, rounded: Option<f64>) {
+fn average(role: &Role, store: &Store, gradient_dtype: GradientDtype, rounded: Option<f64>) {
     let group = join(role, store);
     let parameters = parameters(i64::from(role.rank));
     let inputs: Vec<Tensor> = (0..role.world)
@@ -119,7 +121,7 @@ fn average(role: &Role, store: &Store, sent: SentAs, rounded: Option<f64>) {
             Tensor::randn([8, 400], (Kind::Float, tch::Device::Cpu))
         })
         .collect();
-    let options = ReducerOptions { first_bucket_mib: 0, bucket_cap_mib: 0, sent, find_unused: false };
+    let options = ReducerOptions { first_bucket_mib: 0, bucket_cap_mib: 0, gradient_dtype, find_unused: false };
     let mut reducer = Reducer::new(&parameters, &group, options).unwrap();
     for (own, first) in parameters.iter().zip(self::parameters(0)) {
         assert!(own.1.equal(&first.1), "{} was not copied from rank 0", own.0);
@@ -165,37 +167,37 @@ fn average(role: &Role, store: &Store, sent: SentAs, rounded: Option<f64>) {
         };
         let difference = (own.grad() - exact).abs().max().double_value(&[]);
         let scale = exact.abs().max().double_value(&[]);
-        // What was to be rounded was: float32 alone leaves a hundredth of that.
+        // Gradients were rounded: float32 alone would leave a hundredth of that.
         assert!(difference <= rounded * scale && difference > 1e-5 * scale, "{name}: {difference} of {scale}");
     }
 }
 
 /// Serves a store of its own, tells the test its port, and waits for the end.
 fn serve_until_killed(store: &Store) {
-    let own = serve();
+    let own = serve_store();
     store.set("port", own.port().to_string().as_bytes()).unwrap();
     std::thread::sleep(LIMIT);
 }
 
 #[test]
 fn collectives_of_three_ranks() {
-    let store = serve();
-    let ranks: Vec<Rank> = (0..3).map(|r| Rank::start("collectives", r, 3, store.port())).collect();
+    let store = serve_store();
+    let ranks: Vec<Rank> = (0..3).map(|r| RANKS.start("collectives", r, 3, store.port())).collect();
     ranks.into_iter().for_each(|r| r.finish(LIMIT));
 }
 
 #[test]
 fn gradients_are_the_mean_over_the_ranks() {
     for scenario in ["average", "average_float16", "average_bfloat16"] {
-        let store = serve();
-        let ranks: Vec<Rank> = (0..2).map(|r| Rank::start(scenario, r, 2, store.port())).collect();
+        let store = serve_store();
+        let ranks: Vec<Rank> = (0..2).map(|r| RANKS.start(scenario, r, 2, store.port())).collect();
         ranks.into_iter().for_each(|r| r.finish(LIMIT));
     }
 }
 
 #[test]
 fn ranks_that_never_come_are_named() {
-    let store = serve();
+    let store = serve_store();
     let limit = Duration::from_millis(1500);
     let others: Vec<_> = [0, 2]
         .map(|rank| {
@@ -209,7 +211,7 @@ fn ranks_that_never_come_are_named() {
         assert_eq!(error, DistError::MissingRanks { missing: vec![1, 3], world: 4, limit });
         assert_eq!(error.to_string(), "ranks 1, 3 of 4 did not appear within 1.5 s");
     }
-    // Who has little of the limit left still hears the limit that was set.
+    // A rank with little of the limit left still reports the limit that was set.
     let limit = Duration::from_secs(120);
     let error = rendezvous_until(&store, 0, 2, Instant::now() + Duration::from_millis(50), limit).unwrap_err();
     assert_eq!(error.to_string(), "rank 1 of 2 did not appear within 120 s");
@@ -220,7 +222,7 @@ fn ranks_that_never_come_are_named() {
 
 #[test]
 fn a_silent_peer_runs_into_the_time_limit() {
-    let store = serve();
+    let store = serve_store();
     let limit = Duration::from_secs(2);
     let port = store.port();
     let silent = std::thread::spawn(move || {
@@ -238,9 +240,9 @@ fn a_silent_peer_runs_into_the_time_limit() {
 }
 
 fn killed_peer(scenario: &str, operation: &str) {
-    let store = serve();
-    let survivor = Rank::start(scenario, 0, 2, store.port());
-    let victim = Rank::start(scenario, 1, 2, store.port());
+    let store = serve_store();
+    let survivor = RANKS.start(scenario, 0, 2, store.port());
+    let victim = RANKS.start(scenario, 1, 2, store.port());
     store.wait(&["running/0", "running/1"], LIMIT).unwrap();
     std::thread::sleep(Duration::from_millis(200));
     drop(victim); // SIGKILL
@@ -267,8 +269,8 @@ fn a_killed_peer_fails_the_backward_pass() {
 
 #[test]
 fn a_store_that_is_gone_is_an_error() {
-    let store = serve();
-    let server = Rank::start("serve", 0, 1, store.port());
+    let store = serve_store();
+    let server = RANKS.start("serve", 0, 1, store.port());
     let port = text(&store, "port").parse().unwrap();
     let client = Store::connect("127.0.0.1", port, LIMIT).unwrap();
     client.set("a", b"b").unwrap();
@@ -283,12 +285,11 @@ fn a_store_that_is_gone_is_an_error() {
     assert!(matches!(error, DistError::Torch { .. }), "{error}");
 }
 
-/// What the documentation of `Store` says: c10d has no limit of its own for a reply. Whoever sees this fail can make
-/// that text shorter.
+/// As the documentation of `Store` says: c10d has no limit of its own for a reply. Where this fails, that text can be shorter.
 #[test]
 fn a_frozen_server_holds_even_a_wait_with_a_limit() {
-    let store = serve();
-    let server = Rank::start("serve", 0, 1, store.port());
+    let store = serve_store();
+    let server = RANKS.start("serve", 0, 1, store.port());
     let client = Store::connect("127.0.0.1", text(&store, "port").parse().unwrap(), LIMIT).unwrap();
     let signal = |name: &str| {
         let done = std::process::Command::new("kill").args([name, &server.0.id().to_string()]).status().unwrap();
@@ -318,8 +319,8 @@ fn nothing_listens() {
 /// Errors arrive as values; libtorch must not print its own account of them beside.
 #[test]
 fn libtorch_prints_nothing() {
-    let store = serve();
-    let mut ranks = [0, 1].map(|r| Rank::start_piped("all_reduce_forever", r, 2, store.port()));
+    let store = serve_store();
+    let mut ranks = [0, 1].map(|r| RANKS.start_piped("all_reduce_forever", r, 2, store.port()));
     store.wait(&["running/0", "running/1"], LIMIT).unwrap();
     ranks[1].0.kill().unwrap();
     store.wait(&["error/0"], LIMIT).unwrap();

@@ -1,3 +1,5 @@
+//! Batches that loader threads copy into page-locked memory and that are copied to the GPU ahead of their step.
+
 use std::cell::Cell;
 use std::ops::Range;
 use std::time::Instant;
@@ -7,140 +9,147 @@ use expctl_pipeline::loader::{Build, Interval, Loaded, LoaderOptions};
 use expctl_record::Stage;
 use tch::{Device, Kind, TchError, Tensor};
 
-use super::feed::Arrival;
-use super::gpu::Memory;
-use super::{DeviceError, Feed, Gpu};
-use crate::models::{Direct, ModelBatch, ModelError, ModelInputs, Place};
+use crate::device::DeviceError;
+use crate::device::stream::{DeviceCopy, Gpu, Prefetcher, StagingBuffer};
+use crate::models::{DirectBuilder, ModelBatch, ModelError, ModelInputs, TensorBuilder};
 
-/// Parts of a batch start at multiples of this, as libtorch's own tensors do.
+/// Tensors of a batch start at multiples of this, bytes, as libtorch's own tensors do.
 const ALIGNMENT: usize = 512;
 
-/// What loader threads copy into page-locked memory.
+/// What loader threads copy into page-locked memory, for a GPU to copy from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PinOptions {
-    /// The GPU that copies from it.
-    pub gpu: Gpu,
-    /// Whether the model reads the graph of each sample.
-    pub with_graphs: bool,
+pub enum PinMemory {
+    /// Nothing.
+    Off,
+    /// The batch without the graphs of its samples, which the model does not read.
+    Batch(Gpu),
+    /// The batch with the graphs of its samples.
+    BatchAndGraphs(Gpu),
 }
 
-/// What the page-locked copy of a batch has.
+/// What the page-locked copy of a batch contains.
 #[derive(Clone, Copy, Debug)]
-struct Extent {
+struct PinnedContent {
     bytes: usize,
     with_graphs: bool,
 }
 
-/// A batch, with a page-locked copy of what its model reads where that is wanted.
-pub(crate) struct Staged<T> {
+/// A batch, and a page-locked copy of what its model reads where [`PinMemory`] asks for one.
+pub struct StagedBatch<T> {
     /// The batch.
     pub batch: T,
-    /// Grows to the largest batch, and goes round with the batch's own buffers.
-    memory: Option<Memory>,
-    /// What of this batch is in `memory`; none where that is not used.
-    extent: Option<Extent>,
-    arrival: Option<Arrival>,
+    /// Grows to the largest batch, and is reused together with the batch's own buffers.
+    buffer: Option<StagingBuffer>,
+    /// The content of `buffer`; `None` where it is not used.
+    content: Option<PinnedContent>,
+    copy: Option<DeviceCopy>,
     /// Bytes copied to the device.
-    copied: Cell<u64>,
+    copied_bytes: Cell<u64>,
 }
 
-impl<T> Staged<T> {
-    pub(super) fn of(batch: T) -> Self {
-        Self { batch, memory: None, extent: None, arrival: None, copied: Cell::new(0) }
+impl<T> StagedBatch<T> {
+    /// A batch without a copy.
+    pub fn new(batch: T) -> Self {
+        Self { batch, buffer: None, content: None, copy: None, copied_bytes: Cell::new(0) }
     }
 
-    /// Begin to copy it to the device, where it is page-locked and was not sent yet.
-    pub fn send(&mut self, feed: &Feed) -> Result<(), DeviceError> {
-        if let (Some(memory), Some(Extent { bytes, .. }), None) = (&self.memory, self.extent, &self.arrival)
+    /// Start to copy the batch to the device, where it is page-locked and its copy was not started before.
+    pub fn prefetch(&mut self, prefetcher: &Prefetcher) -> Result<(), DeviceError> {
+        if let (Some(buffer), Some(PinnedContent { bytes, .. }), None) = (&self.buffer, self.content, &self.copy)
             && bytes > 0
         {
-            self.arrival = Some(feed.send(memory, bytes)?);
-            self.copied.set(bytes as u64);
+            self.copy = Some(prefetcher.copy(buffer, bytes)?);
+            self.copied_bytes.set(bytes as u64);
         }
         Ok(())
     }
 
     /// Bytes that were copied to the device so far.
-    pub fn copied(&self) -> u64 {
-        self.copied.get()
+    pub fn copied_bytes(&self) -> u64 {
+        self.copied_bytes.get()
     }
 
-    /// Free the copy on the device, which the step that used it has waited for; returns the nanoseconds for which the device copied, none
-    /// of a batch that was not page-locked. To call on the step's thread: a loader thread would free it one batch later, and where it never
-    /// chose a device, CUDA would give it a context on GPU 0.
-    pub fn landed(&mut self) -> Result<Option<u64>, DeviceError> {
-        let ns = self.arrival.as_ref().map(Arrival::ns).transpose()?;
-        self.arrival = None;
+    /// Free the copy on the device, which the step that used it has waited for; returns the nanoseconds that the copy took, `None` for a
+    /// batch that was not page-locked. To call on the step's thread: a loader thread would free the copy one batch later, and CUDA would
+    /// give it a context on GPU 0 where it never chose a device.
+    pub fn free_copy(&mut self) -> Result<Option<u64>, DeviceError> {
+        let ns = self.copy.as_ref().map(DeviceCopy::ns).transpose()?;
+        self.copy = None;
         Ok(ns)
     }
 
-    /// Bytes of page-locked memory that go round with it.
-    fn locked_bytes(&self) -> u64 {
-        self.memory.as_ref().map_or(0, Memory::taken)
+    /// Bytes of page-locked memory that belong to the batch.
+    fn pinned_bytes(&self) -> u64 {
+        self.buffer.as_ref().map_or(0, StagingBuffer::allocated_bytes)
     }
 }
 
-impl<T: ModelBatch> Staged<T> {
-    /// Copy what the model reads into page-locked memory.
-    pub(super) fn pin(&mut self, options: PinOptions) -> Result<(), ModelError> {
-        let PinOptions { gpu, with_graphs } = options;
-        let mut measure = Measure(Cursor::default());
-        self.batch.placed(&[], with_graphs, &mut measure)?;
-        let bytes = measure.0.end;
-        if self.memory.as_ref().is_none_or(|memory| memory.room() < bytes) {
-            // The old one first: both together may not fit.
-            self.memory = None;
-            self.memory = Some(Memory::new(gpu, bytes)?);
+impl<T: ModelBatch> StagedBatch<T> {
+    /// Copy what the model reads into page-locked memory, as `pin_memory` says.
+    pub fn pin(&mut self, pin_memory: PinMemory) -> Result<(), ModelError> {
+        let (gpu, with_graphs) = match pin_memory {
+            PinMemory::Off => return Ok(()),
+            PinMemory::Batch(gpu) => (gpu, false),
+            PinMemory::BatchAndGraphs(gpu) => (gpu, true),
+        };
+        let mut sizes = SizePass(CopyLayout::default());
+        self.batch.inputs_from(&[], with_graphs, &mut sizes)?;
+        let bytes = sizes.0.end;
+        if self.buffer.as_ref().is_none_or(|buffer| buffer.capacity() < bytes) {
+            // The old one is freed first: both together may not fit.
+            self.buffer = None;
+            self.buffer = Some(StagingBuffer::new(gpu, bytes)?);
         }
-        if let Some(memory) = &mut self.memory {
-            let mut fill = Fill { memory: memory.bytes_mut(), cursor: Cursor::default() };
-            self.batch.placed(&[], with_graphs, &mut fill)?;
+        if let Some(buffer) = &mut self.buffer {
+            let mut copies = CopyPass { memory: buffer.bytes_mut(), layout: CopyLayout::default() };
+            self.batch.inputs_from(&[], with_graphs, &mut copies)?;
         }
-        self.extent = Some(Extent { bytes, with_graphs });
+        self.content = Some(PinnedContent { bytes, with_graphs });
         Ok(())
     }
 
-    /// Its parts in the copy on the device. The parts have no names: that they are the ones that were copied shows in their sizes.
-    fn arrived(
+    /// The tensors of the batch as views of its copy on the device. Tensors have no names there: that they are the ones that were copied
+    /// shows in their sizes.
+    fn inputs_of_copy(
         &self,
         masks: &[Tensor],
         with_graphs: bool,
-        arrival: &Arrival,
-        extent: Extent,
+        copy: &DeviceCopy,
+        content: PinnedContent,
     ) -> Result<ModelInputs<'_>, ModelError> {
-        if with_graphs != extent.with_graphs {
-            let [made, read] = [extent.with_graphs, with_graphs].map(|with| if with { "with" } else { "without" });
-            return Err(ModelError::Locked(format!(
+        if with_graphs != content.with_graphs {
+            let [made, read] = [content.with_graphs, with_graphs].map(|with| if with { "with" } else { "without" });
+            return Err(ModelError::PinnedCopy(format!(
                 "it was made {made} the graphs of its samples, and is read {read}"
             )));
         }
-        let mut arrived = Arrived { memory: arrival.arrive()?, cursor: Cursor::default() };
-        let inputs = self.batch.placed(masks, with_graphs, &mut arrived)?;
-        let (made, read) = (extent.bytes, arrived.cursor.end);
+        let mut views = ViewPass { memory: copy.tensor()?, layout: CopyLayout::default() };
+        let inputs = self.batch.inputs_from(masks, with_graphs, &mut views)?;
+        let (made, read) = (content.bytes, views.layout.end);
         if made != read {
-            return Err(ModelError::Locked(format!("it was made of {made} bytes, and {read} are read")));
+            return Err(ModelError::PinnedCopy(format!("it was made of {made} bytes, and {read} are read")));
         }
         Ok(inputs)
     }
 }
 
-impl<T: ModelBatch> ModelBatch for Staged<T> {
-    fn placed(
+impl<T: ModelBatch> ModelBatch for StagedBatch<T> {
+    fn inputs_from(
         &self,
         masks: &[Tensor],
         with_graphs: bool,
-        place: &mut dyn Place,
+        builder: &mut dyn TensorBuilder,
     ) -> Result<ModelInputs<'_>, ModelError> {
-        self.batch.placed(masks, with_graphs, place)
+        self.batch.inputs_from(masks, with_graphs, builder)
     }
 
     fn inputs(&self, masks: &[Tensor], with_graphs: bool, device: Device) -> Result<ModelInputs<'_>, ModelError> {
-        if let (Some(arrival), Some(extent)) = (&self.arrival, self.extent) {
-            return self.arrived(masks, with_graphs, arrival, extent);
+        if let (Some(copy), Some(content)) = (&self.copy, self.content) {
+            return self.inputs_of_copy(masks, with_graphs, copy, content);
         }
-        let mut direct = Direct::to(device);
-        let inputs = self.batch.placed(masks, with_graphs, &mut direct)?;
-        self.copied.set(self.copied.get() + direct.copied);
+        let mut direct = DirectBuilder::new(device);
+        let inputs = self.batch.inputs_from(masks, with_graphs, &mut direct)?;
+        self.copied_bytes.set(self.copied_bytes.get() + direct.copied_bytes);
         Ok(inputs)
     }
 
@@ -149,15 +158,15 @@ impl<T: ModelBatch> ModelBatch for Staged<T> {
     }
 }
 
-/// Where the parts of a batch lie in its copy: one after another, those of no bytes nowhere.
+/// Byte ranges of the tensors of a batch in its copy: one behind another, each aligned; empty tensors take no place.
 #[derive(Debug, Default)]
-struct Cursor {
-    /// Behind the last part.
+struct CopyLayout {
+    /// End of the last tensor.
     end: usize,
 }
 
-impl Cursor {
-    /// The next part, of `bytes` bytes.
+impl CopyLayout {
+    /// The range of the next tensor, of `bytes` bytes.
     fn next(&mut self, bytes: usize) -> Range<usize> {
         if bytes == 0 {
             return self.end..self.end;
@@ -168,64 +177,64 @@ impl Cursor {
     }
 }
 
-/// Finds out how much room a batch takes.
-struct Measure(Cursor);
+/// Sums up the bytes that the copy of a batch needs.
+struct SizePass(CopyLayout);
 
-impl Place for Measure {
-    fn place(&mut self, bytes: &[u8], _: &[i64], _: Kind) -> Result<Tensor, TchError> {
+impl TensorBuilder for SizePass {
+    fn build(&mut self, bytes: &[u8], _: &[i64], _: Kind) -> Result<Tensor, TchError> {
         self.0.next(bytes.len());
         Ok(Tensor::new())
     }
 }
 
-/// Copies a batch into memory that has room for it.
-struct Fill<'a> {
+/// Copies a batch into memory that is large enough for it.
+struct CopyPass<'a> {
     memory: &'a mut [u8],
-    cursor: Cursor,
+    layout: CopyLayout,
 }
 
-impl Place for Fill<'_> {
-    fn place(&mut self, bytes: &[u8], _: &[i64], _: Kind) -> Result<Tensor, TchError> {
-        let part = self.cursor.next(bytes.len());
-        if let Some(room) = self.memory.get_mut(part) {
-            room.copy_from_slice(bytes);
+impl TensorBuilder for CopyPass<'_> {
+    fn build(&mut self, bytes: &[u8], _: &[i64], _: Kind) -> Result<Tensor, TchError> {
+        let range = self.layout.next(bytes.len());
+        if let Some(target) = self.memory.get_mut(range) {
+            target.copy_from_slice(bytes);
         }
         Ok(Tensor::new())
     }
 }
 
-/// Finds the parts of a batch in the copy of what [`Fill`] wrote.
-struct Arrived<'a> {
+/// Makes tensors that are views of a copy of the memory that [`CopyPass`] wrote.
+struct ViewPass<'a> {
     memory: &'a Tensor,
-    cursor: Cursor,
+    layout: CopyLayout,
 }
 
-impl Place for Arrived<'_> {
-    fn place(&mut self, bytes: &[u8], shape: &[i64], kind: Kind) -> Result<Tensor, TchError> {
-        let part = self.cursor.next(bytes.len());
-        if part.is_empty() {
+impl TensorBuilder for ViewPass<'_> {
+    fn build(&mut self, bytes: &[u8], shape: &[i64], kind: Kind) -> Result<Tensor, TchError> {
+        let range = self.layout.next(bytes.len());
+        if range.is_empty() {
             return Tensor::f_zeros(shape, (kind, self.memory.device()));
         }
-        self.memory.f_narrow(0, part.start as i64, part.len() as i64)?.f_view_dtype(kind)?.f_view(shape)
+        self.memory.f_narrow(0, range.start as i64, range.len() as i64)?.f_view_dtype(kind)?.f_view(shape)
     }
 }
 
-/// A builder whose threads copy each batch into page-locked memory, too, where that is wanted.
+/// A builder whose threads also copy each batch into page-locked memory, as [`PinMemory`] says.
 #[derive(Clone)]
-pub(crate) struct Pinning<B> {
+pub struct PinningBuilder<B> {
     builder: B,
-    /// None where nothing is page-locked.
-    options: Option<PinOptions>,
+    pin_memory: PinMemory,
 }
 
-impl<B> Pinning<B> {
-    pub fn new(builder: B, options: Option<PinOptions>) -> Self {
-        Self { builder, options }
+impl<B> PinningBuilder<B> {
+    /// Wrap `builder`.
+    pub fn new(builder: B, pin_memory: PinMemory) -> Self {
+        Self { builder, pin_memory }
     }
 }
 
-impl<B: Build<Batch: ModelBatch>> Build for Pinning<B> {
-    type Batch = Staged<B::Batch>;
+impl<B: Build<Batch: ModelBatch>> Build for PinningBuilder<B> {
+    type Batch = StagedBatch<B::Batch>;
     type Source = B::Source;
     type Reader<'s> = B::Reader<'s>;
 
@@ -238,16 +247,16 @@ impl<B: Build<Batch: ModelBatch>> Build for Pinning<B> {
     }
 
     fn empty(&self) -> Self::Batch {
-        Staged::of(self.builder.empty())
+        StagedBatch::new(self.builder.empty())
     }
 
     fn clock(&self) -> Instant {
         self.builder.clock()
     }
 
-    /// With the page-locked memory, which each batch has for itself.
+    /// With the page-locked memory, of which each batch has its own.
     fn bytes(batch: &Self::Batch) -> u64 {
-        B::bytes(&batch.batch) + batch.locked_bytes()
+        B::bytes(&batch.batch) + batch.pinned_bytes()
     }
 
     fn starting(&mut self, options: &LoaderOptions) {
@@ -264,14 +273,14 @@ impl<B: Build<Batch: ModelBatch>> Build for Pinning<B> {
         step: u64,
         batch: Self::Batch,
     ) -> Result<Loaded<Self::Batch>, PipelineError> {
-        let memory = batch.memory;
+        let buffer = batch.buffer;
         let loaded = self.builder.build(reader, step, batch.batch)?;
         let Loaded { batch, step, epoch, thread, bytes_read, work_bytes, mut intervals, operations, exposed } = loaded;
-        let mut batch = Staged { memory, ..Staged::of(batch) };
-        if let Some(options) = self.options {
+        let mut batch = StagedBatch { buffer, ..StagedBatch::new(batch) };
+        if self.pin_memory != PinMemory::Off {
             let start = self.now();
-            let room = |e: ModelError| PipelineError::Invalid(format!("cannot lock the memory of a batch: {e}"));
-            batch.pin(options).map_err(room)?;
+            let failed = |e: ModelError| PipelineError::Invalid(format!("cannot lock the memory of a batch: {e}"));
+            batch.pin(self.pin_memory).map_err(failed)?;
             intervals.push(Interval { stage: Stage::Pin, start, end: self.now(), busy: true });
         }
         Ok(Loaded { batch, step, epoch, thread, bytes_read, work_bytes, intervals, operations, exposed })
@@ -285,11 +294,13 @@ mod tests {
 
     use super::*;
 
-    /// Page-locked and sent, for a model that reads the graphs or not.
-    fn sent<T: ModelBatch>(batch: T, with_graphs: bool) -> Staged<T> {
-        let mut staged = Staged::of(batch);
-        staged.pin(PinOptions { gpu: Gpu::Host, with_graphs }).unwrap();
-        staged.send(&Feed::new(Gpu::Host).unwrap()).unwrap();
+    /// Page-locked and copied, for a model that reads the graphs or not.
+    fn staged<T: ModelBatch>(batch: T, with_graphs: bool) -> StagedBatch<T> {
+        let mut staged = StagedBatch::new(batch);
+        staged
+            .pin(if with_graphs { PinMemory::BatchAndGraphs(Gpu::Host) } else { PinMemory::Batch(Gpu::Host) })
+            .unwrap();
+        staged.prefetch(&Prefetcher::new(Gpu::Host).unwrap()).unwrap();
         staged
     }
 
@@ -319,8 +330,12 @@ mod tests {
     #[test]
     fn the_parts_of_a_batch_of_graphs_are_found_again() {
         let batch = with_graphs();
-        let there = sent(batch.clone(), true);
-        assert_eq!(there.copied(), (8 * ALIGNMENT + 8) as u64, "nine parts that are not empty, the last of 8 bytes");
+        let there = staged(batch.clone(), true);
+        assert_eq!(
+            there.copied_bytes(),
+            (8 * ALIGNMENT + 8) as u64,
+            "nine parts that are not empty, the last of 8 bytes"
+        );
         let ModelInputs::Samples(expected) = batch.inputs(&[], true, Device::Cpu).unwrap() else { unreachable!() };
         // The second time with masks that the step made for two of the three types.
         let made = [Tensor::from_slice(&[false, true, true]), Tensor::from_slice(&[true])];
@@ -345,7 +360,7 @@ mod tests {
     fn the_parts_of_rows_are_found_again() {
         let values = Values::Sparse { crow: vec![0, 1, 3], col: vec![2, 0, 1], values: vec![7.0, 1.0, 2.0] };
         let rows = ArrayBatch { rows: vec![4, 9], columns: 3, values, labels: vec![vec![1, -1]] };
-        let there = sent(rows.clone(), false);
+        let there = staged(rows.clone(), false);
         let ModelInputs::Rows(found) = there.inputs(&[], false, Device::Cpu).unwrap() else { unreachable!() };
         let ModelInputs::Rows(expected) = rows.inputs(&[], false, Device::Cpu).unwrap() else { unreachable!() };
         same(&found.classes.unwrap(), &expected.classes.unwrap());
@@ -360,16 +375,17 @@ mod tests {
 
     #[test]
     fn a_batch_that_was_pinned_for_another_model_is_refused() {
-        let refusal =
-            |staged: &Staged<Batch>, with_graphs| staged.inputs(&[], with_graphs, Device::Cpu).unwrap_err().to_string();
+        let refusal = |staged: &StagedBatch<Batch>, with_graphs| {
+            staged.inputs(&[], with_graphs, Device::Cpu).unwrap_err().to_string()
+        };
         for pinned in [true, false] {
-            let staged = sent(with_graphs(), pinned);
+            let staged = staged(with_graphs(), pinned);
             assert!(staged.inputs(&[], pinned, Device::Cpu).is_ok());
             let message = refusal(&staged, !pinned);
             assert!(message.contains("graphs of its samples, and is read with"), "{message}");
         }
         // Changed behind the copy: its labels are fewer.
-        let mut staged = sent(with_graphs(), true);
+        let mut staged = staged(with_graphs(), true);
         staged.batch.common.labels.pop();
         let message = refusal(&staged, true);
         assert!(message.ends_with("it was made of 4104 bytes, and 4100 are read"), "{message}");
@@ -377,18 +393,18 @@ mod tests {
 
     #[test]
     fn the_copy_on_the_device_is_timed_and_freed_behind_the_step() {
-        let mut staged = sent(with_graphs(), true);
+        let mut staged = staged(with_graphs(), true);
         // 4,104 bytes are locked as 8,192.
-        assert_eq!((staged.copied(), staged.locked_bytes()), (4104, 8192));
-        assert!(staged.landed().unwrap().is_some_and(|ns| ns > 0) && staged.arrival.is_none());
-        assert_eq!((staged.landed().unwrap(), staged.copied()), (None, 4104));
+        assert_eq!((staged.copied_bytes(), staged.pinned_bytes()), (4104, 8192));
+        assert!(staged.free_copy().unwrap().is_some_and(|ns| ns > 0) && staged.copy.is_none());
+        assert_eq!((staged.free_copy().unwrap(), staged.copied_bytes()), (None, 4104));
     }
 
     #[test]
     fn a_batch_that_was_not_pinned_is_used_as_it_lies() {
         let rows = ArrayBatch { rows: vec![4], columns: 2, values: Values::Dense(vec![1.0, 2.0]), labels: Vec::new() };
-        let staged = Staged::of(rows);
+        let staged = StagedBatch::new(rows);
         let ModelInputs::Rows(inputs) = staged.inputs(&[], false, Device::Cpu).unwrap() else { unreachable!() };
-        assert_eq!((inputs.batch_size, staged.copied(), staged.samples()), (1, 0, 1));
+        assert_eq!((inputs.batch_size, staged.copied_bytes(), staged.samples()), (1, 0, 1));
     }
 }

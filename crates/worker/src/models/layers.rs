@@ -1,16 +1,45 @@
-use tch::{Kind, TchError, Tensor, nn, nn::Init};
+//! Layers that several models share.
 
-use super::linear::{Activation, apply};
-use super::wide::wide;
+use tch::nn::{self, Init};
+use tch::{Kind, TchError, Tensor};
 
-/// In what the models that use it differ.
+/// x Wᵀ + b, float32 `[…, inputs]` to `[…, outputs]`; unlike tch's own function it returns errors.
+pub fn linear(layer: &nn::Linear, x: &Tensor) -> Result<Tensor, TchError> {
+    x.f_linear(&layer.ws, layer.bs.as_ref())
+}
+
+/// An activation function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// max(x, 0).
+    Relu,
+    /// x Φ(x), by the error function and not its approximation.
+    Gelu,
+}
+
+impl Activation {
+    /// Apply the function to each element.
+    pub fn apply(self, x: &Tensor) -> Result<Tensor, TchError> {
+        match self {
+            Self::Relu => x.f_relu(),
+            Self::Gelu => x.f_gelu("none"),
+        }
+    }
+}
+
+/// `x` in the dtype of sums and predictions: float64 where it is float64, else float32, also where layers compute in bfloat16.
+pub fn upcast(x: &Tensor) -> Result<Tensor, TchError> {
+    x.f_to_kind(if x.kind() == Kind::Double { Kind::Double } else { Kind::Float })
+}
+
+/// Options of [`HyperSagnn`], in which the models that use it differ.
 #[derive(Clone, Copy)]
-pub(super) struct Make<'a> {
-    /// Of the static embedding.
+pub struct HyperSagnnOptions<'a> {
+    /// Activation of the static embedding.
     pub activation: Activation,
-    /// Whether a gene that is alone in its sample, and attends to nothing, is still moved by the bias of the output layer.
+    /// Whether the bias of the output layer moves a gene that is alone in its sample, and attends to nothing.
     pub moves_lone_gene: bool,
-    /// Makes a linear layer of so many inputs and outputs, initialised as the model has it.
+    /// Makes a linear layer with these numbers of inputs and outputs, initialised as the model has it.
     pub linear: &'a dyn Fn(nn::Path, i64, i64) -> nn::Linear,
 }
 
@@ -27,8 +56,8 @@ struct Attention {
 }
 
 impl Attention {
-    fn new(vs: nn::Path, hidden: i64, heads: i64, make: Make) -> Self {
-        let linear = |name: &str| (make.linear)(&vs / name, hidden, hidden);
+    fn new(vs: nn::Path, hidden: i64, heads: i64, options: HyperSagnnOptions) -> Self {
+        let linear = |name: &str| (options.linear)(&vs / name, hidden, hidden);
         Self {
             query: linear("q"),
             key: linear("k"),
@@ -36,32 +65,32 @@ impl Attention {
             output: linear("o"),
             residual: vs.var("beta", &[1], Init::Const(0.01)),
             heads,
-            moves_lone_gene: make.moves_lone_gene,
+            moves_lone_gene: options.moves_lone_gene,
         }
     }
 
-    /// `x` float32 `[n, h]`; `barred` bool `[n, n]`, true where row must not attend to column.
-    fn forward(&self, x: &Tensor, barred: &Tensor) -> Result<Tensor, TchError> {
+    /// `x` float32 `[n, h]`; `masked` bool `[n, n]`, true where a row must not attend to a column.
+    fn forward(&self, x: &Tensor, masked: &Tensor) -> Result<Tensor, TchError> {
         let (n, hidden) = (x.size()[0], x.size()[1]);
-        let split = |linear| apply(linear, x)?.f_view([n, self.heads, hidden / self.heads])?.f_permute([1, 0, 2]);
+        let split = |layer| linear(layer, x)?.f_view([n, self.heads, hidden / self.heads])?.f_permute([1, 0, 2]);
         let (q, k, v) = (split(&self.query)?, split(&self.key)?, split(&self.value)?);
         let scores = q.f_matmul(&k.f_transpose(-2, -1)?)?.f_div_scalar(((hidden / self.heads) as f64).sqrt())?;
-        // A sample's only gene may attend to nothing: its row of weights is NaN, which becomes 0.
-        let weights = scores.f_masked_fill(barred, f64::NEG_INFINITY)?.f_softmax(-1, None)?;
+        // The only gene of a sample attends to nothing: its row of weights is NaN, which becomes 0.
+        let weights = scores.f_masked_fill(masked, f64::NEG_INFINITY)?.f_softmax(-1, None)?;
         let weights = weights.f_nan_to_num(0.0, None, None)?;
         let mixed = weights.f_matmul(&v)?.f_permute([1, 0, 2])?.f_contiguous()?.f_view([n, hidden])?;
-        let mut update = apply(&self.output, &mixed)?.f_mul(&self.residual)?;
+        let mut update = linear(&self.output, &mixed)?.f_mul(&self.residual)?;
         if !self.moves_lone_gene {
-            let alone = barred.f_all_dim(1, true)?;
+            let alone = masked.f_all_dim(1, true)?;
             update = update.f_masked_fill(&alone, 0.0)?;
         }
         update.f_add(x)
     }
 }
 
-/// Scores each sample's set of genes by how far attention moves them from a static embedding.
+/// Scores the set of genes of each sample by how far attention moves them from a static embedding.
 #[derive(Debug)]
-pub(super) struct HyperSagnn {
+pub struct HyperSagnn {
     fixed: nn::Linear,
     activation: Activation,
     layers: Vec<Attention>,
@@ -70,29 +99,29 @@ pub(super) struct HyperSagnn {
 
 impl HyperSagnn {
     /// `layers` layers of attention with `heads` heads, which divide `hidden`.
-    pub fn new(vs: &nn::Path, hidden: i64, heads: i64, layers: i64, make: Make) -> Self {
+    pub fn new(vs: &nn::Path, hidden: i64, heads: i64, layers: i64, options: HyperSagnnOptions) -> Self {
         Self {
-            fixed: (make.linear)(vs / "static", hidden, hidden),
-            activation: make.activation,
-            layers: (0..layers).map(|l| Attention::new(vs / format!("attention{l}"), hidden, heads, make)).collect(),
-            score: (make.linear)(vs / "prediction", hidden, 1),
+            fixed: (options.linear)(vs / "static", hidden, hidden),
+            activation: options.activation,
+            layers: (0..layers).map(|l| Attention::new(vs / format!("attention{l}"), hidden, heads, options)).collect(),
+            score: (options.linear)(vs / "prediction", hidden, 1),
         }
     }
 
     /// `genes` float32 `[n, h]`, `sample` int64 `[n]` in 0..batch: float32 `[batch]`, 0 for a sample without genes.
     ///
     /// # Errors
-    /// A sample that does not exist, or libtorch has no memory.
+    /// `sample` names a sample that does not exist, or libtorch has no memory.
     pub fn forward(&self, genes: &Tensor, sample: &Tensor, batch: i64) -> Result<Tensor, TchError> {
         let n = genes.size()[0];
-        let fixed = self.activation.apply(&apply(&self.fixed, genes)?)?;
+        let fixed = self.activation.apply(&linear(&self.fixed, genes)?)?;
         let other_sample = sample.f_unsqueeze(1)?.f_ne_tensor(&sample.f_unsqueeze(0)?)?;
-        let barred = other_sample.f_logical_or(&Tensor::f_eye(n, (Kind::Bool, genes.device()))?)?;
+        let masked = other_sample.f_logical_or(&Tensor::f_eye(n, (Kind::Bool, genes.device()))?)?;
         let mut moved = genes.shallow_clone();
         for layer in &self.layers {
-            moved = layer.forward(&moved, &barred)?;
+            moved = layer.forward(&moved, &masked)?;
         }
-        let scores = wide(&apply(&self.score, &moved.f_sub(&fixed)?.f_square()?)?.f_squeeze_dim(1)?)?;
+        let scores = upcast(&linear(&self.score, &moved.f_sub(&fixed)?.f_square()?)?.f_squeeze_dim(1)?)?;
         let zeros = Tensor::f_zeros([batch], (scores.kind(), genes.device()))?;
         let counts = zeros.f_index_add(0, sample, &scores.f_ones_like()?)?.f_clamp_min(1.0)?;
         zeros.f_index_add(0, sample, &scores)?.f_div(&counts)

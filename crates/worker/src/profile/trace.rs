@@ -1,4 +1,7 @@
-//! Rows of a trace for what libtorch's profiler does not see or shows where it does not nest.
+//! The trace of a rank: what libtorch's profiler wrote, with rows for what it does not see or shows where it does not nest.
+
+use std::io::Write;
+use std::path::Path;
 
 use expctl_pipeline::loader::BatchTimes;
 use expctl_pipeline::marks::BatchOperations;
@@ -6,23 +9,107 @@ use expctl_record::trace_rows::{
     BUCKET_CATEGORY, BUCKETS, COLLECTIVES, LOADER, LOADER_CATEGORY, LOADER_OPERATION_CATEGORY, LOADER_WAIT_CATEGORY,
     OWN_LOADER,
 };
-use expctl_record::{trace_microseconds, trace_nanoseconds};
+use expctl_record::{TraceMeta, trace_microseconds, trace_nanoseconds, write_atomic};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::{Value as Json, json};
+use torch_dist::RecordedProfile;
 
-/// Beginnings of the names of events that last from a collective's hand-over until it has completed, beside whatever its thread
-/// does meanwhile: `Work` of c10d names them so.
-const ASYNCHRONOUS: [&str; 2] = ["gloo:", "nccl:"];
+use crate::device::DeviceError;
+use crate::error::RankError;
 
-/// Where times of a trace start, and whose they are.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Frame {
-    /// `baseTimeNanoseconds`.
-    pub(super) base: i64,
-    /// Number of the process.
-    pub(super) pid: i64,
+/// A trace that libtorch's profiler wrote, to which rows are added.
+pub struct TraceFile {
+    root: Json,
+    pub frame: TraceFrame,
+    /// Id of the thread that ran the steps.
+    pub step_thread: i64,
 }
 
-impl Frame {
+impl TraceFile {
+    /// The events of this process in `recorded`, without the rows that describe the recording itself.
+    ///
+    /// # Errors
+    /// The folder for temporary files is full, or the profiler wrote no trace of steps.
+    pub fn from_recorded(recorded: &RecordedProfile) -> Result<Self, RankError> {
+        let failed = RankError::TraceUnreadable;
+        // libtorch writes beside the path that it is given, and renames: a folder of its own is removed with all of it.
+        let folder = tempfile::tempdir().map_err(|e| failed(e.to_string()))?;
+        let path = folder.path().join("trace.json");
+        recorded.save(&path).map_err(DeviceError::from)?;
+        let text = std::fs::read(&path).map_err(|e| failed(format!("{}: {e}", path.display())))?;
+        let mut root: Json = serde_json::from_slice(&text).map_err(|e| failed(format!("it is no JSON: {e}")))?;
+        let base = root["baseTimeNanoseconds"].as_i64();
+        let Some(events) = root["traceEvents"].as_array_mut() else {
+            return Err(failed("it has no events".to_owned()));
+        };
+        events.retain(|event| event["pid"].as_i64().is_some_and(|pid| pid >= 0));
+        let pid = i64::from(std::process::id());
+        let step_thread = find_step_thread(events, pid);
+        match (base, step_thread) {
+            (Some(base), Some(step_thread)) => Ok(Self { root, frame: TraceFrame { base, pid }, step_thread }),
+            (None, _) => Err(failed("it does not say when its time begins".to_owned())),
+            (_, None) => Err(failed("it holds no step".to_owned())),
+        }
+    }
+
+    /// Add rows.
+    pub fn add(&mut self, rows: Vec<Json>) {
+        if let Some(events) = self.root["traceEvents"].as_array_mut() {
+            events.extend(rows);
+        }
+    }
+
+    /// Name the thread of the steps, put collectives on rows of their own, and write it all to `path`.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(mut self, path: &Path, meta: &TraceMeta) -> Result<(), RankError> {
+        let (frame, thread) = (self.frame, self.step_thread);
+        if let Some(events) = self.root["traceEvents"].as_array_mut() {
+            events.retain(|event| event["ph"] != "M" || event["tid"] != thread || event["pid"] != frame.pid);
+            events.extend(frame.name(thread, "steps", 0));
+            frame.move_collectives(events);
+        }
+        if let Some(root) = self.root.as_object_mut() {
+            // The path of the temporary file.
+            root.remove("traceName");
+        }
+        self.root["expctl"] = json!(meta);
+        let mut packed = GzEncoder::new(Vec::new(), Compression::new(4));
+        let packed = serde_json::to_writer(&mut packed, &self.root)
+            .map_err(std::io::Error::from)
+            .and_then(|()| packed.flush())
+            .and_then(|()| packed.finish())
+            .map_err(RankError::TraceUnpacked)?;
+        Ok(write_atomic(path, &packed)?)
+    }
+}
+
+/// The thread of process `pid` that ran the steps. A GPU has events of the same names on its streams, in a category of its own.
+fn find_step_thread(events: &[Json], pid: i64) -> Option<i64> {
+    let is_step = |event: &&Json| {
+        event["ph"] == "X"
+            && event["cat"] == "user_annotation"
+            && event["pid"] == pid
+            && event["name"].as_str().is_some_and(|name| name.starts_with("step "))
+    };
+    events.iter().find(is_step).and_then(|event| event["tid"].as_i64())
+}
+
+/// Prefixes of the names of events that last from the launch of a collective to its completion, while its thread does other work: `Work` of
+/// c10d names them so.
+const ASYNCHRONOUS: [&str; 2] = ["gloo:", "nccl:"];
+
+/// The time base and the process of a trace; makes its rows.
+#[derive(Clone, Copy, Debug)]
+pub struct TraceFrame {
+    /// `baseTimeNanoseconds`.
+    pub base: i64,
+    pub pid: i64,
+}
+
+impl TraceFrame {
     /// A complete event; `start` and `end` in ns since 1970.
     fn complete(&self, row: i64, category: &str, name: &str, (start, end): (i64, i64), args: Json) -> Json {
         json!({
@@ -31,14 +118,14 @@ impl Frame {
         })
     }
 
-    /// Name of a row, and its place among the others of the process.
-    pub(super) fn name(&self, row: i64, name: &str, place: i64) -> [Json; 2] {
+    /// Events that name a row, and give its position among the rows of the process.
+    pub fn name(&self, row: i64, name: &str, position: i64) -> [Json; 2] {
         let meta = |what: &str, args: Json| json!({"ph": "M", "name": what, "pid": self.pid, "tid": row, "args": args});
-        [meta("thread_name", json!({"name": name})), meta("thread_sort_index", json!({"sort_index": place}))]
+        [meta("thread_name", json!({"name": name})), meta("thread_sort_index", json!({"sort_index": position}))]
     }
 
-    /// What loader threads did. `at` makes ns since 1970 of those of the loader's clock; the loader counts steps from `shift`.
-    pub(super) fn loader(&self, batches: &[BatchTimes], at: impl Fn(u64) -> i64, shift: u64) -> Vec<Json> {
+    /// Rows of the loader threads. `at` converts ns of the loader's clock to ns since 1970; the loader counts steps from `shift`.
+    pub fn loader(&self, batches: &[BatchTimes], at: impl Fn(u64) -> i64, shift: u64) -> Vec<Json> {
         let mut events = Vec::new();
         let mut rows: Vec<Option<u32>> = Vec::new();
         for batch in batches {
@@ -72,20 +159,20 @@ impl Frame {
         events
     }
 
-    /// Buckets of gradients, each with its step and its number there; times in ns since 1970.
-    pub(super) fn buckets(&self, buckets: &[(u64, usize, (i64, i64))]) -> Vec<Json> {
+    /// Rows of gradient buckets: step, index in the step, start and end in ns since 1970.
+    pub fn buckets(&self, buckets: &[(u64, usize, (i64, i64))]) -> Vec<Json> {
         let rows = lanes(buckets.iter().map(|(.., times)| *times));
         let mut events: Vec<Json> = Vec::new();
-        for ((step, number, times), lane) in buckets.iter().zip(&rows) {
-            let name = format!("bucket {number}");
+        for ((step, index, times), lane) in buckets.iter().zip(&rows) {
+            let name = format!("bucket {index}");
             events.push(self.complete(BUCKETS + lane, BUCKET_CATEGORY, &name, *times, json!({"step": step})));
         }
         events.extend(self.lane_names(BUCKETS, &rows, "allreduce", 2000));
         events
     }
 
-    /// Put collectives, which overlap with what else their threads do, on rows of their own.
-    pub(super) fn move_collectives(&self, events: &mut Vec<Json>) {
+    /// Move collectives, which overlap with other work of their threads, to rows of their own.
+    pub fn move_collectives(&self, events: &mut Vec<Json>) {
         let mut found: Vec<&mut Json> = events.iter_mut().filter(|event| is_asynchronous(event)).collect();
         found.sort_by(|a, b| number(a, "ts").total_cmp(&number(b, "ts")));
         let times = found.iter().map(|event| {
@@ -99,10 +186,10 @@ impl Frame {
         events.extend(self.lane_names(COLLECTIVES, &rows, "collectives", 3000));
     }
 
-    fn lane_names(&self, row: i64, lanes: &[i64], name: &str, place: i64) -> Vec<Json> {
+    fn lane_names(&self, row: i64, lanes: &[i64], name: &str, position: i64) -> Vec<Json> {
         let count = lanes.iter().max().map_or(0, |last| last + 1);
         let title = |lane: i64| if count == 1 { name.to_owned() } else { format!("{name} {lane}") };
-        (0..count).flat_map(|lane| self.name(row + lane, &title(lane), place + lane)).collect()
+        (0..count).flat_map(|lane| self.name(row + lane, &title(lane), position + lane)).collect()
     }
 }
 
@@ -115,7 +202,7 @@ fn number(event: &Json, key: &str) -> f64 {
     event[key].as_f64().unwrap_or_default()
 }
 
-/// For intervals in order of their starts, the first row each on which nothing else is under way.
+/// For intervals ordered by their starts, the first row of each on which no other interval is open.
 fn lanes(intervals: impl Iterator<Item = (i64, i64)>) -> Vec<i64> {
     let mut ends: Vec<i64> = Vec::new();
     let lane = |(start, end): (i64, i64)| {
@@ -137,7 +224,19 @@ mod tests {
 
     use super::*;
 
-    const FRAME: Frame = Frame { base: 1_000_000, pid: 7 };
+    #[test]
+    fn the_steps_are_those_of_the_host_wherever_the_events_of_a_gpu_stand() {
+        let event =
+            |cat: &str, pid: i64, tid: i64| json!({"ph": "X", "cat": cat, "name": "step 3", "pid": pid, "tid": tid});
+        let gpu = event("gpu_user_annotation", 0, 7);
+        let same_number = event("gpu_user_annotation", 41, 7);
+        let host = event("user_annotation", 41, 1234);
+        assert_eq!(find_step_thread(&[gpu.clone(), same_number, host], 41), Some(1234));
+        let load = json!({"ph": "X", "cat": "user_annotation", "name": "load", "pid": 41});
+        assert_eq!(find_step_thread(&[gpu, load], 41), None);
+    }
+
+    const FRAME: TraceFrame = TraceFrame { base: 1_000_000, pid: 7 };
 
     #[test]
     fn what_overlaps_lies_on_several_rows() {

@@ -1,17 +1,13 @@
-//! Every layer against a script that rebuilds it from the formulas.
+//! Every layer of DANGO against a script that rebuilds it from the formulas.
 
 use tch::{Device, Kind, Tensor, nn};
 
-use super::graph::Graph;
-use super::init::xavier_linear;
-use super::meta::MetaEmbedding;
-use super::reconstruction::Reconstruction;
-use super::sage::SageConv;
-use super::{Dango, DangoConfig};
 use crate::models::EdgeList;
-use crate::models::hyper_sagnn::{HyperSagnn, Make};
-use crate::models::layer_cases::{Cases, number, numbers};
-use crate::models::linear::Activation;
+use crate::models::dango::{
+    Dango, DangoConfig, DangoGraph, MetaEmbedding, ReconstructionHead, SageConv, xavier_linear,
+};
+use crate::models::layers::{Activation, HyperSagnn, HyperSagnnOptions};
+use crate::tests::layer_cases::{Cases, number, numbers};
 
 // Nothing leads to gene 3, 0 → 1 is listed twice, 2 has a self-loop.
 const SOURCES: [i64; 7] = [0, 0, 4, 2, 3, 1, 5];
@@ -29,7 +25,7 @@ fn index() -> (String, Tensor) {
 #[test]
 fn every_layer_is_what_its_formula_says() {
     let mut cases = Cases::new(Kind::Float);
-    let graph = Graph::new(&list("t"), GENES, true, Device::Cpu).unwrap();
+    let graph = DangoGraph::new(&list("t"), GENES, true, Device::Cpu).unwrap();
     let sage = |vs: &nn::Path| SageConv::new(vs / "conv", 8);
     cases.add("sage", &[("x", &[GENES, 8])], vec![index()], sage, |layer, x| {
         layer.forward(&x[0], &graph.mean_of_sources).unwrap()
@@ -38,7 +34,7 @@ fn every_layer_is_what_its_formula_says() {
     cases.add("meta", &[("x", &[5, 3, 8])], Vec::new(), meta, |layer, x| layer.forward(&x[0]));
     for (variant, lambda) in [("published", 1.0), ("tenth", 0.1)] {
         let weight = ("lambda".to_owned(), Tensor::from_slice(&[lambda]));
-        let make = |vs: &nn::Path| Reconstruction::new(vs / "reconstruction", 8, GENES);
+        let make = |vs: &nn::Path| ReconstructionHead::new(vs / "reconstruction", 8, GENES);
         let name = format!("reconstruction:{variant}");
         cases.add(&name, &[("x", &[GENES, 8])], vec![index(), weight], make, |layer, x| {
             layer.loss(&x[0], &graph, lambda).unwrap()
@@ -48,8 +44,8 @@ fn every_layer_is_what_its_formula_says() {
     let constants = vec![numbers("sample", &sample), number("batch", 4)];
     let sample = Tensor::from_slice(&sample);
     let make = |vs: &nn::Path| {
-        let make = Make { activation: Activation::Relu, moves_lone_gene: true, linear: &xavier_linear };
-        HyperSagnn::new(&(vs / "hyper_sagnn"), 8, 2, 2, make)
+        let options = HyperSagnnOptions { activation: Activation::Relu, moves_lone_gene: true, linear: &xavier_linear };
+        HyperSagnn::new(&(vs / "hyper_sagnn"), 8, 2, 2, options)
     };
     cases.add("hyper_sagnn", &[("x", &[10, 8])], constants, make, |layer, x| layer.forward(&x[0], &sample, 4).unwrap());
 

@@ -1,12 +1,10 @@
-//! Steps as a GPU does them: `make test-gpu` runs all of it on one, a case after another in a process of its own. Elsewhere the cases that
-//! need a GPU say that they are skipped, and the others run with the host in its place: by the same page-locked buffers, clips and laps.
+//! Steps as on a GPU: `make test-gpu` runs all tests on one, one after another in a process of their own. Elsewhere the tests that need a GPU
+//! say that they are skipped, and the others run with the host in its place: with the same buffers, clipping and timers.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use expctl_dist::{Cuda, GpuBackend, ProcessGroup, Profile, ProfileOptions, Range, Store};
 use expctl_pipeline::collate::{Assembler, Batch};
 use expctl_pipeline::graph::{CellGraph, EdgeType};
 use expctl_pipeline::store::Sample;
@@ -14,12 +12,14 @@ use expctl_record::{DeviceMasks, Pipeline, Processor, Settings, Stage};
 use expctl_rounding::{NEIGHBOURS, assert_rounding, floor, nudged};
 use serde_json::{Value, json};
 use tch::{Device, Tensor};
+use test_support::{Requirement, skip_test};
+use torch_dist::{Cuda, GpuBackend, ProcessGroup, Profile, ProfileOptions, ProfilerRange, Store};
 
-use super::{DeviceLaps, Feed, Gpu, PinOptions, Staged};
-use crate::Activity;
+use crate::activity::Activity;
+use crate::device::{DeviceTimer, Gpu, PinMemory, Prefetcher, StagedBatch};
 use crate::device_masks::DeviceMaskMaker;
-use crate::models::{ModelBatch, Network};
-use crate::trainer::Trainer;
+use crate::models::{ModelBatch, Network, StepContext};
+use crate::trainer::{StepResult, Trainer};
 
 const GENES: i64 = 300;
 const TYPES: [&str; 3] = ["a", "b", "c"];
@@ -36,8 +36,7 @@ fn ready(case: &str) -> bool {
         false => Err("`make test-gpu` runs it".to_owned()),
     });
     if let Err(why) = cuda {
-        // Written past the harness, which would keep it to itself: skips are counted.
-        std::io::stderr().write_all(format!("SKIPPED {case}: {why}\n").as_bytes()).unwrap();
+        skip_test(case, Requirement::Gpu, why);
     }
     cuda.is_ok()
 }
@@ -61,7 +60,7 @@ fn batch(processor: Processor, first: i64) -> Batch {
         })
         .collect();
     let pipeline = Pipeline::new(processor, TYPES.map(str::to_owned).to_vec());
-    let mut assembler = Assembler::new(&pipeline, std::sync::Arc::new(graph())).unwrap();
+    let mut assembler = Assembler::new(&pipeline, Arc::new(graph())).unwrap();
     let mut batch = assembler.empty();
     assembler.mask(&samples, &[], &mut batch);
     assembler.collate(&samples, &mut batch);
@@ -127,7 +126,7 @@ fn settings(model: Model, optimizer: &str) -> Settings {
 /// A group of one rank for work on `gpu`.
 fn alone(gpu: Gpu) -> ProcessGroup {
     let limit = Duration::from_secs(60);
-    let store = Store::alone(limit).unwrap();
+    let store = Store::in_process(limit).unwrap();
     match gpu {
         Gpu::Cuda(_) => ProcessGroup::with_gpus(&store, 0, 1, limit, GpuBackend::Gloo).unwrap(),
         Gpu::Host => ProcessGroup::gloo(&store, 0, 1, limit).unwrap(),
@@ -138,25 +137,35 @@ fn trainer(settings: &Settings, group: &ProcessGroup, device: Device) -> Trainer
     Trainer::new(settings, &graph(), (0.0, 1.0), group, device).unwrap()
 }
 
-/// One that works as on `gpu`.
+/// A trainer that works as on `gpu`.
 fn trainer_on(gpu: Gpu, settings: &Settings, group: &ProcessGroup) -> Trainer {
     let mut trainer = trainer(settings, group, gpu.device());
-    trainer.work_as_on(gpu);
+    trainer.run_as_on(gpu);
     trainer
 }
 
 const STEPS: usize = 10;
 
-/// Loss and norm of the gradient.
-type Figures = [f64; 2];
+fn step(
+    trainer: &mut Trainer,
+    batch: &dyn ModelBatch,
+    masks: &[Tensor],
+    group: &ProcessGroup,
+    activity: &Activity,
+) -> StepResult {
+    trainer.step(&StepContext { batch, masks, epoch: 0, group, activity }).unwrap()
+}
 
-/// Those of each step on the host, from the parameters in `start` or from a neighbour of them.
+/// Loss and norm of the gradient.
+type LossAndNorm = [f64; 2];
+
+/// Loss and norm of each step on the host, from the parameters in `start` or from a neighbour of them.
 fn by_the_host(
     settings: &Settings,
     start: &BTreeMap<String, Tensor>,
     neighbour: Option<u32>,
     group: &ProcessGroup,
-) -> Vec<Figures> {
+) -> Vec<LossAndNorm> {
     let mut here = trainer(settings, group, Device::Cpu);
     let of_model = |name: &str| name.starts_with("model/");
     let moved = |(name, tensor): (&String, &Tensor)| match neighbour.filter(|_| of_model(name)) {
@@ -165,12 +174,12 @@ fn by_the_host(
     };
     here.restore(&start.iter().map(moved).collect()).unwrap();
     let batches = (0..STEPS).map(|step| batch(settings.pipeline.processor, step as i64 * 16));
-    let steps = batches.map(|batch| here.step(&batch, &[], 0, group, &Activity::default()).unwrap());
+    let steps = batches.map(|batch| step(&mut here, &batch, &[], group, &Activity::default()));
     steps.map(|found| [found.loss.unwrap(), found.gradient_norm.unwrap()]).collect()
 }
 
-/// Page-locked batches are sent to `gpu` and stepped on there; losses and norms are those of the host. A GPU rounds in another order, and
-/// Adam makes much of the rounding of small gradients: what that comes to is measured at neighbouring parameters on the host.
+/// Page-locked batches are copied to `gpu` and stepped on there; losses and norms are those of the host. A GPU rounds in another order, and Adam
+/// amplifies the rounding of small gradients: by how much is measured at neighbouring parameters on the host.
 fn steps_are_those_of_the_host(gpu: Gpu) {
     let group = alone(gpu);
     for model in Model::ALL {
@@ -179,17 +188,18 @@ fn steps_are_those_of_the_host(gpu: Gpu) {
         let start = there.state().into_iter().map(|(name, tensor)| (name, tensor.to_device(Device::Cpu).copy()));
         let start: BTreeMap<String, Tensor> = start.collect();
         let expected = by_the_host(&settings, &start, None, &group);
-        let near: Vec<Vec<Figures>> =
+        let near: Vec<Vec<LossAndNorm>> =
             (0..NEIGHBOURS).map(|neighbour| by_the_host(&settings, &start, Some(neighbour), &group)).collect();
-        let feed = Feed::new(gpu).unwrap();
-        let with_graphs = Network::reads_graphs(&settings);
+        let prefetcher = Prefetcher::new(gpu).unwrap();
+        let pin_memory =
+            if Network::reads_graphs(&settings) { PinMemory::BatchAndGraphs(gpu) } else { PinMemory::Batch(gpu) };
         for (step, expected) in expected.iter().enumerate() {
-            let mut staged = Staged::of(batch(model.processor, step as i64 * 16));
-            staged.pin(PinOptions { gpu, with_graphs }).unwrap();
-            staged.send(&feed).unwrap();
+            let mut staged = StagedBatch::new(batch(model.processor, step as i64 * 16));
+            staged.pin(pin_memory).unwrap();
+            staged.prefetch(&prefetcher).unwrap();
             let activity = Activity::default();
-            activity.step(step as u64);
-            let found = there.step(&staged, &[], 0, &group, &activity).unwrap();
+            activity.begin_step(step as u64);
+            let found = self::step(&mut there, &staged, &[], &group, &activity);
             // A loss is a mean over 16 samples, a norm is over some thousands of gradients.
             for (i, (what, terms, found)) in
                 [("loss", 16, found.loss), ("norm", 4096, found.gradient_norm)].into_iter().enumerate()
@@ -199,13 +209,13 @@ fn steps_are_those_of_the_host(gpu: Gpu) {
                 let name = format!("{}, step {step}, {what}", model.name());
                 assert_rounding(&name, error, &peers, floor(&[expected[i]], terms));
             }
-            assert!(staged.copied() > 0 && staged.landed().unwrap().is_some_and(|ns| ns > 0));
+            assert!(staged.copied_bytes() > 0 && staged.free_copy().unwrap().is_some_and(|ns| ns > 0));
             let device = found.device.unwrap();
             for stage in [Stage::Transfer, Stage::Forward, Stage::Backward, Stage::Clip, Stage::Optimizer] {
                 assert!(device[stage] > 0 && found.exposed[stage] == device[stage] && found.busy[stage] > 0, "{stage}");
             }
-            // Who waits at the end of a step says that it is the device.
-            assert!(activity.look().unwrap().place.starts_with(&format!("at step {step} (device)")));
+            // A rank that waits at the end of a step says that it waits for the device.
+            assert!(activity.snapshot().unwrap().description.starts_with(&format!("at step {step} (device)")));
         }
     }
 }
@@ -239,21 +249,21 @@ fn a_loss_that_is_no_number_is_told_and_not_what_it_makes_of_the_gradient() {
         let before = there.parameters_digest().unwrap();
         let mut batch = batch(Processor::Lazy, 0);
         batch.common.labels[3] = f32::NAN;
-        let found = there.step(&batch, &[], 0, &group, &Activity::default()).unwrap();
+        let found = step(&mut there, &batch, &[], &group, &Activity::default());
         assert!(found.loss.unwrap().is_nan() && found.gradient_norm.unwrap().is_nan(), "{optimizer}");
         assert_eq!(there.parameters_digest().unwrap(), before, "{optimizer}: no parameter has changed");
     }
 }
 
 #[test]
-fn each_lap_is_of_the_stage_that_it_ends() {
-    let mut laps = DeviceLaps::start(Gpu::Host).unwrap();
+fn each_end_is_of_its_stage() {
+    let mut timer = DeviceTimer::start(Gpu::Host).unwrap();
     for stage in [Stage::Mask, Stage::Other, Stage::Mask] {
         std::thread::sleep(Duration::from_millis(2));
-        laps.lap(stage).unwrap();
+        timer.end_stage(stage).unwrap();
     }
-    laps.wait().unwrap();
-    let times = laps.times().unwrap();
+    timer.synchronize().unwrap();
+    let times = timer.times().unwrap();
     assert!(times[Stage::Mask] >= 4_000_000 && times[Stage::Other] >= 2_000_000 && times[Stage::Forward] == 0);
 }
 
@@ -297,21 +307,21 @@ fn waits(trace: &Value, name: &str) -> (Vec<String>, usize) {
 fn traced_step(model: Model, maker: Option<&DeviceMaskMaker>) -> Value {
     let group = alone(GPU);
     let mut trainer = trainer_on(GPU, &settings(model, "adamw"), &group);
-    let feed = Feed::new(GPU).unwrap();
-    let mut step = |first: i64| {
-        let mut staged = Staged::of(batch(model.processor, first));
-        staged.pin(PinOptions { gpu: GPU, with_graphs: true }).unwrap();
-        let _range = Range::open("the step");
-        staged.send(&feed).unwrap();
+    let prefetcher = Prefetcher::new(GPU).unwrap();
+    let mut run_step = |first: i64| {
+        let mut staged = StagedBatch::new(batch(model.processor, first));
+        staged.pin(PinMemory::BatchAndGraphs(GPU)).unwrap();
+        let _range = ProfilerRange::open("the step");
+        staged.prefetch(&prefetcher).unwrap();
         let masks = maker.map(|maker| maker.make(&staged.batch.common).unwrap()).unwrap_or_default();
-        trainer.step(&staged, &masks, 0, &group, &Activity::default()).unwrap();
+        step(&mut trainer, &staged, &masks, &group, &Activity::default());
         assert_eq!(staged.samples(), 16);
     };
-    (0..5).for_each(|i| step(i * 16));
+    (0..5).for_each(|i| run_step(i * 16));
     let options = ProfileOptions { cuda: true, ..ProfileOptions::default() };
     Profile::prepare(options).unwrap();
     let profile = Profile::start(options).unwrap();
-    step(99);
+    run_step(99);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.json");
     profile.stop().unwrap().save(&path).unwrap();
@@ -324,7 +334,7 @@ fn a_step_waits_for_the_device_once_wherever_its_masks_are_made() {
         return;
     }
     let maker = DeviceMaskMaker::new(DeviceMasks::Vectorised, &graph(), GPU.device()).unwrap().unwrap();
-    // By the step, of which the one model reads copies of the graph and the other none, and by the model.
+    // Masks made by the step, for a model that reads copies of the graph and for one that reads none, and by the model.
     for (model, maker) in [
         (Model::LAZY, Some(&maker)),
         (Model::OF_GENES, Some(&maker)),

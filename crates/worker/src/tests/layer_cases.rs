@@ -1,26 +1,26 @@
 //! Cases of layers for the Python scripts that rebuild them: inputs, outputs and gradients, in one file.
 
-use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use expctl_rounding::{NEIGHBOURS, RATIO};
 use tch::{Device, Kind, Tensor, nn};
+use test_support::{Requirement, skip};
 
-/// What PyTorch's set-up ends with where there is none for this Python.
+/// Exit code of PyTorch's set-up where no wheel fits this Python.
 const NO_PYTORCH: i32 = 3;
 
 /// libtorch has one generator for the process, and tests run side by side.
 pub static GENERATOR: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 /// Cases that are gathered for a script.
-pub(super) struct Cases {
+pub struct Cases {
     kind: Kind,
     tensors: Vec<(String, Tensor)>,
 }
 
 impl Cases {
-    /// No cases yet; all are computed with numbers of this kind.
+    /// No cases yet; all are computed in `kind`.
     pub const fn new(kind: Kind) -> Self {
         Self { kind, tensors: Vec::new() }
     }
@@ -74,8 +74,7 @@ impl Cases {
         let setup =
             Command::new("bash").arg(root.join("scripts/torch_python.sh")).stderr(Stdio::inherit()).output().unwrap();
         if setup.status.code() == Some(NO_PYTORCH) {
-            // written past the harness, which would keep it to itself
-            let _ = writeln!(std::io::stderr(), "SKIPPED: {script} needs PyTorch in Python; no wheel fits this Python");
+            skip(Requirement::Other, format_args!("{script} needs PyTorch in Python; no wheel fits this Python"));
             return;
         }
         assert!(setup.status.success(), "scripts/torch_python.sh failed");
@@ -93,11 +92,11 @@ impl Cases {
 }
 
 /// One whole number as a constant of a case.
-pub(super) fn number(name: &str, value: i64) -> (String, Tensor) {
+pub fn number(name: &str, value: i64) -> (String, Tensor) {
     (name.to_owned(), Tensor::from_slice(&[value]))
 }
 
 /// Whole numbers as a constant of a case.
-pub(super) fn numbers(name: &str, values: &[i64]) -> (String, Tensor) {
+pub fn numbers(name: &str, values: &[i64]) -> (String, Tensor) {
     (name.to_owned(), Tensor::from_slice(values))
 }

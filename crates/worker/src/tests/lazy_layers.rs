@@ -1,23 +1,20 @@
-//! Every layer against a script that rebuilds it from the formulas.
+//! Every layer of the lazy model against a script that rebuilds it from the formulas.
 
 use std::sync::Arc;
 
-use expctl_pipeline::collate::Batch;
+use expctl_pipeline::collate::{Assembler, Batch};
 use expctl_pipeline::graph::{CellGraph, EdgeType};
 use expctl_pipeline::store::Sample;
-use expctl_record::{Aggregation as Join, Implementation, LocalHead, Norm as Over, Processor};
+use expctl_record::{Aggregation as Join, Implementation, LocalHead, Norm, Pipeline, Processor};
 use tch::{Device, Kind, Tensor};
 
-use super::aggregation::Aggregation;
-use super::agreement::collate;
-use super::convolution::Convolution;
-use super::mlp::Mlp;
-use super::norm::Norm;
-use super::parameters::{Parameters, Preprocessor};
-use super::replicated::Edges;
-use super::{Lazy, LazyConfig};
-use crate::models::layer_cases::{Cases, number, numbers};
-use crate::models::{EdgeList, Inputs};
+use crate::models::lazy::layers::{
+    Aggregation, ChannelNorm, Convolution, GeluMlp, LazyParameters, Preprocessor, Readout,
+};
+use crate::models::lazy::replicated::MaskedEdges;
+use crate::models::lazy::{Lazy, LazyConfig};
+use crate::models::{EdgeList, SampleInputs};
+use crate::tests::layer_cases::{Cases, number, numbers};
 
 const TYPES: [&str; 3] = ["a", "b", "c"];
 const SAMPLES: [&[i64]; 4] = [&[4, 9, 2], &[7], &[5, 0], &[1, 2, 3, 10]];
@@ -30,14 +27,14 @@ fn small() -> LazyConfig {
 fn every_layer_is_what_its_formula_says() {
     let mut cases = Cases::new(Kind::Float);
     let config = small();
-    for (variant, over) in [("graph", Over::Graph), ("node", Over::Node)] {
-        let of_nodes = || vec![number("of_nodes", i64::from(over == Over::Node))];
+    for (variant, over) in [("graph", Norm::Graph), ("node", Norm::Node)] {
+        let of_nodes = || vec![number("of_nodes", i64::from(over == Norm::Node))];
         let name = format!("norm:{variant}");
         cases.add(
             &name,
             &[("x", &[12, 8])],
             of_nodes(),
-            |vs| Norm::new(&(vs / "norm"), over, 8),
+            |vs| ChannelNorm::new(&(vs / "norm"), over, 8),
             |norm, x| norm.forward(&x[0]).unwrap(),
         );
         let with = LazyConfig { preprocessor_norm: over, ..config };
@@ -49,7 +46,7 @@ fn every_layer_is_what_its_formula_says() {
     let index = Tensor::from_slice2(&[[3i64, 3, 0, 2, 1, 4], [5, 5, 5, 2, 0, 1]]);
     let mask = Tensor::from_slice(&[true, true, false, true, true, true]);
     let constants = vec![("index".to_owned(), index.copy()), ("mask".to_owned(), mask.copy())];
-    let edges = Edges { index, mask: Some(mask.unsqueeze(1)) };
+    let edges = MaskedEdges { index, mask: Some(mask.unsqueeze(1)) };
     cases.add(
         "convolution",
         &[("x", &[8, 8])],
@@ -63,7 +60,7 @@ fn every_layer_is_what_its_formula_says() {
         "global_head",
         &[("x", &[5, 8])],
         Vec::new(),
-        |vs| Mlp::new(&(vs / "head"), &[8, 8, 1]),
+        |vs| GeluMlp::new(&(vs / "head"), &[8, 8, 1]),
         |layer, x| layer.forward(&x[0]).unwrap().squeeze_dim(1),
     );
     let sample = [0i64, 0, 0, 1, 2, 2, 3, 3, 3, 3];
@@ -73,14 +70,14 @@ fn every_layer_is_what_its_formula_says() {
         "readout",
         &[("x", &[10, 8])],
         constants(),
-        |vs| super::parameters::Readout::new(vs, 8),
+        |vs| Readout::new(vs, 8),
         |layer, x| layer.forward(&x[0], &sample, 4).unwrap(),
     );
     cases.add(
         "local_head",
         &[("x", &[10, 8])],
         constants(),
-        |vs| Parameters::local_head(vs, &config),
+        |vs| LazyParameters::local_head(vs, &config),
         |head, x| head.forward(&x[0], &sample, 4).unwrap(),
     );
     cases.check_with("lazy_layers.py");
@@ -91,7 +88,7 @@ fn the_whole_model_is_what_its_formulas_say() {
     // In double precision, where a term that is slightly wrong shows: gradients are small differences of large terms.
     let mut cases = Cases::new(Kind::Double);
     let (batch, graph) = batch();
-    let nodes = LazyConfig { norm: Over::Node, preprocessor_norm: Over::Node, ..small() };
+    let nodes = LazyConfig { norm: Norm::Node, preprocessor_norm: Norm::Node, ..small() };
     let without = LazyConfig { aggregation_norm: false, local_head: LocalHead::Zero, ..small() };
     let profiled = LazyConfig { aggregation: Join::Sum, local_head: LocalHead::None, ..small() };
     let mean = LazyConfig { aggregation: Join::Mean, local_head: LocalHead::Pooled, ..small() };
@@ -103,7 +100,7 @@ fn the_whole_model_is_what_its_formulas_say() {
                 lists.map(|e| EdgeList { name: &e.name, sources: e.sources(), targets: e.targets() }).collect();
             Lazy::new(vs, &config, Implementation::Replicated, &lists, &[0, 1, 2]).unwrap()
         };
-        let inputs = Inputs::of(&batch, &[], true, Device::Cpu).unwrap();
+        let inputs = SampleInputs::new(&batch, &[], true, Device::Cpu).unwrap();
         let constants = constants(&config, &batch, &graph);
         cases.add(&format!("model:{variant}"), &[], constants, make, |model, _| {
             model.forward(&inputs).unwrap().prediction
@@ -115,16 +112,16 @@ fn the_whole_model_is_what_its_formulas_say() {
 fn constants(config: &LazyConfig, batch: &Batch, graph: &CellGraph) -> Vec<(String, Tensor)> {
     let joins = [Join::PairwiseInteraction, Join::Sum, Join::Mean];
     let heads = [LocalHead::Full, LocalHead::Pooled, LocalHead::Zero, LocalHead::None];
-    let place = |found: Option<usize>| found.unwrap() as i64;
+    let index = |found: Option<usize>| found.unwrap() as i64;
     let mut all = vec![
         numbers("genes", &batch.common.genes),
         numbers("gene_sample", &batch.common.gene_sample),
         number("batch", batch.common.len() as i64),
-        number("of_nodes", i64::from(config.norm == Over::Node)),
-        number("preprocessor_of_nodes", i64::from(config.preprocessor_norm == Over::Node)),
-        number("aggregation", place(joins.iter().position(|join| *join == config.aggregation))),
+        number("of_nodes", i64::from(config.norm == Norm::Node)),
+        number("preprocessor_of_nodes", i64::from(config.preprocessor_norm == Norm::Node)),
+        number("aggregation", index(joins.iter().position(|join| *join == config.aggregation))),
         number("normalised", i64::from(config.normalises_aggregate())),
-        number("local_head", place(heads.iter().position(|head| *head == config.local_head))),
+        number("local_head", index(heads.iter().position(|head| *head == config.local_head))),
         number("heads", config.heads),
     ];
     for (i, edges) in graph.edge_types.iter().enumerate() {
@@ -144,6 +141,10 @@ fn batch() -> (Batch, Arc<CellGraph>) {
     let genes = (0..12).map(|gene| format!("G{gene:02}")).collect();
     let graph = Arc::new(CellGraph { genes, edge_types: edge_types.collect(), metabolism: None });
     let samples = SAMPLES.map(|genes| Sample { genes: genes.to_vec(), ..Sample::default() });
-    let batch = collate(Processor::Lazy, &graph, &samples);
+    let names = graph.edge_types.iter().map(|edges| edges.name.clone()).collect();
+    let mut assembler = Assembler::new(&Pipeline::new(Processor::Lazy, names), Arc::clone(&graph)).unwrap();
+    let mut batch = assembler.empty();
+    assembler.mask(&samples, &[], &mut batch);
+    assembler.collate(&samples, &mut batch);
     (batch, graph)
 }

@@ -1,11 +1,14 @@
-//! Models over arrays against what they are said to be.
+//! Models over arrays: sizes, dense against sparse rows, rows alone against rows in a batch, and wrong inputs.
 
 use expctl_pipeline::array::{ArrayBatch, Values};
 use expctl_rounding::{assert_rounding, at_neighbours, distance, floor, norm, values};
+use expctl_worker::models::array::{
+    ArrayInputs, Mlp, MlpConfig, RowBatch, Transformer, TransformerConfig, ValueInputs,
+};
+use expctl_worker::models::{ModelBatch, ModelInputs, named_parameters};
 use tch::{Device, Kind, Tensor, nn};
 
-use super::{ArrayInputs, Mlp, MlpConfig, RowBatch, Transformer, TransformerConfig, ValueInputs};
-use crate::models::{ModelBatch, ModelInputs, named_parameters};
+use crate::support::generator;
 
 fn count(vs: &nn::VarStore) -> i64 {
     vs.variables().values().map(|tensor| tensor.numel() as i64).sum()
@@ -33,7 +36,7 @@ fn sparse(batch: &ArrayBatch) -> ArrayBatch {
 
 /// As a model reads them that takes `tokens` of a row, or all values.
 fn read(batch: &ArrayBatch, tokens: Option<usize>) -> RowBatch {
-    RowBatch::of(batch.clone(), tokens)
+    RowBatch::new(batch.clone(), tokens)
 }
 
 fn inputs(batch: &RowBatch) -> ArrayInputs<'_> {
@@ -68,6 +71,7 @@ fn run(
 
 #[test]
 fn the_presets_have_the_sizes_that_are_stated() {
+    let _alone = generator();
     let mlp = MlpConfig { genes: 20_000, hidden: 1024, layers: 5, classes: 16 };
     assert_eq!(mlp.parameters(), 24_695_824);
     let transformer = TransformerConfig { genes: 20_000, hidden: 256, heads: 4, layers: 8, tokens: 2200, classes: 16 };
@@ -84,6 +88,7 @@ fn the_presets_have_the_sizes_that_are_stated() {
 
 #[test]
 fn dense_and_sparse_rows_give_the_same() {
+    let _alone = generator();
     let batch = dense(&ROWS);
     let vs = nn::VarStore::new(Device::Cpu);
     let config = MlpConfig { genes: 7, hidden: 16, layers: 2, classes: 4 };
@@ -121,6 +126,7 @@ fn dense_and_sparse_rows_give_the_same() {
 
 #[test]
 fn the_rows_of_a_batch_do_not_influence_each_other() {
+    let _alone = generator();
     let vs = nn::VarStore::new(Device::Cpu);
     let sizes = TransformerConfig { genes: 7, hidden: 8, heads: 2, layers: 2, tokens: 6, classes: 3 };
     let transformer = Transformer::new(&vs.root(), &sizes).unwrap();
@@ -138,6 +144,7 @@ fn the_rows_of_a_batch_do_not_influence_each_other() {
 
 #[test]
 fn misfits_are_errors() {
+    let _alone = generator();
     let vs = nn::VarStore::new(Device::Cpu);
     let mlp = Mlp::new(&vs.root(), &MlpConfig { genes: 8, hidden: 4, layers: 1, classes: 2 }).unwrap();
     let (whole, tokens) = (read(&dense(&ROWS), None), read(&dense(&ROWS), Some(4)));

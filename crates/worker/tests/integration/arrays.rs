@@ -1,22 +1,19 @@
 //! Models over arrays learn the classes of made-up rows, on one rank and on two alike.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
-
-#[path = "../../dist/tests/common/mod.rs"]
-mod common;
-mod support;
 
 use std::time::Duration;
 
-use common::{Role, ends_with, leave, meet, neighbours_end, trained};
-use expctl_dist::{ProcessGroup, Store};
 use expctl_pipeline::array::{ArrayBatch, Values};
-use expctl_record::{Loss, ModelKind, Settings};
+use expctl_record::{Loss, ModelKind, Optimizer, Settings};
 use expctl_rounding::{assert_rounding, distance, floor};
-use expctl_worker::Activity;
 use expctl_worker::models::array::RowBatch;
 use expctl_worker::trainer::{TrainError, Trainer};
 use serde_json::json;
-use support::{parameters, settings};
+use torch_dist::{ProcessGroup, Store};
+
+use crate::rank_processes::{RankEntry, Role};
+use crate::support::{self, new_array_trainer, nudge, parameters, settings};
+
+const RANKS: RankEntry = RankEntry("arrays::rank_entry");
 
 const GENES: usize = 40;
 const CLASSES: u64 = 4;
@@ -24,7 +21,7 @@ const CLASSES: u64 = 4;
 const TOKENS: usize = 12;
 /// Rows of a whole step.
 const BATCH: u64 = 16;
-/// Steps of one rank and of two.
+/// StepLoop of one rank and of two.
 const STEPS: u64 = 60;
 
 fn of_kind(kind: ModelKind) -> Settings {
@@ -52,8 +49,8 @@ fn rows(ids: impl IntoIterator<Item = u64>) -> ArrayBatch {
 }
 
 fn step(trainer: &mut Trainer, batch: ArrayBatch, kind: ModelKind, group: &ProcessGroup) -> Result<f64, TrainError> {
-    let batch = RowBatch::of(batch, (kind == ModelKind::Transformer).then_some(TOKENS));
-    Ok(trainer.step(&batch, &[], 0, group, &Activity::default())?.loss.unwrap())
+    let batch = RowBatch::new(batch, (kind == ModelKind::Transformer).then_some(TOKENS));
+    Ok(support::step(trainer, &batch, 0, group)?.loss.unwrap())
 }
 
 /// The share of rank `role.0` of `role.1` of `count` steps, with all classes known if `role.2` says so; returns the mean losses of the first and the last four.
@@ -65,7 +62,7 @@ fn train(
     group: &ProcessGroup,
 ) -> (f64, f64) {
     let (rank, world) = (u64::from(role.0), u64::from(role.1));
-    trainer.starts_at(0, 0, count);
+    trainer.set_start(0, 0, count);
     let mut losses = Vec::new();
     for number in 0..count {
         let ids = (0..BATCH).filter(|row| row % world == rank).map(|row| number % 8 * BATCH + row);
@@ -93,7 +90,7 @@ fn both_models_learn_the_classes() {
     for kind in [ModelKind::Mlp, ModelKind::Transformer] {
         let mut settings = of_kind(kind);
         settings.train.learning_rate = if kind == ModelKind::Mlp { 0.01 } else { 0.002 };
-        let mut trainer = Trainer::of_array(&settings, GENES as u64, CLASSES, &group, tch::Device::Cpu).unwrap();
+        let mut trainer = new_array_trainer(&settings, GENES as u64, CLASSES, &group).unwrap();
         let (first, last) = train(&mut trainer, kind, (0, 1, false), 120, &group);
         assert!(first > 0.5 && last < first / 10.0, "{kind:?}: {first} {last}");
     }
@@ -102,18 +99,14 @@ fn both_models_learn_the_classes() {
 #[test]
 fn rows_without_labels_are_refused() {
     let group = alone();
-    let mut trainer =
-        Trainer::of_array(&of_kind(ModelKind::Mlp), GENES as u64, CLASSES, &group, tch::Device::Cpu).unwrap();
+    let mut trainer = new_array_trainer(&of_kind(ModelKind::Mlp), GENES as u64, CLASSES, &group).unwrap();
     let batch = ArrayBatch { labels: Vec::new(), ..rows(0..4) };
     let message = step(&mut trainer, batch, ModelKind::Mlp, &group).unwrap_err().to_string();
     assert!(message.contains("array.labels"), "{message}");
     let graphs = support::batch(0..4);
-    let message = trainer.step(&graphs, &[], 0, &group, &Activity::default()).unwrap_err().to_string();
+    let message = support::step(&mut trainer, &graphs, 0, &group).unwrap_err().to_string();
     assert!(message.contains("rows of an array"), "{message}");
-    let message = Trainer::of_array(&of_kind(ModelKind::Dango), 10, 2, &group, tch::Device::Cpu)
-        .map(|_| ())
-        .unwrap_err()
-        .to_string();
+    let message = new_array_trainer(&of_kind(ModelKind::Dango), 10, 2, &group).map(|_| ()).unwrap_err().to_string();
     assert!(message.contains("does not read rows of an array"), "{message}");
 }
 
@@ -121,27 +114,27 @@ fn rows_without_labels_are_refused() {
 #[ignore = "entry of the ranks that the tests start"]
 fn rank_entry() {
     let role = Role::from_env();
-    let (store, group) = meet(&role);
+    let (store, group) = role.connect();
     let kind = if role.scenario == "mlp" { ModelKind::Mlp } else { ModelKind::Transformer };
     let mut settings = of_kind(kind);
     // AdamW would make much of differences in rounding.
-    settings.train.optimizer = expctl_record::Optimizer::Sgd;
+    settings.train.optimizer = Optimizer::Sgd;
     settings.train.learning_rate = 0.05;
-    let mut trainer = Trainer::of_array(&settings, GENES as u64, CLASSES, &group, tch::Device::Cpu).unwrap();
-    support::nudge(&mut trainer, role.neighbour);
+    let mut trainer = new_array_trainer(&settings, GENES as u64, CLASSES, &group).unwrap();
+    nudge(&mut trainer, role.neighbour);
     let (first, last) = train(&mut trainer, kind, (role.rank, role.world, true), STEPS, &group);
     assert!(last < first, "{first} {last}");
-    leave(&role, &store, &group, &parameters(&trainer), &trainer.parameters_digest().unwrap());
+    role.report(&store, &group, &parameters(&trainer), &trainer.parameters_digest().unwrap());
 }
 
 #[test]
 fn two_ranks_train_as_one_does() {
     for scenario in ["mlp", "transformer"] {
-        let (_, digests) = trained(scenario, 2);
+        let (_, digests) = RANKS.train(scenario, 2);
         assert_eq!(digests[0], digests[1], "{scenario}: ranks differ from each other");
-        let (alone, both) = (ends_with(scenario, 1), ends_with(scenario, 2));
+        let (alone, both) = (RANKS.final_parameters(scenario, 1), RANKS.final_parameters(scenario, 2));
         // A step rounds each parameter once.
         let floor = floor(&alone, STEPS as usize);
-        assert_rounding(scenario, distance(&alone, &both), &neighbours_end(scenario, &alone), floor);
+        assert_rounding(scenario, distance(&alone, &both), &RANKS.neighbour_distances(scenario, &alone), floor);
     }
 }

@@ -1,10 +1,11 @@
 //! The DANGO model as a whole.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "tests")]
 
 use expctl_rounding::{RATIO, assert_rounding, at_neighbours, floor, norm, values};
 use expctl_worker::models::dango::{Dango, DangoConfig};
 use expctl_worker::models::{EdgeList, ModelError, named_parameters, parameters_digest};
 use tch::{Device, Kind, Tensor, nn};
+
+use crate::support::generator;
 
 const TYPES: [&str; 6] = ["neighborhood", "fusion", "cooccurence", "coexpression", "experimental", "database"];
 
@@ -16,11 +17,8 @@ fn edges(seed: i64, genes: i64, count: i64) -> (Vec<i64>, Vec<i64>) {
     ((0..count).map(|i| (i * i + seed) % genes).collect(), (0..count).map(|i| (i * 7 + seed * 3) % genes).collect())
 }
 
-/// libtorch has one generator for the process, and tests run side by side.
-static GENERATOR: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
 fn build(config: &DangoConfig, seed: i64, types: usize) -> (nn::VarStore, Dango) {
-    let _alone = GENERATOR.lock();
+    let _alone = generator();
     tch::manual_seed(seed);
     let vs = nn::VarStore::new(Device::Cpu);
     let lists: Vec<_> = (0..types).map(|i| edges(i as i64, config.num_genes, 90)).collect();

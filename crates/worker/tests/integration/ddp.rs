@@ -1,13 +1,7 @@
 //! Two ranks with batches of b leave the parameters of one rank with batches of 2b, and agree to the last bit.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "tests")]
-
-#[path = "../../dist/tests/common/mod.rs"]
-mod common;
 
 use std::sync::Arc;
 
-use common::{Role, leave, meet, neighbours_end, trained};
-use expctl_dist::{Reducer, ReducerOptions};
 use expctl_pipeline::collate::{Assembler, Common};
 use expctl_pipeline::graph::{CellGraph, EdgeType};
 use expctl_pipeline::store::Sample;
@@ -18,6 +12,11 @@ use expctl_worker::models::dango::{Dango, DangoConfig};
 use expctl_worker::models::{EdgeList, named_parameters, parameters_digest};
 use tch::nn::OptimizerConfig;
 use tch::{Device, Tensor, nn};
+use torch_dist::{Reducer, ReducerOptions};
+
+use crate::rank_processes::{RankEntry, Role};
+
+const RANKS: RankEntry = RankEntry("ddp::rank_entry");
 
 const STEPS: i64 = 5;
 /// Samples of a whole step; each rank takes its share.
@@ -28,7 +27,7 @@ const CONFIG: DangoConfig = DangoConfig { num_genes: 50, hidden: 16, heads: 4, l
 #[ignore = "entry of the ranks that the tests start"]
 fn rank_entry() {
     let role = Role::from_env();
-    let (store, group) = meet(&role);
+    let (store, group) = role.connect();
     tch::manual_seed(17);
     let vs = nn::VarStore::new(Device::Cpu);
     let edges: Vec<(Vec<i64>, Vec<i64>)> = (0..3)
@@ -61,7 +60,7 @@ fn rank_entry() {
         };
         reducer.prepare_forward().unwrap();
         let output = model.forward(&genes, &sample, labels.size()[0], loss_of.reconstructs()).unwrap();
-        let loss = loss_of.join(output.reconstruction.as_ref(), log_cosh(&output.prediction, &labels), 0);
+        let loss = loss_of.combine(output.reconstruction.as_ref(), log_cosh(&output.prediction, &labels), 0);
         optimizer.zero_grad();
         reducer.prepare_backward(&[&loss]).unwrap();
         reducer.backward(&loss).unwrap();
@@ -69,7 +68,7 @@ fn rank_entry() {
     }
     let flat: Vec<Tensor> = parameters.iter().map(|(_, p)| p.detach().flatten(0, -1)).collect();
     let values = Vec::<f32>::try_from(Tensor::cat(&flat, 0)).unwrap();
-    leave(&role, &store, &group, &values, &parameters_digest(&parameters).unwrap());
+    role.report(&store, &group, &values, &parameters_digest(&parameters).unwrap());
 }
 
 /// This rank's samples of a step: every `world`-th, as a distributed sampler deals them. Samples have 1 to 4 genes.
@@ -140,18 +139,18 @@ fn assert_one_as_two(scenario: &str, one: &[f32], two: &[f32]) {
     let [one, two] = [one, two].map(|values| values.iter().map(|v| f64::from(*v)).collect::<Vec<f64>>());
     // A step rounds each parameter once.
     let floor = floor(&one, STEPS as usize);
-    assert_rounding(scenario, distance(&one, &two), &neighbours_end(scenario, &one), floor);
+    assert_rounding(scenario, distance(&one, &two), &RANKS.neighbour_distances(scenario, &one), floor);
 }
 
 #[test]
 fn sgd_on_two_ranks_equals_one_rank_with_the_whole_batch() {
-    let (one, _) = trained("sgd", 1);
-    let (two, digests) = trained("sgd", 2);
+    let (one, _) = RANKS.train("sgd", 1);
+    let (two, digests) = RANKS.train("sgd", 2);
     assert_one_as_two("sgd", &one[0], &two[0]);
     assert_eq!(digests[0], digests[1], "ranks differ from each other");
     assert_eq!(two[0], two[1]);
     // The samples matter: half of them lead elsewhere.
-    let (half, _) = trained("half", 1);
+    let (half, _) = RANKS.train("half", 1);
     let off = max_difference(&one[0], &half[0]);
     eprintln!("SGD: max difference to half of the samples {off:e}");
     assert!(off > 1e-3, "{off:e}");
@@ -159,25 +158,25 @@ fn sgd_on_two_ranks_equals_one_rank_with_the_whole_batch() {
 
 #[test]
 fn the_model_is_the_same_with_every_processor() {
-    let (_, by_hand) = trained("sgd", 2);
-    let (_, assembled) = trained("processors", 2);
+    let (_, by_hand) = RANKS.train("sgd", 2);
+    let (_, assembled) = RANKS.train("processors", 2);
     assert_eq!(assembled, by_hand);
 }
 
 #[test]
 fn parameters_that_the_loss_leaves_out_are_found() {
-    let (one, _) = trained("interaction", 1);
-    let (two, digests) = trained("interaction", 2);
+    let (one, _) = RANKS.train("interaction", 1);
+    let (two, digests) = RANKS.train("interaction", 2);
     assert_one_as_two("interaction", &one[0], &two[0]);
     assert_eq!(digests[0], digests[1], "ranks differ from each other");
-    let (with, _) = trained("sgd", 1);
+    let (with, _) = RANKS.train("sgd", 1);
     assert!(max_difference(&one[0], &with[0]) > 1e-3, "the reconstruction made no difference");
 }
 
 #[test]
 fn adamw_on_two_ranks_stays_near_one_rank_and_bit_identical_between_ranks() {
-    let (one, _) = trained("adamw", 1);
-    let (two, digests) = trained("adamw", 2);
+    let (one, _) = RANKS.train("adamw", 1);
+    let (two, digests) = RANKS.train("adamw", 2);
     let difference = max_difference(&one[0], &two[0]);
     eprintln!("AdamW: max difference 1 rank to 2 ranks {difference:e}");
     assert_eq!(digests[0], digests[1], "ranks differ from each other");

@@ -1,5 +1,4 @@
 //! Masks made where the batch is used are those of the definition, whichever way they are made.
-#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
 

@@ -1,23 +1,21 @@
 //! The lazy model as a whole, computed as published.
-#![expect(clippy::unwrap_used, reason = "a test")]
 
-mod lazy_common;
-
+use crate::lazy_model::{Case, SMALL, TYPES, build};
+use crate::support::generator;
 use expctl_record::{Aggregation, Implementation, LocalHead, Norm};
 use expctl_rounding::{RATIO, assert_rounding, at_neighbours, floor, norm, values};
 use expctl_worker::models::lazy::{Lazy, LazyConfig};
-use expctl_worker::models::{EdgeList, Inputs, named_parameters};
-use lazy_common::{Case, GENERATOR, SMALL, TYPES, build};
+use expctl_worker::models::{EdgeList, SampleInputs, named_parameters};
 use tch::{Device, Kind, Tensor, nn};
 
 /// Number of parameters, at the published number of genes and of edge types.
 fn count(config: &LazyConfig, part: &str) -> usize {
-    let _alone = GENERATOR.lock();
+    let _alone = generator();
     let vs = nn::VarStore::new(Device::Cpu);
     let graphs: Vec<EdgeList> = TYPES.iter().map(|name| EdgeList { name, sources: &[1], targets: &[2] }).collect();
     let places: Vec<usize> = (0..graphs.len()).collect();
     let model = Lazy::new(&vs.root(), config, Implementation::Replicated, &graphs, &places).unwrap();
-    assert_eq!(model.leaves_out(), config.local_head == LocalHead::Zero);
+    assert_eq!(model.has_unused_parameters(), config.local_head == LocalHead::Zero);
     let parameters = named_parameters(&vs);
     parameters.iter().filter(|(name, _)| name.starts_with(part)).map(|(_, p)| p.numel()).sum()
 }
@@ -121,7 +119,7 @@ fn every_parameter_gets_a_finite_gradient_whose_head_takes_part() {
                         left_out += 1;
                     }
                 }
-                assert_eq!(left_out > 0, model.leaves_out(), "{config:?}");
+                assert_eq!(left_out > 0, model.has_unused_parameters(), "{config:?}");
             }
         }
     }
@@ -145,8 +143,8 @@ fn the_order_of_edges_and_repeated_ones_are_as_in_a_sum() {
 fn batches_that_lack_something_and_impossible_models_are_refused() {
     let (_vs, model) = build(&SMALL, 3);
     let mut case = Case::new(&SAMPLES);
-    let without = Inputs::of(&case.batch, &[], false, Device::Cpu).unwrap();
-    let refused = |inputs: &Inputs<'_>| model.forward(inputs).unwrap_err().to_string();
+    let without = SampleInputs::new(&case.batch, &[], false, Device::Cpu).unwrap();
+    let refused = |inputs: &SampleInputs<'_>| model.forward(inputs).unwrap_err().to_string();
     const LACKS: &str = "the batch does not have what the model reads: ";
     assert_eq!(refused(&without), format!("{LACKS}the graph of each sample"));
     case.edges(1).edge_index.clear();

@@ -1,4 +1,3 @@
-#![allow(dead_code, reason = "each test binary uses its own part")]
 //! A small lazy model, and batches for it.
 
 use std::sync::Arc;
@@ -8,8 +7,10 @@ use expctl_pipeline::graph::{CellGraph, EdgeType};
 use expctl_pipeline::store::Sample;
 use expctl_record::{Implementation, Pipeline, Processor};
 use expctl_worker::models::lazy::{Lazy, LazyConfig};
-use expctl_worker::models::{EdgeList, Inputs};
+use expctl_worker::models::{EdgeList, SampleInputs};
 use tch::{Device, nn};
+
+use crate::support::generator;
 
 /// The published edge types.
 pub const TYPES: [&str; 9] = [
@@ -43,9 +44,6 @@ pub fn graph() -> Arc<CellGraph> {
     Arc::new(CellGraph { genes, edge_types: edge_types.collect(), metabolism: None })
 }
 
-/// libtorch has one generator for the process, and tests run side by side.
-pub static GENERATOR: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
 /// The model of `config` over the small graph, as published.
 pub fn build(config: &LazyConfig, seed: i64) -> (nn::VarStore, Lazy) {
     build_as(Implementation::Replicated, config, seed)
@@ -53,7 +51,7 @@ pub fn build(config: &LazyConfig, seed: i64) -> (nn::VarStore, Lazy) {
 
 /// The same in any implementation.
 pub fn build_as(implementation: Implementation, config: &LazyConfig, seed: i64) -> (nn::VarStore, Lazy) {
-    let _alone = GENERATOR.lock();
+    let _alone = generator();
     tch::manual_seed(seed);
     let vs = nn::VarStore::new(Device::Cpu);
     let graph = graph();
@@ -73,11 +71,11 @@ pub struct Case {
 impl Case {
     /// Samples with these perturbed genes, with a graph each.
     pub fn new(samples: &[&[i64]]) -> Self {
-        Self::of(Processor::Lazy, samples)
+        Self::with_processor(Processor::Lazy, samples)
     }
 
     /// The same from any processor.
-    pub fn of(processor: Processor, samples: &[&[i64]]) -> Self {
+    pub fn with_processor(processor: Processor, samples: &[&[i64]]) -> Self {
         let samples: Vec<Sample> =
             samples.iter().map(|genes| Sample { genes: genes.to_vec(), ..Sample::default() }).collect();
         let graph = graph();
@@ -89,14 +87,14 @@ impl Case {
         Self { batch }
     }
 
-    /// What the model reads of it.
-    pub fn inputs(&self) -> Inputs<'_> {
-        Inputs::of(&self.batch, &[], true, Device::Cpu).unwrap()
+    /// The inputs of the model.
+    pub fn inputs(&self) -> SampleInputs<'_> {
+        SampleInputs::new(&self.batch, &[], true, Device::Cpu).unwrap()
     }
 
     /// One of its edge types.
-    pub fn edges(&mut self, place: usize) -> &mut Edges {
+    pub fn edges(&mut self, edge_type: usize) -> &mut Edges {
         let Layout::Graphs(graphs) = &mut self.batch.layout else { unreachable!() };
-        &mut graphs.edges[place]
+        &mut graphs.edges[edge_type]
     }
 }

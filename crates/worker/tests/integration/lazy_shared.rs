@@ -1,14 +1,11 @@
 //! The lazy model on one graph for all samples: what it refuses, and that its steps can be repeated. That it gives what the replicated
-//! one gives is tested beside it, in `models/lazy/agreement`.
-#![expect(clippy::unwrap_used, reason = "a test")]
+//! one gives is tested in `lazy_agreement`.
 
-mod lazy_common;
-
+use crate::lazy_model::{Case, SMALL, build_as, graph};
 use expctl_pipeline::collate::{Batch, Layout};
 use expctl_record::{Implementation, Processor};
 use expctl_worker::models::lazy::LazyConfig;
-use expctl_worker::models::{Inputs, ModelError, named_parameters};
-use lazy_common::{Case, SMALL, build_as, graph};
+use expctl_worker::models::{ModelError, SampleInputs, named_parameters};
 use tch::{Device, Kind, Tensor};
 
 const SAMPLES: [&[i64]; 4] = [&[4, 9, 2], &[7], &[], &[1, 2, 3, 10]];
@@ -18,17 +15,17 @@ const ONE_GRAPH: [Implementation; 2] = [Implementation::Shared, Implementation::
 fn what_the_loader_got_wrong_is_an_error() {
     for implementation in ONE_GRAPH {
         let (_vs, model) = build_as(implementation, &SMALL, 5);
-        let refusal = |batch: &Batch| match model.forward(&Inputs::of(batch, &[], true, Device::Cpu).unwrap()) {
+        let refusal = |batch: &Batch| match model.forward(&SampleInputs::new(batch, &[], true, Device::Cpu).unwrap()) {
             Err(ModelError::Inputs(reason)) => reason,
             other => format!("{other:?}"),
         };
-        let mut batch = Case::of(Processor::Ids, &SAMPLES).batch;
+        let mut batch = Case::with_processor(Processor::Ids, &SAMPLES).batch;
         batch.common.genes[0] = 30;
         assert_eq!(refusal(&batch), "a gene that is not among 30");
         batch.common.genes[0] = 4;
         batch.common.gene_sample[1] = 4;
         assert_eq!(refusal(&batch), "sample 4 is not among 4");
-        let mut batch = Case::of(Processor::Shared, &SAMPLES).batch;
+        let mut batch = Case::with_processor(Processor::Shared, &SAMPLES).batch;
         let Layout::Shared { removed } = &mut batch.layout else { unreachable!() };
         let edges = graph().edge_types[1].num_edges();
         *removed[1].positions.last_mut().unwrap() = edges as i32;
@@ -39,15 +36,15 @@ fn what_the_loader_got_wrong_is_an_error() {
 #[test]
 fn what_the_operations_lack_is_named() {
     let (_vs, model) = build_as(Implementation::Operations, &SMALL, 5);
-    let refusal = |inputs: &Inputs<'_>| model.forward(inputs).unwrap_err().to_string();
+    let refusal = |inputs: &SampleInputs<'_>| model.forward(inputs).unwrap_err().to_string();
     const LACKS: &str = "the batch does not have what the model reads: ";
-    let batch = Case::of(Processor::Shared, &SAMPLES).batch;
-    let on_the_host_alone = Inputs::of(&batch, &[], false, Device::Cpu).unwrap();
+    let batch = Case::with_processor(Processor::Shared, &SAMPLES).batch;
+    let on_the_host_alone = SampleInputs::new(&batch, &[], false, Device::Cpu).unwrap();
     assert_eq!(refusal(&on_the_host_alone), format!("{LACKS}removed edges of physical"));
-    let batch = Case::of(Processor::Ids, &SAMPLES).batch;
-    // Of the first type alone, and of one sample.
+    let batch = Case::with_processor(Processor::Ids, &SAMPLES).batch;
+    // Masks of the first type alone, and of one sample.
     let masks = [Tensor::ones([graph().edge_types[0].num_edges() as i64], (Kind::Bool, Device::Cpu))];
-    let of_another_batch = Inputs::of(&batch, &masks, true, Device::Cpu).unwrap();
+    let of_another_batch = SampleInputs::new(&batch, &masks, true, Device::Cpu).unwrap();
     assert_eq!(refusal(&of_another_batch), format!("{LACKS}masks of all edges of physical"));
 }
 
@@ -59,7 +56,7 @@ fn the_same_step_gives_the_same_bits() {
 }
 
 fn same_bits(implementation: Implementation) {
-    let case = Case::of(Processor::Ids, &SAMPLES);
+    let case = Case::with_processor(Processor::Ids, &SAMPLES);
     let (vs, shared) = build_as(implementation, &LazyConfig { hidden: 16, ..SMALL }, 9);
     let run = || {
         let prediction = shared.forward(&case.inputs()).unwrap().prediction;

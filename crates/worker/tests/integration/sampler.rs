@@ -3,8 +3,11 @@
 use expctl_pipeline::sampler::DistributedSampler;
 use tch::{Device, Kind, Tensor};
 
+use crate::support::generator;
+
 #[test]
 fn the_shuffle_is_libtorchs_randperm() {
+    let _alone = generator();
     for (len, seed, epoch) in
         [(1, 0, 0), (2, 1, 3), (1000, 42, 0), (10_000, 42, 7), (332_313, 42, 1), (7, (1 << 32) + 5, 0)]
     {

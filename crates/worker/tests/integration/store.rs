@@ -1,21 +1,20 @@
 //! How ranks reach their store: alone without a network, and among others without a name server.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::ffi::CStr;
 use std::mem::{size_of, zeroed};
 use std::time::Duration;
 
-use expctl_dist::{ProcessGroup, Store, rendezvous};
+use torch_dist::{ProcessGroup, Store, rendezvous};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_rank_alone_has_all_that_a_store_is_for() {
-    let store = Store::alone(LIMIT).unwrap();
+    let store = Store::in_process(LIMIT).unwrap();
     assert_eq!(store.port(), 0);
     rendezvous(&store, 0, 1, LIMIT).unwrap();
     ProcessGroup::gloo(&store, 0, 1, LIMIT).unwrap().barrier().unwrap();
-    let other = store.another();
+    let other = store.another_handle();
     let waiting = std::thread::spawn(move || {
         assert_eq!(other.try_get("never").unwrap(), None);
         other.add("n", 2).unwrap();

@@ -1,18 +1,30 @@
-#![allow(dead_code, reason = "each test binary uses its own part")]
 //! A small DANGO over made-up graphs, and batches of made-up samples.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use expctl_dist::ProcessGroup;
 use expctl_pipeline::collate::{Assembler, Batch, Common, Layout};
 use expctl_pipeline::graph::{CellGraph, EdgeType};
 use expctl_pipeline::store::Sample;
 use expctl_record::{Implementation, Model, ModelKind, Pipeline, Processor, Settings};
 use expctl_rounding::nudged;
 use expctl_worker::Activity;
+use expctl_worker::models::{ModelBatch, StepContext};
 use expctl_worker::trainer::{StepResult, TrainError, Trainer};
 use serde_json::{Value, json};
-use tch::Tensor;
+use tch::{Device, Tensor};
+use torch_dist::ProcessGroup;
+
+/// Threads that tests compute with. Only a process with a single test may change it.
+pub static THREADS: AtomicI32 = AtomicI32::new(1);
+
+/// libtorch has one generator of random numbers for the process, and tests run side by side: whatever seeds it or draws from it (every new model
+/// does) holds this meanwhile. libtorch also has one number of threads for the process, [`THREADS`].
+pub fn generator() -> MutexGuard<'static, ()> {
+    static GENERATOR: Mutex<()> = Mutex::new(());
+    tch::set_num_threads(THREADS.load(Ordering::SeqCst));
+    GENERATOR.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 pub const GENES: i64 = 50;
 const TYPES: [&str; 3] = ["a", "b", "c"];
@@ -81,8 +93,24 @@ pub fn with_graphs(ids: impl IntoIterator<Item = i64>) -> Batch {
     batch
 }
 
+pub fn new_trainer(settings: &Settings, group: &ProcessGroup) -> Result<Trainer, TrainError> {
+    let _alone = generator();
+    Trainer::new(settings, &graph(), LABELS, group, Device::Cpu)
+}
+
+/// A trainer of rows of `genes` values, to predict `classes` classes.
+pub fn new_array_trainer(
+    settings: &Settings,
+    genes: u64,
+    classes: u64,
+    group: &ProcessGroup,
+) -> Result<Trainer, TrainError> {
+    let _alone = generator();
+    Trainer::new_array(settings, genes, classes, group, Device::Cpu)
+}
+
 pub fn trainer(train: Value, group: &ProcessGroup) -> Trainer {
-    Trainer::new(&settings(train), &graph(), LABELS, group, tch::Device::Cpu).unwrap()
+    new_trainer(&settings(train), group).unwrap()
 }
 
 /// The published lazy model, small.
@@ -90,7 +118,7 @@ pub fn lazy_trainer(train: Value, group: &ProcessGroup) -> Trainer {
     lazy_trainer_of(train, |_| {}, group)
 }
 
-/// The same with a model that `change` makes another one.
+/// The same with a model that `change` modifies.
 pub fn lazy_trainer_of(train: Value, change: impl FnOnce(&mut Model), group: &ProcessGroup) -> Trainer {
     let mut settings = settings(train);
     settings.model.kind = ModelKind::Lazy;
@@ -99,11 +127,22 @@ pub fn lazy_trainer_of(train: Value, change: impl FnOnce(&mut Model), group: &Pr
     if settings.model.implementation != Implementation::Replicated {
         settings.pipeline.processor = Processor::Ids;
     }
-    Trainer::new(&settings, &graph(), LABELS, group, tch::Device::Cpu).unwrap()
+    new_trainer(&settings, group).unwrap()
 }
 
-pub fn step(trainer: &mut Trainer, batch: &Batch, epoch: u64, group: &ProcessGroup) -> Result<StepResult, TrainError> {
-    trainer.step(batch, &[], epoch, group, &Activity::default())
+pub fn step(
+    trainer: &mut Trainer,
+    batch: &dyn ModelBatch,
+    epoch: u64,
+    group: &ProcessGroup,
+) -> Result<StepResult, TrainError> {
+    trainer.step(&StepContext { batch, masks: &[], epoch, group, activity: &Activity::default() })
+}
+
+/// Order the buckets, as before the first step after a checkpoint.
+pub fn order_buckets(trainer: &mut Trainer, batch: &dyn ModelBatch, epoch: u64, group: &ProcessGroup) {
+    let activity = Activity::default();
+    trainer.order_buckets(&StepContext { batch, masks: &[], epoch, group, activity: &activity }).unwrap();
 }
 
 /// All parameters, by name.

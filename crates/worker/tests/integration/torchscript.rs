@@ -1,13 +1,12 @@
 //! TorchScript modules as models: what fits is trained, what does not is refused by name.
-#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::path::{Path, PathBuf};
 
-use expctl_dist::ScriptModule;
 use expctl_pipeline::collate::{Batch, Common, Layout};
-use expctl_worker::models::torchscript::Script;
-use expctl_worker::models::{Inputs, named_parameters, named_variables};
+use expctl_worker::models::torchscript::ScriptModel;
+use expctl_worker::models::{SampleInputs, named_parameters, named_variables};
 use tch::{Device, Kind, Tensor, nn};
+use torch_dist::ScriptModule;
 
 /// A weight for each of ten genes, summed over a sample.
 const SUM: &str = "
@@ -36,9 +35,9 @@ fn batch() -> Batch {
 
 const INPUTS: [&str; 3] = ["genes", "gene_sample", "batch_size"];
 
-fn load(path: &Path, inputs: &[&str], vs: &nn::VarStore) -> Result<Script, String> {
+fn load(path: &Path, inputs: &[&str], vs: &nn::VarStore) -> Result<ScriptModel, String> {
     let inputs: Vec<String> = inputs.iter().map(|i| (*i).to_owned()).collect();
-    Script::load(path.to_str().unwrap(), &inputs, &["physical"], &vs.root()).map_err(|e| e.to_string())
+    ScriptModel::load(path.to_str().unwrap(), &inputs, &["physical"], &vs.root()).map_err(|e| e.to_string())
 }
 
 #[test]
@@ -48,7 +47,7 @@ fn its_parameters_are_trained_in_place() {
     let vs = nn::VarStore::new(Device::Cpu);
     let script = load(&path, &INPUTS, &vs).unwrap();
     let batch = batch();
-    let inputs = Inputs::of(&batch, &[], false, Device::Cpu).unwrap();
+    let inputs = SampleInputs::new(&batch, &[], false, Device::Cpu).unwrap();
     let predict = || Vec::<f32>::try_from(script.forward(&inputs).unwrap().prediction).unwrap();
     assert_eq!(predict(), [3.0, 5.0]);
     let parameters = named_parameters(&vs);
@@ -88,7 +87,7 @@ fn what_does_not_fit_is_refused_and_the_file_named() {
 fn what_it_returns_is_checked() {
     let dir = tempfile::tempdir().unwrap();
     let batch = batch();
-    let inputs = Inputs::of(&batch, &[], false, Device::Cpu).unwrap();
+    let inputs = SampleInputs::new(&batch, &[], false, Device::Cpu).unwrap();
     let of = |body: &str| {
         let source = format!("def forward(self, genes, gene_sample, batch_size: int):\n    return {body}\n");
         let path = module(dir.path(), &source, true);

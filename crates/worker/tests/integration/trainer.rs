@@ -1,26 +1,21 @@
 //! A small DANGO is trained by one rank: what its steps change, refuse and leave behind.
-#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use expctl_dist::{ProcessGroup, ScriptModule, Store};
 use expctl_record::{Aggregation, Implementation, LocalHead, Model, ModelKind, Norm};
 use expctl_rounding::{NEIGHBOURS, assert_rounding, distance, floor, gamma};
-use expctl_worker::checkpoint::{read_state, write_state};
 use expctl_worker::metrics::pearson;
-use expctl_worker::trainer::{TrainError, Trainer, all_finite};
+use expctl_worker::state::{StateError, all_finite, read_state, write_state};
+use expctl_worker::trainer::{TrainError, Trainer};
 use serde_json::{Value, json};
-use support::{
-    GENES, LABELS, batch, doubles, farthest, graph, lazy_trainer, lazy_trainer_of, nudge, parameters, settings, step,
-    trainer, with_graphs,
-};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
+use torch_dist::{ProcessGroup, ScriptModule, Store};
 
-/// libtorch has one generator for the process, and a model draws from it while it is made.
-static GENERATOR: std::sync::Mutex<()> = std::sync::Mutex::new(());
+use crate::support::{
+    GENES, LABELS, batch, doubles, farthest, lazy_trainer, lazy_trainer_of, new_trainer, nudge, order_buckets,
+    parameters, settings, step, trainer, with_graphs,
+};
 
 fn alone() -> ProcessGroup {
     tch::set_num_threads(1);
@@ -29,20 +24,15 @@ fn alone() -> ProcessGroup {
     ProcessGroup::gloo(&store, 0, 1, limit).unwrap()
 }
 
-fn made(train: Value, group: &ProcessGroup) -> Trainer {
-    let _alone = GENERATOR.lock();
-    trainer(train, group)
-}
-
 /// Mean loss over the first 64 samples.
 fn loss(trainer: &Trainer) -> f64 {
     let (predictions, labels) = trainer.evaluate(&batch(0..64), &[]).unwrap();
-    trainer.loss_of(&predictions, &labels).unwrap()
+    trainer.prediction_loss(&predictions, &labels).unwrap()
 }
 
 /// Epochs that suffice by far.
 const EPOCHS: u64 = 300;
-/// Of the labels of the samples, about.
+/// Approximate variance of the labels of the samples.
 const VARIANCE: f64 = 0.5;
 
 #[test]
@@ -50,7 +40,7 @@ fn dango_overfits_64_samples_to_a_tenth_of_its_loss() {
     let group = alone();
     // Without reconstruction, whose share of the loss stays.
     let train = json!({"optimizer": "adamw", "learning_rate": 1e-2, "clip_norm": 10.0});
-    let mut trainer = made(train, &group);
+    let mut trainer = self::trainer(train, &group);
     overfits(&mut trainer, &group);
 }
 
@@ -63,14 +53,11 @@ fn a_lazy_model_overfits_64_samples_to_a_tenth_of_its_loss() {
         model.implementation = Implementation::Shared;
         (model.norm, model.preprocessor_norm) = (Norm::Node, Norm::Node);
     };
-    let mut trainer = {
-        let _alone = GENERATOR.lock();
-        lazy_trainer_of(train, change, &group)
-    };
+    let mut trainer = lazy_trainer_of(train, change, &group);
     overfits(&mut trainer, &group);
 }
 
-/// What the launcher says of a model before it is built.
+/// The launcher reports the size of a model before it is built.
 #[test]
 fn a_model_has_as_many_parameters_as_its_settings_say() {
     let group = alone();
@@ -95,10 +82,7 @@ fn a_model_has_as_many_parameters_as_its_settings_say() {
     for change in changes {
         let mut settings = settings(json!({}));
         change(&mut settings.model);
-        let trainer = {
-            let _alone = GENERATOR.lock();
-            Trainer::new(&settings, &graph(), LABELS, &group, tch::Device::Cpu).unwrap()
-        };
+        let trainer = new_trainer(&settings, &group).unwrap();
         counts.push(trainer.parameter_count());
         assert_eq!(settings.model.parameter_count(GENES as u64), counts.last().copied(), "{:?}", settings.model);
     }
@@ -133,15 +117,15 @@ fn overfits(trainer: &mut Trainer, group: &ProcessGroup) {
 #[test]
 fn labels_are_standardised_and_predictions_come_back_in_their_units() {
     let group = alone();
-    let mut trainer = made(json!({"standardise_labels": true}), &group);
+    let mut trainer = self::trainer(json!({"standardise_labels": true}), &group);
     let samples = batch(0..8);
     let (predictions, labels) = trainer.evaluate(&samples, &[]).unwrap();
     assert_eq!(labels, samples.common.labels);
-    let (mean, sd) = support::LABELS;
+    let (mean, sd) = LABELS;
     let pairs = || doubles(&predictions).into_iter().zip(doubles(&labels));
     let expected = pairs().map(|(p, l)| ((p - l) / sd).powi(2)).sum::<f64>() / 8.0;
     // In double precision, but for the 1e-8 that is added to the standard deviation.
-    let of_all = trainer.loss_of(&predictions, &labels).unwrap();
+    let of_all = trainer.prediction_loss(&predictions, &labels).unwrap();
     assert!((of_all - expected).abs() < 1e-7 * expected, "{of_all}, not {expected}");
     let told = step(&mut trainer, &samples, 0, &group).unwrap().loss.unwrap();
     // Predictions took two operations with two rounded numbers to the units of the labels, labels as many to those of training;
@@ -149,7 +133,7 @@ fn labels_are_standardised_and_predictions_come_back_in_their_units() {
     let moved = |(p, l): (f64, f64)| 2.0 * ((p - l) / sd).abs() * gamma(4) * (p.abs() + l.abs() + 2.0 * mean) / sd;
     let bound = pairs().map(moved).sum::<f64>() / 8.0 + (gamma(3 + 8) + 1e-7) * expected;
     assert!((told - expected).abs() <= bound, "{told}, not {expected} within {bound}");
-    let plain = made(json!({}), &group).evaluate(&samples, &[]).unwrap().0;
+    let plain = self::trainer(json!({}), &group).evaluate(&samples, &[]).unwrap().0;
     for (standardised, plain) in doubles(&predictions).into_iter().zip(doubles(&plain)) {
         let exact = plain * sd + mean;
         assert!(
@@ -162,7 +146,7 @@ fn labels_are_standardised_and_predictions_come_back_in_their_units() {
 #[test]
 fn a_gradient_that_is_not_finite_changes_nothing() {
     let group = alone();
-    let mut trainer = made(json!({"clip_norm": 1.0}), &group);
+    let mut trainer = self::trainer(json!({"clip_norm": 1.0}), &group);
     step(&mut trainer, &batch(0..4), 0, &group).unwrap();
     let before = trainer.parameters_digest().unwrap();
     // The squared error still fits into float32; the squares of its gradients do not.
@@ -179,7 +163,7 @@ fn a_gradient_that_is_not_finite_changes_nothing() {
 #[test]
 fn a_loss_that_is_nan_is_told_and_changes_nothing_where_gradients_are_clipped() {
     let group = alone();
-    let mut trainer = made(json!({"clip_norm": 1.0}), &group);
+    let mut trainer = self::trainer(json!({"clip_norm": 1.0}), &group);
     let before = trainer.parameters_digest().unwrap();
     let mut wrong = batch(0..4);
     wrong.common.labels[2] = f32::NAN;
@@ -187,25 +171,25 @@ fn a_loss_that_is_nan_is_told_and_changes_nothing_where_gradients_are_clipped() 
     assert_eq!(trainer.parameters_digest().unwrap(), before);
     all_finite(&trainer.state()).unwrap();
     // Without clipping nothing is looked at, but nothing like that may be kept.
-    let mut trainer = made(json!({}), &group);
+    let mut trainer = self::trainer(json!({}), &group);
     assert!(step(&mut trainer, &wrong, 0, &group).unwrap().loss.unwrap().is_nan());
     let error = all_finite(&trainer.state()).unwrap_err();
-    assert!(matches!(&error, TrainError::NotFinite { name } if name.starts_with("model/")), "{error}");
+    assert!(matches!(&error, StateError::NotFinite { name } if name.starts_with("model/")), "{error}");
 }
 
 #[test]
 fn accumulated_batches_are_one_larger_batch() {
     let group = alone();
     let whole = |neighbour: Option<u32>| {
-        let mut whole = made(json!({"clip_norm": 0.5}), &group);
+        let mut whole = self::trainer(json!({"clip_norm": 0.5}), &group);
         nudge(&mut whole, neighbour);
         step(&mut whole, &batch(0..12), 0, &group).unwrap();
         step(&mut whole, &batch(12..20), 0, &group).unwrap();
         doubles(&parameters(&whole))
     };
-    let mut parts = made(json!({"clip_norm": 0.5, "accumulation": ["0:3"]}), &group);
+    let mut parts = self::trainer(json!({"clip_norm": 0.5, "accumulation": ["0:3"]}), &group);
     // Five batches an epoch: its end closes the second group.
-    parts.starts_at(0, 0, 5);
+    parts.set_start(0, 0, 5);
     let start = parts.parameters_digest().unwrap();
     for part in 0..5 {
         let told = step(&mut parts, &batch(part * 4..part * 4 + 4), 0, &group).unwrap();
@@ -224,29 +208,29 @@ fn accumulated_batches_are_one_larger_batch() {
 /// Four epochs of five batches, with a validation after each, cut and put back in front of the steps in `cuts`.
 fn run(train: &Value, cuts: &[u64]) -> String {
     let group = alone();
-    let mut trainer = made(train.clone(), &group);
-    trainer.starts_at(0, 0, 5);
+    let mut trainer = self::trainer(train.clone(), &group);
+    trainer.set_start(0, 0, 5);
     let mut restored = false;
     for step_number in 0..20u64 {
         let (epoch, place) = (step_number / 5, step_number % 5);
         if cuts.contains(&step_number) {
-            assert_eq!(trainer.boundary(step_number), step_number, "in front of a group");
+            assert_eq!(trainer.next_boundary(step_number), step_number, "in front of a group");
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("state.safetensors");
             write_state(&path, &trainer.state()).unwrap();
-            trainer = made(train.clone(), &group);
+            trainer = self::trainer(train.clone(), &group);
             trainer.restore(&read_state(&path).unwrap()).unwrap();
-            trainer.starts_at(step_number, 0, 5);
+            trainer.set_start(step_number, 0, 5);
             restored = true;
         }
         let samples = batch((place as i64 * 8)..(place as i64 * 8 + 8));
         if std::mem::take(&mut restored) {
-            trainer.settle(&samples, &[], epoch, &group, &expctl_worker::Activity::default()).unwrap();
+            order_buckets(&mut trainer, &samples, epoch, &group);
         }
         step(&mut trainer, &samples, epoch, &group).unwrap();
         if place == 4 {
             // Worse each time, so that the plateau has something to do.
-            trainer.validated(1.0 + epoch as f64);
+            trainer.report_validation(1.0 + epoch as f64);
         }
     }
     trainer.parameters_digest().unwrap()
@@ -264,7 +248,7 @@ fn a_run_that_was_cut_ends_with_the_same_bits() {
         for cuts in [&[1u64][..], &[3], &[8], &[10], &[2, 13]] {
             assert_eq!(run(&train, cuts), whole, "{schedule}, cut at {cuts:?}");
         }
-        // That buffer, plateau and groups matter at all.
+        // Buffer, plateau and groups have an effect.
         for (key, other) in
             [("sinkhorn_weight", json!(0.0)), ("accumulation", json!([])), ("schedule", json!("constant"))]
         {
@@ -279,26 +263,21 @@ fn a_run_that_was_cut_ends_with_the_same_bits() {
 fn the_learning_rate_follows_the_epoch() {
     let group = alone();
     let train = json!({"schedule": "cosine_restarts", "schedule_epochs": 10, "schedule_min": 1e-3});
-    let mut trainer = made(train, &group);
+    let mut trainer = self::trainer(train, &group);
     assert_eq!(trainer.learning_rate(), 1e-3);
     trainer.begin_epoch(5);
     assert!((trainer.learning_rate() - (0.05 + 1e-3) / 2.0).abs() < 1e-12);
     step(&mut trainer, &batch(0..4), 10, &group).unwrap();
     assert!((trainer.learning_rate() - 0.025).abs() < 1e-12, "a restart at half the peak");
-    let mut trainer = made(json!({"schedule": "plateau", "schedule_patience": 0}), &group);
+    let mut trainer = self::trainer(json!({"schedule": "plateau", "schedule_patience": 0}), &group);
     trainer.begin_epoch(0);
-    trainer.validated(1.0);
-    trainer.validated(1.0);
+    trainer.report_validation(1.0);
+    trainer.report_validation(1.0);
     assert_eq!(trainer.learning_rate(), 0.05, "not within an epoch");
     trainer.begin_epoch(1);
     assert_eq!(trainer.learning_rate(), 0.025);
-    let refused = Trainer::new(
-        &support::settings(json!({"schedule": "cosine_restarts", "schedule_epochs": 3, "schedule_warmup": 3})),
-        &support::graph(),
-        support::LABELS,
-        &group,
-        tch::Device::Cpu,
-    );
+    let train = json!({"schedule": "cosine_restarts", "schedule_epochs": 3, "schedule_warmup": 3});
+    let refused = new_trainer(&settings(train), &group);
     let error = refused.err().unwrap().to_string();
     assert!(error.contains("train.schedule_warmup is 3, but a cycle has 3 epochs"), "{error}");
 }
@@ -307,7 +286,7 @@ fn the_learning_rate_follows_the_epoch() {
 fn bfloat16_is_near_float32_and_leaves_parameters_alone() {
     let group = alone();
     let train = |precision: &str| json!({"precision": precision, "reconstruction": "uniform", "clip_norm": 10.0});
-    let (mut wide, mut narrow) = (made(train("float32"), &group), made(train("bf16_mixed"), &group));
+    let (mut wide, mut narrow) = (self::trainer(train("float32"), &group), self::trainer(train("bf16_mixed"), &group));
     let samples = batch(0..32);
     let (expected, _) = wide.evaluate(&samples, &[]).unwrap();
     let (got, _) = narrow.evaluate(&samples, &[]).unwrap();
@@ -330,7 +309,6 @@ fn bfloat16_is_near_float32_and_leaves_parameters_alone() {
 fn the_lazy_model_trains_in_bfloat16_as_in_float32() {
     let group = alone();
     let made = |precision: &str| {
-        let _alone = GENERATOR.lock();
         lazy_trainer(json!({"precision": precision, "clip_norm": 1.0, "learning_rate": 1e-3}), &group)
     };
     let (mut wide, mut narrow) = (made("float32"), made("bf16_mixed"));
@@ -367,7 +345,7 @@ fn a_torchscript_module_trains_in_bfloat16_as_in_float32() {
         settings.model.kind = ModelKind::Torchscript;
         settings.model.path = path.to_str().unwrap().to_owned();
         settings.model.inputs = ["genes", "gene_sample", "batch_size"].map(str::to_owned).to_vec();
-        Trainer::new(&settings, &graph(), LABELS, &group, tch::Device::Cpu).unwrap()
+        new_trainer(&settings, &group).unwrap()
     };
     let (mut wide, mut narrow) = (made("float32"), made("bf16_mixed"));
     let samples = batch(0..32);
@@ -395,7 +373,7 @@ fn a_backward_pass_that_fails_alone_is_no_failed_collective() {
     settings.model.kind = ModelKind::Torchscript;
     settings.model.path = path.to_str().unwrap().to_owned();
     settings.model.inputs = ["genes", "gene_sample", "batch_size"].map(str::to_owned).to_vec();
-    let mut trainer = Trainer::new(&settings, &graph(), LABELS, &group, tch::Device::Cpu).unwrap();
+    let mut trainer = new_trainer(&settings, &group).unwrap();
     let error = step(&mut trainer, &batch(0..8), 0, &group).unwrap_err();
     assert!(matches!(error, TrainError::Device(_)), "{error:?}");
     assert!(error.to_string().starts_with("backward pass: "), "{error}");
@@ -404,12 +382,12 @@ fn a_backward_pass_that_fails_alone_is_no_failed_collective() {
 #[test]
 fn a_state_of_another_model_is_refused_by_name() {
     let group = alone();
-    let mut trainer = made(json!({"loss": "mse_sinkhorn"}), &group);
+    let mut trainer = self::trainer(json!({"loss": "mse_sinkhorn"}), &group);
     let mut state: BTreeMap<String, Tensor> = trainer.state().into_iter().map(|(n, t)| (n, t.copy())).collect();
     trainer.restore(&state).unwrap();
-    state.insert("model/embedding".to_owned(), Tensor::zeros([3, 4], (Kind::Float, tch::Device::Cpu)));
-    let error = trainer.restore(&state).unwrap_err();
+    state.insert("model/embedding".to_owned(), Tensor::zeros([3, 4], (Kind::Float, Device::Cpu)));
+    let error = trainer.restore(&state).unwrap_err().to_string();
     assert_eq!(error, "parameter embedding has another shape: [3, 4], and the model has [50, 16]");
     state.remove("model/embedding");
-    assert_eq!(trainer.restore(&state).unwrap_err(), "parameter embedding is missing");
+    assert_eq!(trainer.restore(&state).unwrap_err().to_string(), "parameter embedding is missing");
 }

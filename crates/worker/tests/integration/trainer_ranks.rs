@@ -1,23 +1,23 @@
-//! The same on two and three ranks: what is averaged, gathered and kept.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
-
-#[path = "../../dist/tests/common/mod.rs"]
-mod common;
-mod support;
+//! A small DANGO is trained by two and three ranks: averaged gradients, gathered predictions, restored states.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, Rank, Role, ends_with, leave, meet, neighbours_end, serve, trained};
-use expctl_dist::{ProcessGroup, Store};
+use expctl_pipeline::collate::Batch;
 use expctl_record::{Implementation, LocalHead, Model, Stage};
 use expctl_rounding::{assert_rounding, distance, floor};
 use expctl_worker::Activity;
-use expctl_worker::metrics::gather;
+use expctl_worker::metrics::gather_predictions;
+use expctl_worker::models::StepContext;
 use expctl_worker::trainer::Trainer;
 use serde_json::{Value, json};
-use support::{batch, doubles, parameters, step, trainer};
 use tch::Tensor;
+use torch_dist::{ProcessGroup, Store};
+
+use crate::rank_processes::{LIMIT, Rank, RankEntry, Role, serve_store};
+use crate::support::{self, batch, doubles, nudge, order_buckets, parameters, step, trainer};
+
+const RANKS: RankEntry = RankEntry("trainer_ranks::rank_entry");
 
 /// Samples of a whole step.
 const BATCH: i64 = 8;
@@ -26,7 +26,7 @@ const BATCH: i64 = 8;
 #[ignore = "entry of the ranks that the tests start"]
 fn rank_entry() {
     let role = Role::from_env();
-    let (store, group) = meet(&role);
+    let (store, group) = role.connect();
     let trainer = match role.scenario.as_str() {
         "gather" => return gather_uneven(&role, &group),
         "waits" => return waits_for_predictions(&role, &group),
@@ -43,7 +43,7 @@ fn rank_entry() {
         "cut" => cut(&role, &group, Some(7)),
         other => panic!("no scenario {other}"),
     };
-    leave(&role, &store, &group, &parameters(&trainer), &trainer.parameters_digest().unwrap());
+    role.report(&store, &group, &parameters(&trainer), &trainer.parameters_digest().unwrap());
 }
 
 /// The buffer holds one whole step, and in epoch 0 nothing is drawn from it for so few samples.
@@ -52,15 +52,15 @@ fn sinkhorn(gather: &str) -> Value {
 }
 
 /// This rank's share of a step, as a distributed sampler deals it.
-fn share(role: &Role, number: i64) -> expctl_pipeline::collate::Batch {
+fn share(role: &Role, number: i64) -> Batch {
     let world = i64::from(role.world);
     batch((0..BATCH).filter(|s| s % world == i64::from(role.rank)).map(|s| number * BATCH + s))
 }
 
 fn steps(role: &Role, group: &ProcessGroup, train: Value, count: i64) -> Trainer {
     let mut trainer = trainer(train, group);
-    support::nudge(&mut trainer, role.neighbour);
-    trainer.starts_at(0, 0, count as u64);
+    nudge(&mut trainer, role.neighbour);
+    trainer.set_start(0, 0, count as u64);
     for number in 0..count {
         let told = step(&mut trainer, &share(role, number), 0, group).unwrap();
         if role.scenario == "accumulated" && role.world > 1 {
@@ -75,8 +75,8 @@ fn steps(role: &Role, group: &ProcessGroup, train: Value, count: i64) -> Trainer
 fn lazy(role: &Role, group: &ProcessGroup, implementation: Implementation) -> Trainer {
     let change = |model: &mut Model| (model.implementation, model.local_head) = (implementation, LocalHead::Zero);
     let mut trainer = support::lazy_trainer_of(json!({"clip_norm": 1.0}), change, group);
-    support::nudge(&mut trainer, role.neighbour);
-    trainer.starts_at(0, 0, 2);
+    nudge(&mut trainer, role.neighbour);
+    trainer.set_start(0, 0, 2);
     let world = i64::from(role.world);
     for number in 0..2 {
         let ids = (0..BATCH).filter(|s| s % world == i64::from(role.rank)).map(|s| number * BATCH + s);
@@ -96,16 +96,16 @@ fn cut(role: &Role, group: &ProcessGroup, at: Option<u64>) -> Trainer {
                        "sinkhorn_buffer": 9, "sinkhorn_weight": 3.0, "accumulation": ["0:2"], "schedule": "plateau",
                        "schedule_patience": 0});
     let mut trainer = trainer(train.clone(), group);
-    trainer.starts_at(0, 0, 5);
+    trainer.set_start(0, 0, 5);
     for number in 0..15u64 {
         // Epoch 600 draws the whole buffer, in another order each time; 300 a part of it.
         let epoch = [0, 300, 600][(number / 5) as usize];
         let samples = share(role, number as i64);
         if at == Some(number) {
-            assert_eq!(trainer.boundary(number), number);
+            assert_eq!(trainer.next_boundary(number), number);
             trainer.share_state(group).unwrap();
             let mut state: BTreeMap<String, Tensor> = trainer.state().into_iter().map(|(n, t)| (n, t.copy())).collect();
-            // What rank 0 would have written is what all get.
+            // All ranks get the state that rank 0 would have written.
             let names: Vec<String> = (0..role.world).map(|rank| format!("sinkhorn/{rank}/labels")).collect();
             assert!(names.iter().all(|name| state.contains_key(name)), "{:?}", state.keys());
             for tensor in state.values_mut() {
@@ -113,12 +113,12 @@ fn cut(role: &Role, group: &ProcessGroup, at: Option<u64>) -> Trainer {
             }
             trainer = support::trainer(train.clone(), group);
             trainer.restore(&state).unwrap();
-            trainer.starts_at(number, 0, 5);
-            trainer.settle(&samples, &[], epoch, group, &expctl_worker::Activity::default()).unwrap();
+            trainer.set_start(number, 0, 5);
+            order_buckets(&mut trainer, &samples, epoch, group);
         }
         step(&mut trainer, &samples, epoch, group).unwrap();
         if number % 5 == 4 {
-            trainer.validated(1.0);
+            trainer.report_validation(1.0);
         }
     }
     trainer
@@ -130,45 +130,47 @@ fn gather_uneven(role: &Role, group: &ProcessGroup) {
     let predictions = |rank: u32| (0..count(rank)).map(move |i| rank as f32 + i as f32 / 10.0);
     let own: Vec<f32> = predictions(role.rank).collect();
     let labels: Vec<f32> = own.iter().map(|p| -p).collect();
-    let (all, all_labels) = gather(group, &own, &labels).unwrap();
+    let (all, all_labels) = gather_predictions(group, &own, &labels).unwrap();
     assert_eq!(all, (0..role.world).flat_map(predictions).collect::<Vec<_>>());
     assert_eq!(all_labels, all.iter().map(|p| -p).collect::<Vec<_>>());
-    assert!(gather(group, &[], &[]).unwrap().0.is_empty());
+    assert!(gather_predictions(group, &[], &[]).unwrap().0.is_empty());
 }
 
 /// Rank 0 is at the divergence while the other has not begun: whoever watches sees that it waits, and for what.
 fn waits_for_predictions(role: &Role, group: &ProcessGroup) {
     let mut trainer = trainer(sinkhorn("joined"), group);
-    trainer.starts_at(0, 0, 1);
+    trainer.set_start(0, 0, 1);
     let store = Store::connect("127.0.0.1", role.port, LIMIT).unwrap();
     let activity = Activity::default();
-    activity.step(0);
+    activity.begin_step(0);
+    let samples = share(role, 0);
+    let context = StepContext { batch: &samples, masks: &[], epoch: 0, group, activity: &activity };
     if role.rank == 1 {
         store.wait(&["seen".to_owned()], LIMIT).unwrap();
-        trainer.step(&share(role, 0), &[], 0, group, &activity).unwrap();
+        trainer.step(&context).unwrap();
         return;
     }
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let end = Instant::now() + LIMIT;
             loop {
-                let look = activity.look().unwrap();
-                if look.place.starts_with("at step 0 (gathering)") {
-                    assert!(look.waits, "{look:?}");
+                let snapshot = activity.snapshot().unwrap();
+                if snapshot.description.starts_with("at step 0 (gathering)") {
+                    assert!(snapshot.is_waiting, "{snapshot:?}");
                     break;
                 }
-                assert!(Instant::now() < end, "{look:?}");
+                assert!(Instant::now() < end, "{snapshot:?}");
                 std::thread::sleep(Duration::from_millis(2));
             }
             store.set("seen", b"1").unwrap();
         });
-        trainer.step(&share(role, 0), &[], 0, group, &activity).unwrap();
+        trainer.step(&context).unwrap();
     });
 }
 
 /// Parameters and digest that all ranks ended with.
 fn run(scenario: &str, world: u32) -> (Vec<f32>, String) {
-    let (mut parameters, digests) = trained(scenario, world);
+    let (mut parameters, digests) = RANKS.train(scenario, world);
     assert!(digests.iter().all(|d| *d == digests[0]), "{scenario}: ranks differ from each other");
     (parameters.swap_remove(0), digests[0].clone())
 }
@@ -176,24 +178,24 @@ fn run(scenario: &str, world: u32) -> (Vec<f32>, String) {
 /// But for rounding both are what one rank ends with in `scenario`, after so many steps.
 fn assert_alike(scenario: &str, steps: usize, a: &[f32], b: &[f32]) {
     let [a, b] = [a, b].map(doubles);
-    let one = ends_with(scenario, 1);
+    let one = RANKS.final_parameters(scenario, 1);
     // A step rounds each parameter once.
-    assert_rounding(scenario, distance(&a, &b), &neighbours_end(scenario, &one), floor(&one, steps));
+    assert_rounding(scenario, distance(&a, &b), &RANKS.neighbour_distances(scenario, &one), floor(&one, steps));
 }
 
 #[test]
 fn predictions_are_gathered_from_uneven_ranks() {
     for world in [1, 2, 3] {
-        let store = serve();
-        let ranks: Vec<Rank> = (0..world).map(|r| Rank::start("gather", r, world, store.port())).collect();
+        let store = serve_store();
+        let ranks: Vec<Rank> = (0..world).map(|r| RANKS.start("gather", r, world, store.port())).collect();
         ranks.into_iter().for_each(|r| r.finish(LIMIT));
     }
 }
 
 #[test]
 fn a_rank_that_waits_for_the_others_predictions_says_so() {
-    let store = serve();
-    let ranks: Vec<Rank> = (0..2).map(|r| Rank::start("waits", r, 2, store.port())).collect();
+    let store = serve_store();
+    let ranks: Vec<Rank> = (0..2).map(|r| RANKS.start("waits", r, 2, store.port())).collect();
     ranks.into_iter().for_each(|r| r.finish(LIMIT));
 }
 

@@ -1,18 +1,17 @@
-use expctl_dist::{Entry, Removed, SparseMatrix};
 use tch::{Device, Kind, TchError, Tensor};
+use torch_dist::{Entry, RemovedRows, SparseMatrix};
 
-use super::super::model::Encoded;
-use super::super::parameters::Parameters;
-use super::encoder::{contiguous, read_out};
-use super::removed::perturbed;
-use crate::models::{EdgeList, Inputs, ModelError};
+use crate::models::lazy::Encodings;
+use crate::models::lazy::layers::LazyParameters;
+use crate::models::lazy::shared_graph::{contiguous, perturbed_genes, read_out};
+use crate::models::{EdgeList, ModelError, SampleInputs};
 
 /// The encoder on one graph for all samples in libtorch's own operations, on any device: `[N, B, h]`.
 ///
-/// The edges lie on the device once. What comes of a batch are its gene ids and, with processor `shared`, the positions of its removed
-/// edges; what the samples lack is found there, and the host waits for nothing.
+/// The edges lie on the device once. A batch brings its gene ids and, with processor `shared`, the positions of its removed edges; the edges
+/// that samples lack are found on the device, and the host waits for nothing.
 #[derive(Debug)]
-pub(in super::super) struct Operations {
+pub struct OperationsEncoder {
     edges: Vec<TypeEdges>,
 }
 
@@ -22,7 +21,7 @@ struct TypeEdges {
     name: String,
     /// Index among the edge types of a batch.
     index: usize,
-    /// `[N, N]`: row v sums the rows of v's sources, an edge that is listed twice counting twice.
+    /// `[N, N]`: row v sums the rows of v's sources; an edge that is listed twice counts twice.
     sources_of: SparseMatrix,
     /// int64 `[E]`.
     sources: Tensor,
@@ -30,70 +29,70 @@ struct TypeEdges {
     targets: Tensor,
 }
 
-/// How a batch says which edges its samples lack.
+/// The edges that the samples of a batch lack.
 #[derive(Debug)]
-enum Lacking {
-    /// By its genes: an edge is removed with either of its ends. bool `[N, B, 1]`, 0 = removed.
+enum MissingEdges {
+    /// By genes: an edge is removed with either of its ends. bool `[N, B, 1]`, 0 = removed.
     Genes(Tensor),
-    /// By lists, which may come from a store: of each type the rows, of `[N · B, h]`, that lose, and those that they lose.
-    Edges(Vec<Removed>),
-    /// By masks that the step made: of each type bool `[E, B, 1]`, 0 = removed.
+    /// By lists, which may come from a store: for each type the rows, of `[N · B, h]`, that lose edges, and their source rows.
+    Edges(Vec<RemovedRows>),
+    /// By masks that the step made: for each type bool `[E, B, 1]`, 0 = removed.
     Masks(Vec<Tensor>),
 }
 
-impl Operations {
-    /// `places` says where each edge type stands among those of a batch. The lists are checked ones, over `genes` genes.
+impl OperationsEncoder {
+    /// `indices` are those of the edge types among the edge types of a batch. The lists have been checked, over `genes` genes.
     ///
     /// # Errors
-    /// There is no room on the device.
-    pub fn new(graphs: &[EdgeList], places: &[usize], genes: i64, device: Device) -> Result<Self, ModelError> {
-        if graphs.len() != places.len() {
-            return Err(ModelError::Size(format!("{} edge types at {} places", graphs.len(), places.len())));
+    /// The device has no memory.
+    pub fn new(graphs: &[EdgeList], indices: &[usize], genes: i64, device: Device) -> Result<Self, ModelError> {
+        if graphs.len() != indices.len() {
+            return Err(ModelError::Size(format!("{} edge types at {} places", graphs.len(), indices.len())));
         }
         let rows = u32::try_from(genes).map_err(|_| ModelError::Size(format!("{genes} genes")))?;
-        let edges = graphs.iter().zip(places).map(|(list, index)| TypeEdges::new(list, *index, rows, device));
+        let edges = graphs.iter().zip(indices).map(|(list, index)| TypeEdges::new(list, *index, rows, device));
         Ok(Self { edges: edges.collect::<Result<_, _>>()? })
     }
 
     /// # Errors
     /// A removed edge or a gene is out of range, the masks are those of another graph, or there is no memory.
-    pub fn forward(&self, parameters: &Parameters, inputs: &Inputs<'_>) -> Result<Encoded, ModelError> {
+    pub fn forward(&self, parameters: &LazyParameters, inputs: &SampleInputs<'_>) -> Result<Encodings, ModelError> {
         let (genes, h) = parameters.embedding.size2()?;
         let batch = inputs.batch_size;
         let gene_mask = gene_mask(inputs, genes, parameters.embedding.device())?;
-        let lacking = self.lacking(inputs, &gene_mask)?;
+        let missing = self.missing_edges(inputs, &gene_mask)?;
 
         let mut wild_type = contiguous(&parameters.preprocessor.forward(&parameters.embedding)?)?;
         let mut samples = wild_type.f_unsqueeze(1)?.f_expand([genes, batch, h], false)?.f_contiguous()?;
         for layer in &parameters.layers {
-            let sources = match &lacking {
-                // Of a removed gene nothing goes out; what would come in is taken away behind the sums.
-                Lacking::Genes(mask) => samples.f_mul(mask)?,
-                Lacking::Edges(_) | Lacking::Masks(_) => samples.shallow_clone(),
+            let sources = match &missing {
+                // A removed gene sends nothing; what it would receive is removed from the sums.
+                MissingEdges::Genes(mask) => samples.f_mul(mask)?,
+                MissingEdges::Edges(_) | MissingEdges::Masks(_) => samples.shallow_clone(),
             };
-            let next = layer.forward(&samples, |t| self.edges[t].sums_of_samples(&sources, &lacking, t))?;
+            let next = layer.forward(&samples, |t| self.edges[t].sums_of_samples(&sources, &missing, t))?;
             samples = contiguous(&next)?;
             wild_type = contiguous(&layer.forward(&wild_type, |t| self.edges[t].sums(&wild_type))?)?;
         }
         read_out(&parameters.readout, wild_type, &samples, &gene_mask)
     }
 
-    fn lacking(&self, inputs: &Inputs<'_>, gene_mask: &Tensor) -> Result<Lacking, ModelError> {
+    fn missing_edges(&self, inputs: &SampleInputs<'_>, gene_mask: &Tensor) -> Result<MissingEdges, ModelError> {
         if inputs.removed.is_some() {
             let removed = self.edges.iter().map(|edges| edges.removed(inputs));
-            return Ok(Lacking::Edges(removed.collect::<Result<_, _>>()?));
+            return Ok(MissingEdges::Edges(removed.collect::<Result<_, _>>()?));
         }
         if inputs.masks.is_empty() {
-            return Ok(Lacking::Genes(gene_mask.f_unsqueeze(2)?));
+            return Ok(MissingEdges::Genes(gene_mask.f_unsqueeze(2)?));
         }
         let masks = self.edges.iter().map(|edges| edges.mask(inputs));
-        Ok(Lacking::Masks(masks.collect::<Result<_, _>>()?))
+        Ok(MissingEdges::Masks(masks.collect::<Result<_, _>>()?))
     }
 }
 
 /// bool `[N, B]`, 0 = removed: the perturbed genes of each sample.
-fn gene_mask(inputs: &Inputs<'_>, genes: i64, device: Device) -> Result<Tensor, ModelError> {
-    perturbed(inputs.common, genes as usize)?;
+fn gene_mask(inputs: &SampleInputs<'_>, genes: i64, device: Device) -> Result<Tensor, ModelError> {
+    perturbed_genes(inputs.common, genes as usize)?;
     let batch = inputs.batch_size;
     let removed = inputs.genes.f_mul_scalar(batch)?.f_add(&inputs.gene_sample)?;
     let mut mask = Tensor::f_ones([genes * batch], (Kind::Bool, device))?;
@@ -128,33 +127,33 @@ impl TypeEdges {
         Ok(self.sources_of.matmul(&rows)?.f_view(x.size().as_slice())?)
     }
 
-    /// The same over the edges that each sample has, which this type's part of `lacking`, number `t`, says: `x` `[N, B, h]`,
-    /// with removed genes at 0 where [`Lacking::Genes`] says what is lacking.
-    fn sums_of_samples(&self, x: &Tensor, lacking: &Lacking, t: usize) -> Result<Tensor, ModelError> {
-        match lacking {
-            Lacking::Genes(mask) => Ok(self.sums(x)?.f_mul(mask)?),
-            Lacking::Edges(removed) => {
-                let Removed { into, from } = &removed[t];
+    /// The same over the edges that each sample has, without those that `missing` lists for this type, index `t`: `x` `[N, B, h]`, with removed
+    /// genes at 0 for [`MissingEdges::Genes`].
+    fn sums_of_samples(&self, x: &Tensor, missing: &MissingEdges, t: usize) -> Result<Tensor, ModelError> {
+        match missing {
+            MissingEdges::Genes(mask) => Ok(self.sums(x)?.f_mul(mask)?),
+            MissingEdges::Edges(removed) => {
+                let RemovedRows { into, from } = &removed[t];
                 let h = x.size()[2];
-                let lost = x.f_view([-1, h])?.f_index_select(0, from)?.f_neg()?;
-                let sums = self.sums(x)?.f_view([-1, h])?.f_index_add(0, into, &lost)?;
+                let messages = x.f_view([-1, h])?.f_index_select(0, from)?.f_neg()?;
+                let sums = self.sums(x)?.f_view([-1, h])?.f_index_add(0, into, &messages)?;
                 Ok(sums.f_view(x.size().as_slice())?)
             }
-            Lacking::Masks(masks) => {
+            MissingEdges::Masks(masks) => {
                 let messages = x.f_index_select(0, &self.sources)?.f_mul(&masks[t])?;
                 Ok(x.f_zeros_like()?.f_index_add(0, &self.targets, &messages)?)
             }
         }
     }
 
-    /// The rows that removed edges lead into, and those that they come from, of `[N · B, h]`.
-    fn removed(&self, inputs: &Inputs<'_>) -> Result<Removed, ModelError> {
+    /// The target and source rows of the removed edges, of `[N · B, h]`.
+    fn removed(&self, inputs: &SampleInputs<'_>) -> Result<RemovedRows, ModelError> {
         let batch = inputs.batch_size;
         let lists = inputs.removed.and_then(|lists| lists.get(self.index));
         let lists = lists.filter(|lists| {
             lists.ptr.len() as i64 == batch + 1 && lists.ptr.last() == Some(&(lists.positions.len() as i64))
         });
-        let (Some(lists), Some(there)) = (lists, inputs.removed_edges.get(self.index)) else {
+        let (Some(lists), Some(on_device)) = (lists, inputs.removed_edges.get(self.index)) else {
             return Err(ModelError::Inputs(format!("removed edges of {}", self.name)));
         };
         let edges = self.len();
@@ -162,18 +161,18 @@ impl TypeEdges {
             return Err(ModelError::Inputs(format!("{}: edge {position} is not among {edges}", self.name)));
         }
         let removed = lists.positions.len() as i64;
-        let each = there.ptr.f_narrow(0, 1, batch)?.f_sub(&there.ptr.f_narrow(0, 0, batch)?)?;
-        let samples = Tensor::f_arange(batch, (Kind::Int64, each.device()))?;
-        let samples = samples.f_repeat_interleave_self_tensor(&each, 0i64, removed)?;
-        let positions = there.positions.f_to_kind(Kind::Int64)?;
+        let counts = on_device.ptr.f_narrow(0, 1, batch)?.f_sub(&on_device.ptr.f_narrow(0, 0, batch)?)?;
+        let samples = Tensor::f_arange(batch, (Kind::Int64, counts.device()))?;
+        let samples = samples.f_repeat_interleave_self_tensor(&counts, 0i64, removed)?;
+        let positions = on_device.positions.f_to_kind(Kind::Int64)?;
         let rows = |ends: &Tensor| -> Result<Tensor, TchError> {
             ends.f_index_select(0, &positions)?.f_mul_scalar(batch)?.f_add(&samples)
         };
-        Ok(Removed { into: rows(&self.targets)?, from: rows(&self.sources)? })
+        Ok(RemovedRows { into: rows(&self.targets)?, from: rows(&self.sources)? })
     }
 
     /// The mask that the step made, bool `[E, B, 1]`.
-    fn mask(&self, inputs: &Inputs<'_>) -> Result<Tensor, ModelError> {
+    fn mask(&self, inputs: &SampleInputs<'_>) -> Result<Tensor, ModelError> {
         let (edges, batch) = (self.len(), inputs.batch_size);
         let mask = inputs.masks.get(self.index).filter(|mask| mask.size() == [batch * edges]);
         let mask = mask.ok_or_else(|| ModelError::Inputs(format!("masks of all edges of {}", self.name)))?;

@@ -8,10 +8,10 @@ use rand::SeedableRng;
 use rand::rand_core::Rng;
 use rand_pcg::Pcg64;
 
-use super::super::LazyConfig;
+use expctl_worker::models::lazy::LazyConfig;
 
 /// A model, a graph and a batch for it, all drawn from `seed`.
-pub(super) struct Case {
+pub struct Case {
     pub name: String,
     pub config: LazyConfig,
     pub seed: u64,

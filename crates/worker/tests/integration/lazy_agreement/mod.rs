@@ -1,8 +1,8 @@
-//! All implementations against the replicated one, over random graphs and batches.
+//! All implementations of the lazy model against the replicated one, over random graphs and batches.
 //!
-//! In double precision all give the same to 1e-9: they are one function. In float32 the error of an implementation is bounded by that of
-//! the replicated one, both measured from double precision: no constant would do, because a prediction comes from the difference
-//! of two encodings that are almost equal, and its gradient from that of two gradients.
+//! In double precision all results are equal to 1e-9: they are one function. In float32 the error of an implementation is bounded by that of the
+//! replicated one, both measured from double precision: no constant would do, because a prediction comes from the difference of two almost equal
+//! encodings, and its gradient from the difference of two gradients.
 
 mod cases;
 mod double;
@@ -10,5 +10,3 @@ mod rounding;
 mod run;
 mod single;
 mod subgraphs;
-
-pub(super) use cases::collate;

@@ -4,7 +4,7 @@ use super::run::Outcome;
 
 /// How far an outcome is from another, relative to the latter.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Apart {
+pub struct Apart {
     /// Largest difference of an encoding, of its largest entry.
     pub encodings: f64,
     /// Largest difference of a prediction, of the largest.
@@ -13,12 +13,12 @@ pub(super) struct Apart {
     pub gradients: f64,
 }
 
-pub(super) fn largest(t: &Tensor) -> f64 {
+pub fn largest(t: &Tensor) -> f64 {
     t.abs().max().double_value(&[])
 }
 
 /// Euclidean norm.
-pub(super) fn norm(t: &Tensor) -> f64 {
+pub fn norm(t: &Tensor) -> f64 {
     t.norm().double_value(&[])
 }
 

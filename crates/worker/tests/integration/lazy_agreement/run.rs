@@ -1,50 +1,57 @@
-use expctl_dist::Autocast;
 use expctl_pipeline::collate::Batch;
 use expctl_record::{DeviceMasks, Implementation, Precision, Processor};
+use expctl_worker::device_masks::DeviceMaskMaker;
+use expctl_worker::models::lazy::Lazy;
+use expctl_worker::models::{EdgeList, SampleInputs, named_parameters};
 use tch::{Device, Kind, Tensor, nn};
+use torch_dist::Autocast;
 
-use super::super::Lazy;
 use super::cases::{Case, collate};
-use crate::device_masks::DeviceMaskMaker;
-use crate::models::{EdgeList, Inputs, named_parameters};
+use crate::support::generator;
 
-/// Where the parameters of a case come from.
+/// Origin of the parameters of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Start {
-    /// As training starts.
+pub enum Start {
+    /// The initial ones.
     Initial,
     /// After some steps of training.
     Trained,
-    /// Biases, norms and ε away from 0 and 1: a term left out would not be seen there.
+    /// Biases, norms and ε away from 0 and 1, where a missing term would have no effect.
     Shifted,
 }
 
-/// What one implementation gives, in double precision whatever it was computed with.
-pub(super) struct Outcome {
+/// The results of one implementation, converted to double precision.
+pub struct Outcome {
     /// Wild type's genes, its readout, the samples' readouts.
     pub encodings: [Tensor; 3],
     pub prediction: Tensor,
-    /// Of Σ prediction · weight, by parameter.
+    /// Gradient of Σ prediction · weight, by parameter.
     pub gradients: Vec<(String, Tensor)>,
 }
 
 /// The case's model in one implementation and one precision.
-pub(super) struct Built {
+pub struct Built {
     vs: nn::VarStore,
     model: Lazy,
     batch: Batch,
-    /// Those that the step makes; empty where it makes none.
+    /// Masks that the step makes; empty where it makes none.
     masks: Vec<Tensor>,
 }
 
 impl Built {
     pub fn new(case: &Case, implementation: Implementation, processor: Processor) -> Self {
+        let _alone = generator();
+        Self::drawn(case, implementation, processor)
+    }
+
+    /// The same for a caller that holds the generator.
+    pub fn drawn(case: &Case, implementation: Implementation, processor: Processor) -> Self {
         let vs = nn::VarStore::new(Device::Cpu);
         let lists = case.graph.edge_types.iter();
         let lists: Vec<EdgeList<'_>> =
             lists.map(|e| EdgeList { name: &e.name, sources: e.sources(), targets: e.targets() }).collect();
-        let places: Vec<usize> = (0..lists.len()).collect();
-        let model = Lazy::new(&vs.root(), &case.config, implementation, &lists, &places).unwrap();
+        let indices: Vec<usize> = (0..lists.len()).collect();
+        let model = Lazy::new(&vs.root(), &case.config, implementation, &lists, &indices).unwrap();
         Self { vs, model, batch: collate(processor, &case.graph, &case.samples), masks: Vec::new() }
     }
 
@@ -76,15 +83,11 @@ impl Built {
         self
     }
 
-    pub fn shared(case: &Case) -> Self {
-        Self::new(case, Implementation::Shared, Processor::Ids)
-    }
-
-    /// Parameters as a run would have them.
+    /// Parameters as a run would have them; the caller holds the generator.
     pub fn parameters(&self, start: Start) -> Vec<Tensor> {
         if start == Start::Trained {
             let mut optimizer = nn::OptimizerConfig::build(nn::AdamW::default(), &self.vs, 1e-3).unwrap();
-            let inputs = Inputs::of(&self.batch, &[], true, Device::Cpu).unwrap();
+            let inputs = SampleInputs::new(&self.batch, &[], true, Device::Cpu).unwrap();
             let labels = Tensor::randn([inputs.batch_size], (Kind::Float, Device::Cpu));
             for _ in 0..40 {
                 let prediction = self.model.forward(&inputs).unwrap().prediction;
@@ -103,7 +106,7 @@ impl Built {
     }
 
     pub fn run_in(&self, precision: Precision, weight: &Tensor) -> Outcome {
-        let inputs = Inputs::of(&self.batch, &self.masks, true, Device::Cpu).unwrap();
+        let inputs = SampleInputs::new(&self.batch, &self.masks, true, Device::Cpu).unwrap();
         let region = (precision == Precision::Bf16Mixed).then(|| Autocast::bf16(Device::Cpu));
         let encoded = self.model.encode(&inputs).unwrap();
         let prediction = self.model.predict(&encoded, &inputs).unwrap();
@@ -126,7 +129,7 @@ impl Built {
 }
 
 impl Case {
-    /// Of one sign, so that the samples' gradients do not cancel; 0 for samples without genes, which are the wild type.
+    /// Weights of one sign, so that the samples' gradients do not cancel; 0 for samples without genes, which are the wild type.
     pub fn weight(&self) -> Tensor {
         let some: Vec<f32> = self.samples.iter().map(|s| f32::from(!s.genes.is_empty())).collect();
         (Tensor::rand([some.len() as i64], (Kind::Float, Device::Cpu)) + 0.5) * Tensor::from_slice(&some)

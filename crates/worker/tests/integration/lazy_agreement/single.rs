@@ -7,9 +7,10 @@ use tch::{Kind, Tensor};
 use super::cases::Case;
 use super::rounding::{Apart, norm};
 use super::run::{Built, Outcome, Start};
-use crate::models::layer_cases::GENERATOR;
+use crate::support::generator;
 
-/// What is judged, and what it reads: both ways of computing on one graph, and both ways of saying what samples lack.
+/// Implementations and their processors that are compared with the replicated one: both that compute on one graph, and both ways to name the
+/// edges that samples lack.
 const JUDGED: [(Implementation, Processor); 3] = [
     (Implementation::Shared, Processor::Ids),
     (Implementation::Operations, Processor::Ids),
@@ -40,8 +41,8 @@ impl Replicated {
         Self { rounded: rounded(parameters), exact: exact(parameters), peers: (0..NEIGHBOURS).map(peer).collect() }
     }
 
-    /// Another computation may be as far from the function's value as rounding makes this one, but for the order of their sums: errors
-    /// are relative, and `floor` is what any of them may err.
+    /// Another computation may err as much as this one by rounding, but for the order of the sums: errors are relative, and `floor` is the error
+    /// that any computation may have.
     fn bounds(&self, name: &str, other: &Outcome, floor: f64) {
         let error = other.from(&self.exact);
         let judge = |what: &str, of: &dyn Fn(&Apart) -> f64| {
@@ -54,14 +55,14 @@ impl Replicated {
     }
 }
 
-/// What is told of all cases of what is judged.
+/// Summary over all cases of one implementation.
 #[derive(Default)]
 struct Told {
     cases: usize,
     encodings: f64,
     predictions: f64,
     gradients: f64,
-    /// For each case the mean over its parameters of ln(error of what is judged / replicated one's).
+    /// For each case the mean over its parameters of ln(error of the implementation / error of the replicated one).
     ratios: Vec<f64>,
 }
 
@@ -85,12 +86,13 @@ impl Told {
 
 /// Parameters of a case as a run would have them, and the weights of its predictions.
 fn drawn(case: &Case, start: Start) -> (Vec<Tensor>, Tensor) {
+    let _alone = generator();
     tch::manual_seed(case.seed as i64);
-    let parameters = Built::shared(case).parameters(start);
+    let parameters = Built::drawn(case, Implementation::Shared, Processor::Ids).parameters(start);
     (parameters, case.weight())
 }
 
-/// What any computation in float32 may err: norms and readout sum over all genes.
+/// Error that any computation in float32 may have: norms and readout sum over all genes.
 fn float32_floor(case: &Case) -> f64 {
     floor(&[1.0], case.config.num_genes as usize)
 }
@@ -103,9 +105,6 @@ fn mean(values: &[f64]) -> f64 {
 /// Over many those that are judged are hardly further from the function's value: the mean is not above 2 by two standard errors. A sum
 /// of n terms in w lanes errs like √(n / w), and of the models one may have 4 lanes, the other the 16 of AVX-512.
 fn agree(of: &str, cases: &[Case]) {
-    let _alone = GENERATOR.lock();
-    // Small pieces of work: threads would wait for each other.
-    tch::set_num_threads(1);
     let mut ratios: [Vec<f64>; JUDGED.len()] = Default::default();
     for start in [Start::Initial, Start::Trained, Start::Shifted] {
         let mut told: [Told; JUDGED.len()] = Default::default();
@@ -149,8 +148,6 @@ fn agree(of: &str, cases: &[Case]) {
 /// Subgraphs err as copies with masks do, where they are the same function.
 #[test]
 fn subgraphs_agree() {
-    let _alone = GENERATOR.lock();
-    tch::set_num_threads(1);
     for case in Case::of_single_nodes() {
         let (parameters, weight) = drawn(&case, Start::Trained);
         let replicated = Replicated::of(&case, Precision::Float32, &parameters, &weight);
@@ -163,8 +160,6 @@ fn subgraphs_agree() {
 /// Under autocast to bfloat16 what errs most are the linear layers, which all have.
 #[test]
 fn bfloat16_errs_as_the_replicated_model_does() {
-    let _alone = GENERATOR.lock();
-    tch::set_num_threads(1);
     for case in Case::local_heads() {
         let (parameters, weight) = drawn(&case, Start::Trained);
         let replicated = Replicated::of(&case, Precision::Bf16Mixed, &parameters, &weight);

@@ -7,14 +7,14 @@ use expctl_pipeline::collate::{Batch, Layout};
 use expctl_pipeline::graph::{CellGraph, EdgeType};
 use expctl_pipeline::store::Sample;
 use expctl_record::{Implementation, Norm, Processor};
+use expctl_worker::models::lazy::LazyConfig;
 use tch::{Device, Kind, Tensor};
 
-use super::super::LazyConfig;
 use super::cases::{Case, collate};
 use super::double::{TOLERANCE, assert_same};
 use super::rounding::largest;
 use super::run::{Built, Outcome, Start};
-use crate::models::layer_cases::GENERATOR;
+use crate::support::generator;
 
 const WITHOUT: [Processor; 2] = [Processor::Subgraph, Processor::IncidenceSubgraph];
 const SUBGRAPHS: [Processor; 3] = [WITHOUT[0], WITHOUT[1], Processor::Neighborhood];
@@ -28,8 +28,10 @@ struct Drawn {
 
 impl Drawn {
     fn of(case: Case) -> Self {
+        let _alone = generator();
         tch::manual_seed(case.seed as i64);
-        let parameters = Built::replicated(&case).parameters(Start::Shifted);
+        let built = Built::drawn(&case, Implementation::Replicated, Processor::Lazy);
+        let parameters = built.parameters(Start::Shifted);
         Self { weight: case.weight(), case, parameters }
     }
 
@@ -96,8 +98,6 @@ fn induced(graph: &CellGraph, nodes: &[i64]) -> CellGraph {
 
 #[test]
 fn without_the_removed_genes_all_else_is_the_same_where_norms_are_of_single_nodes() {
-    let _alone = GENERATOR.lock();
-    tch::set_num_threads(1);
     for case in Case::of_single_nodes() {
         let drawn = Drawn::of(case);
         let expected = drawn.run(Processor::Lazy);
@@ -109,8 +109,6 @@ fn without_the_removed_genes_all_else_is_the_same_where_norms_are_of_single_node
 
 #[test]
 fn norms_over_the_batch_are_others_without_the_removed_genes() {
-    let _alone = GENERATOR.lock();
-    tch::set_num_threads(1);
     let over_batch = |case: &Case| [case.config.norm, case.config.preprocessor_norm].contains(&Norm::Graph);
     for case in Case::norms_and_aggregations().into_iter().filter(over_batch) {
         let drawn = Drawn::of(case);
@@ -126,8 +124,6 @@ fn norms_over_the_batch_are_others_without_the_removed_genes() {
 
 #[test]
 fn the_subgraph_of_a_sample_is_encoded_as_a_graph_of_its_own() {
-    let _alone = GENERATOR.lock();
-    tch::set_num_threads(1);
     for case in Case::norms_and_aggregations() {
         let drawn = Drawn::of(case);
         let some = drawn.case.samples.iter().enumerate().filter(|(_, sample)| !sample.genes.is_empty());
@@ -149,8 +145,6 @@ fn the_subgraph_of_a_sample_is_encoded_as_a_graph_of_its_own() {
 
 #[test]
 fn the_subgraphs_of_a_batch_are_those_of_its_samples() {
-    let _alone = GENERATOR.lock();
-    tch::set_num_threads(1);
     for case in Case::of_single_nodes() {
         let drawn = Drawn::of(case);
         for processor in SUBGRAPHS {

@@ -1,14 +1,16 @@
+//! Memory of a device in a rank that fails.
+
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 
-use crate::stop::Stop;
+use crate::error::RankError;
 
-/// Something that has memory of a device, which a failing rank leaves to the end of its process.
+/// A value that owns memory of a device, and is leaked where the rank fails.
 ///
-/// After most errors of CUDA every further call fails. One of them is made when memory is freed that two streams have used (page-locked
-/// memory too), in a destructor, which ends the process: nobody would learn why the rank failed. So on a GPU nothing in here is dropped
-/// unless it is taken out, neither by an early return nor by a panic. On the host it is dropped like anything else.
-pub(crate) struct LeakOnFailure<T> {
+/// After most CUDA errors every further call fails. The destructor of memory that two streams have used makes such a call (page-locked
+/// memory too) and ends the process, before the rank could say why it failed. So on a GPU the value is dropped only when it is taken out,
+/// neither by an early return nor by a panic. On the host it is dropped like any other value.
+pub struct LeakOnFailure<T> {
     inner: ManuallyDrop<T>,
     on_gpu: bool,
 }
@@ -18,16 +20,16 @@ impl<T> LeakOnFailure<T> {
         Self { inner: ManuallyDrop::new(inner), on_gpu }
     }
 
-    /// Take it out, where all is well.
+    /// Take the value out, where all is well.
     pub fn into_inner(self) -> T {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `this` is not dropped, and nobody uses it again.
         unsafe { ManuallyDrop::take(&mut this.inner) }
     }
 
-    /// Drop it, unless `result` is that this rank failed by itself.
-    pub fn drop_after<R>(self, result: &Result<R, Stop>) {
-        if !matches!(result, Err(stop) if stop.is_own_failure()) {
+    /// Drop the value, unless `result` is a failure of this rank itself.
+    pub fn drop_after<R>(self, result: &Result<R, RankError>) {
+        if !matches!(result, Err(error) if error.is_own_failure()) {
             drop(self.into_inner());
         }
     }
@@ -50,7 +52,7 @@ impl<T> DerefMut for LeakOnFailure<T> {
 impl<T> Drop for LeakOnFailure<T> {
     fn drop(&mut self) {
         if !self.on_gpu {
-            // SAFETY: the only other way to it, `into_inner`, never comes here.
+            // SAFETY: `into_inner`, the only other place that takes the value, forgets `self`.
             unsafe { ManuallyDrop::drop(&mut self.inner) };
         }
     }
@@ -80,8 +82,8 @@ mod tests {
 
     #[test]
     fn a_failing_rank_frees_nothing_of_a_gpu() {
-        let failed: Result<(), Stop> = Err(Stop::Invalid("no memory".to_owned()));
-        let stopped: Result<(), Stop> = Err(Stop::Interrupted);
+        let failed: Result<(), RankError> = Err(RankError::Panicked("no memory".to_owned()));
+        let stopped: Result<(), RankError> = Err(RankError::Interrupted);
         for on_gpu in [false, true] {
             let returned = drops(on_gpu, |it| {
                 let _returns = it;
