@@ -1,5 +1,5 @@
 //! What a training step on a GPU pays for the times of its stages: an event at each boundary, recorded within the step and read at its end,
-//! as `DeviceLaps` does (`src/device/laps.rs`). The stages are kernels as small as kernels can be, so that nothing hides the events.
+//! as `DeviceTimer` does (`src/device/laps.rs`). The stages are kernels as small as kernels can be, so that nothing hides the events.
 //!
 //!     cargo run --release -p expctl-worker --example gpu_timing_cost -- [REPEATS [STEPS]] [--record FILE]
 #![allow(clippy::print_stdout, reason = "a tool for developers")]
@@ -8,9 +8,9 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Instant;
 
-use expctl_dist::{Cuda, DeviceEvent, DeviceStream, DistError};
 use expctl_record::{BenchFigure, BenchRecord};
 use tch::{Device, Kind, TchError, Tensor};
+use torch_dist::{Cuda, DeviceEvent, DeviceStream, DistError};
 
 /// Stages of a step with clipping: transfer, forward, backward, clip, optimizer.
 const STAGES: usize = 5;
@@ -80,7 +80,7 @@ fn with_times(work: &mut Tensor) -> Result<u64, DistError> {
     result(work)?;
     let (mut since, mut ns) = (&start, 0);
     for end in &ends {
-        ns += since.ns_until(end)?;
+        ns += since.elapsed_ns(end)?;
         since = end;
     }
     Ok(ns)
