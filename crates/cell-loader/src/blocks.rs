@@ -323,7 +323,7 @@ pub struct ReadAhead {
 
 /// The blocks that a batch being built holds.
 #[derive(Debug)]
-struct BatchBlocks<'b> {
+pub struct BatchBlocks<'b> {
     shared: &'b Blocks,
     /// The blocks, in order.
     pub blocks: Vec<(BlockKey, Arc<Block>)>,

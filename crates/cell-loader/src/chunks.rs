@@ -203,7 +203,7 @@ impl ChunkGrid {
 /// that a chunk at a border is split between two ranks and no row is in both. The last rank is filled up from the start of
 /// the line.
 #[derive(Debug)]
-struct EpochPlan {
+pub struct EpochPlan {
     chunks: Vec<Range<u64>>,
     /// Position of the rank's first row of each block, and the end.
     starts: Vec<u64>,

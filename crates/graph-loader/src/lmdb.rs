@@ -284,7 +284,7 @@ const PAGE_SIZES: std::ops::RangeInclusive<u32> = 512..=32768;
 
 /// A meta page: the root of one state of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct MetaPage {
+pub struct MetaPage {
     /// Bytes of a page.
     pub page_size: u32,
     /// Levels of the tree, leaves included; 0 when it is empty.

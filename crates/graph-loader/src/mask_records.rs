@@ -16,7 +16,7 @@ pub struct MaskSizes {
 }
 
 /// Position of a mask in [`MaskSizes`].
-type MaskIndex = usize;
+pub type MaskIndex = usize;
 const GENE: MaskIndex = 0;
 const REACTION: MaskIndex = 1;
 /// Types of nodes.
@@ -69,7 +69,7 @@ impl MaskSizes {
 
 /// The content of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Content {
+pub enum Content {
     /// int64 `[k]`: perturbed genes.
     Genes,
     /// int64 `[1]`: 0, a coordinate (there is one phenotype of one type).

@@ -7,9 +7,9 @@ const FEW: usize = 4 << 17;
 /// `out[i] = nodes[i] + shift`, for slices of one length.
 type ShiftFn = fn(&[i64], i64, &mut [i64]);
 /// `out[i] = nodes[i] + shift` from 32-bit nodes.
-type WidenFn = fn(&[u32], i64, &mut [i64]);
+pub type WidenFn = fn(&[u32], i64, &mut [i64]);
 /// `out[i]` = the new number of `nodes[i]`, for slices of one length.
-type RenumberFn = fn(&[i64], NodeNumbers<'_>, &mut [i64]);
+pub type RenumberFn = fn(&[i64], NodeNumbers<'_>, &mut [i64]);
 
 /// New numbers of nodes after some of them are removed.
 #[derive(Clone, Copy, Debug)]

@@ -165,7 +165,7 @@ pub struct RelabeledEdges {
 }
 
 /// Buffers for the edges of one sample; all three have the same length.
-struct EdgeRoom<'a> {
+pub struct EdgeRoom<'a> {
     pub sources: &'a mut [u32],
     pub targets: &'a mut [u32],
     pub mask: &'a mut [u8],

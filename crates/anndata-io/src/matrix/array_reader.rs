@@ -9,11 +9,12 @@ use crate::source::byte_source::{ByteSource, PendingReads, ReadRange};
 use crate::source::coalesce::Coalescer;
 use crate::{AnnDataError, Prefetch};
 
-/// Decompressed chunks that are cached: neighbours in a range share one, and few are needed again within a batch.
+/// Limits of the cache of decompressed chunks: neighbours in a range share a chunk, and few chunks are needed again within a
+/// batch.
 const MAX_CACHED_BYTES: usize = 1 << 20;
 const MAX_CACHED_CHUNKS: usize = 64;
 
-/// Gap between chunks of a file up to which they are read together.
+/// Chunks with at most this gap in the file are read together.
 const MAX_GAP: u64 = 4096;
 
 /// Reads ranges of one array, for one thread, as elements of type `T`.
@@ -24,22 +25,22 @@ const MAX_GAP: u64 = 4096;
 pub(crate) struct ArrayReader<'a, T> {
     array: &'a StoredArray,
     source: &'a ByteSource,
-    /// Elements that `out` had before.
+    /// Length of `out` before the ranges.
     base: usize,
-    /// Each range has its own index in `out`, which has its final length.
+    /// Whether each range has its own index in `out`, which has its final length.
     placed: bool,
-    /// Elements of all ranges; of placed ones, the end of the last range in `out`.
+    /// Number of elements of all ranges; for placed ranges, the end of the last range in `out`.
     end: usize,
     reads: Vec<ReadRange>,
     pending: PendingReads,
-    /// Elements that were never written, as bytes of the buffer.
+    /// Unwritten elements, as byte ranges of the buffer.
     unwritten: Vec<Range<usize>>,
-    /// What was read and must be decoded.
+    /// Bytes that were read and must be decoded.
     raw: Vec<u8>,
-    /// For arrays in chunks.
+    /// Plan of the reads of a chunked array.
     plan: ChunkPlan,
     cache: LruCache<u64, Vec<u8>>,
-    /// The last chunk that was decompressed in part, and the buffer for that.
+    /// The last chunk that was decompressed partially, and its buffer.
     last_partial: Option<u64>,
     partial: Vec<u8>,
     filter_buffers: FilterBuffers,
@@ -47,7 +48,7 @@ pub(crate) struct ArrayReader<'a, T> {
 }
 
 impl<'a, T: Element> ArrayReader<'a, T> {
-    /// A reader that holds no memory yet.
+    /// A reader without allocated memory.
     pub fn new(array: &'a StoredArray, source: &'a ByteSource) -> Self {
         Self {
             array,
@@ -68,7 +69,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
         }
     }
 
-    /// Start a list of ranges; `out` has `base` elements already.
+    /// Begins a list of ranges; `out` has `base` elements already.
     pub fn begin(&mut self, base: usize) {
         (self.base, self.placed, self.end) = (base, false, 0);
         self.reads.clear();
@@ -77,19 +78,19 @@ impl<'a, T: Element> ArrayReader<'a, T> {
         self.raw.clear();
     }
 
-    /// Start a list of ranges that have their own indices in `out`, of an array for which [`StoredArray::can_be_placed`].
+    /// Begins a list of ranges with their own indices in `out`, for an array with [`StoredArray::can_be_placed`].
     pub fn begin_placed(&mut self) {
         self.begin(0);
         self.placed = true;
     }
 
-    /// Add `count` elements from `start` on, which go to `out[index..]`. The array and `out` have these elements.
+    /// Adds `count` elements from `start` on, which go to `out[index..]`. The array and `out` have these elements.
     pub fn add_at(&mut self, start: u64, count: u64, index: usize) {
         self.end = index;
         self.add(start, count);
     }
 
-    /// Add `count` elements from `start` on; the array has them.
+    /// Adds `count` elements from `start` on; the array has them.
     pub fn add(&mut self, mut start: u64, mut count: u64) {
         debug_assert!(start + count <= self.array.len, "checked by the caller");
         match &self.array.layout {
@@ -106,7 +107,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
                     let here = count.min(run.end - start);
                     let (at, len) = (self.end * size, here as usize * size);
                     match run.base_offset {
-                        // The runs were checked to be within the file when they were made.
+                        // When the runs were made, they were checked to be within the file.
                         Some(base) => {
                             self.read(ReadRange { offset: (base + (start * size as u64) as i64) as u64, at, len })
                         }
@@ -127,7 +128,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
         }
     }
 
-    /// Add to what is read; ranges that are adjacent in the file and in the buffer are read together.
+    /// Adds a read; reads that are adjacent in the file and in the buffer are joined.
     fn read(&mut self, range: ReadRange) {
         if let Some(last) = self.reads.last_mut()
             && last.offset + last.len as u64 == range.offset
@@ -139,15 +140,15 @@ impl<'a, T: Element> ArrayReader<'a, T> {
         }
     }
 
-    /// Elements need no conversion: they are read straight to `out`.
+    /// Whether elements need no conversion and are read straight to `out`.
     fn is_direct(&self) -> bool {
         self.array.is_direct::<T>()
     }
 
-    /// The part of `out` that direct elements are read to.
+    /// The part of `out` to which direct elements are read.
     fn direct_buffer<'o>(&self, out: &'o mut Vec<T>) -> &'o mut [MaybeUninit<u8>] {
         if self.placed {
-            // SAFETY: the same memory, as long; only elements are written to it, here and by the system.
+            // SAFETY: the same memory with the same length; only elements are written to it, here and by the system.
             let out = unsafe { std::slice::from_raw_parts_mut(out.as_mut_ptr().cast::<MaybeUninit<T>>(), out.len()) };
             as_bytes(out)
         } else {
@@ -155,7 +156,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
         }
     }
 
-    /// Read what the system has cached and request the rest; returns how many bytes are read in all.
+    /// Reads what the system has cached and requests the rest; returns the number of bytes of both.
     pub fn fetch(&mut self, out: &mut Vec<T>) -> Result<u64, AnnDataError> {
         if let ArrayLayout::Chunked(chunks) = &self.array.layout {
             self.plan_chunks(chunks);
@@ -186,7 +187,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
         Ok(bytes as u64)
     }
 
-    /// Request the bytes of `count` elements from `start` on, if they are remote. Ranges that were added are forgotten.
+    /// Requests the bytes of `count` elements from `start` on, if they are remote. Discards the added ranges.
     pub fn will_need(&mut self, start: u64, count: u64) -> Result<Prefetch, AnnDataError> {
         self.begin(0);
         self.add(start, count);
@@ -198,7 +199,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
         ahead
     }
 
-    /// Wait for what [`Self::fetch`] requested.
+    /// Waits for the bytes that [`Self::fetch`] requested.
     pub fn finish(&mut self, out: &mut Vec<T>) -> Result<(), AnnDataError> {
         if matches!(self.array.layout, ArrayLayout::Inline(_)) {
             return Ok(());
@@ -208,8 +209,8 @@ impl<'a, T: Element> ArrayReader<'a, T> {
             self.source.read_pending(&mut pending, self.direct_buffer(out))?;
             self.pending = pending;
             if !self.placed {
-                // SAFETY: reads and unwritten ranges cover all elements that were added; all were read or filled, here and in
-                // `fetch`.
+                // SAFETY: reads and unwritten ranges cover all elements that were added; all of them were read or filled, here
+                // and in `fetch`.
                 unsafe { out.set_len(self.base + self.end) };
             }
         } else {
@@ -218,7 +219,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
                 _ => self.reads.iter().map(|read| read.len).sum(),
             };
             self.source.read_pending(&mut self.pending, &mut self.raw.spare_capacity_mut()[..bytes])?;
-            // SAFETY: as above; reads of chunks follow each other in the buffer without a gap.
+            // SAFETY: as above; the reads of chunks follow each other in the buffer without a gap.
             unsafe { self.raw.set_len(bytes) };
         }
         Ok(())
@@ -229,7 +230,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
         self.plan.make(chunks, self.array.dtype.size() as u64, cached, &mut self.reads);
     }
 
-    /// Decompress and convert.
+    /// Decompresses and converts the ranges.
     pub fn decode(&mut self, out: &mut Vec<T>) -> Result<(), AnnDataError> {
         if self.is_direct() {
             return Ok(());
@@ -256,7 +257,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
             }
             return Ok(());
         }
-        // Cached chunks first: those that are decompressed below evict them.
+        // Cached chunks come first, because those that are decompressed below evict them.
         for chunk in &self.plan.chunks {
             match chunk.from {
                 ChunkSource::Cached(at) => self.scatter(chunk, self.cache.value(at), out),
@@ -274,7 +275,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
             let ChunkSource::Read { bytes, mask } = &planned_chunk.from else { continue };
             let (raw, chunk, mask) = (&self.raw[bytes.clone()], planned_chunk.chunk, *mask);
             let wrong = |reason| self.source.damaged(format!("{}: chunk {chunk} {reason}", self.array.name));
-            // A whole chunk of elements that need no conversion is decompressed straight to `out`.
+            // A whole chunk that needs no conversion is decompressed straight to `out`.
             if let [planned] = self.plan.parts[planned_chunk.parts.clone()]
                 && u64::from(planned.part.count) == chunks.grid.chunk_len()
                 && T::is(dtype)
@@ -283,7 +284,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
                 chunks.filters.undo(raw, mask, out, &mut self.filter_buffers).map_err(wrong)?;
                 continue;
             }
-            // Of a chunk that is needed once and for few elements, only these. If it is needed again, it is cached.
+            // If few elements of a chunk are needed once, only these are decompressed; a chunk that is needed again is cached.
             if let [planned] = self.plan.parts[planned_chunk.parts.clone()]
                 && mask == 0
                 && self.last_partial != Some(chunk)
@@ -311,7 +312,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
         Ok(())
     }
 
-    /// Convert the needed parts of one decompressed chunk.
+    /// Converts the needed parts of a decompressed chunk.
     fn scatter(&self, chunk: &PlannedChunk, decoded: &[u8], out: &mut [T]) {
         let size = self.array.dtype.size();
         for planned in &self.plan.parts[chunk.parts.clone()] {
@@ -321,14 +322,14 @@ impl<'a, T: Element> ArrayReader<'a, T> {
         }
     }
 
-    /// The value of elements that were never written.
+    /// The fill value.
     fn fill_value(&self) -> T {
         let mut one = [T::default()];
         T::convert(self.array.dtype, &self.array.fill_value, &mut one);
         one[0]
     }
 
-    /// Bytes of memory held between calls.
+    /// Bytes of memory that are kept between calls.
     pub fn work_bytes(&self) -> u64 {
         let lists =
             self.reads.capacity() * size_of::<ReadRange>() + self.pending.capacity_bytes() + self.plan.memory_bytes();
@@ -337,24 +338,24 @@ impl<'a, T: Element> ArrayReader<'a, T> {
     }
 }
 
-/// Make room, or say that there is none.
+/// Reserves memory, or fails.
 fn reserve<T>(out: &mut Vec<T>, count: usize) -> Result<(), AnnDataError> {
     out.try_reserve(count).map_err(|_| {
         AnnDataError::Invalid(format!("no memory for {} bytes of an array", count.saturating_mul(size_of::<T>())))
     })
 }
 
-/// Which chunks are needed for a list of ranges, and what is read for them.
+/// The chunks that are needed for a list of ranges, and their reads.
 #[derive(Default)]
 struct ChunkPlan {
     parts: Vec<PlannedPart>,
-    /// The chunks of the parts, once [`Self::make`] was called.
+    /// Chunks of the parts, after [`Self::make`].
     chunks: Vec<PlannedChunk>,
-    /// Offset, bytes and number in `chunks` of each chunk that is read.
+    /// Offset, size and index in `chunks` of each chunk that is read.
     reads: Vec<(u64, u64, usize)>,
 }
 
-/// A part of a chunk that is needed, and the index of its first element in `out`.
+/// A needed part of a chunk, and the index of its first element in `out`.
 #[derive(Clone, Copy)]
 struct PlannedPart {
     part: ChunkPart,
@@ -362,27 +363,27 @@ struct PlannedPart {
 }
 
 impl PlannedPart {
-    /// Indices in `out`.
+    /// Range in `out`.
     fn range(&self) -> Range<usize> {
         self.to..self.to + self.part.count as usize
     }
 }
 
-/// A chunk that is needed.
+/// A needed chunk.
 struct PlannedChunk {
     chunk: u64,
-    /// Which of [`ChunkPlan::parts`].
+    /// Its range in [`ChunkPlan::parts`].
     parts: Range<usize>,
     from: ChunkSource,
 }
 
-/// Where the elements of a chunk come from.
+/// Source of the elements of a chunk.
 enum ChunkSource {
-    /// The cache has it decompressed, at this number.
+    /// The cache, at this index.
     Cached(usize),
-    /// These bytes of the buffer, and the mask of filters that were skipped.
+    /// A range of the buffer, and the mask of skipped filters.
     Read { bytes: Range<usize>, mask: u32 },
-    /// It was never written.
+    /// The chunk was never written.
     FillValue,
 }
 
@@ -392,8 +393,8 @@ impl ChunkPlan {
         self.chunks.clear();
     }
 
-    /// Find out which chunks, or parts of uncompressed ones, are read, and where in the buffer they go. Elements have `size`
-    /// bytes; `cached` says where the cache has a chunk.
+    /// Finds the chunks, or the parts of uncompressed chunks, that must be read, and their ranges in the buffer. Elements have
+    /// `size` bytes; `cached` is the index of a chunk in the cache.
     fn make(
         &mut self,
         layout: &ChunkedLayout,
@@ -410,7 +411,7 @@ impl ChunkPlan {
         let mut start = 0;
         while let Some(PlannedPart { part, .. }) = self.parts.get(start).copied() {
             let chunk = part.chunk;
-            // Of an uncompressed chunk only what is needed is read.
+            // Only the needed part of an uncompressed chunk is read.
             let same = |other: &PlannedPart| other.part.chunk == chunk && (whole || other.part.within == part.within);
             let end = start + self.parts[start..].iter().take_while(|other| same(other)).count();
             let from = match (layout.table.get(chunk), cached(chunk)) {
@@ -441,7 +442,7 @@ impl ChunkPlan {
         }
     }
 
-    /// Bytes of memory of its lists.
+    /// Allocated bytes.
     fn memory_bytes(&self) -> usize {
         self.parts.capacity() * size_of::<PlannedPart>()
             + self.chunks.capacity() * size_of::<PlannedChunk>()

@@ -3,15 +3,15 @@ use std::fmt;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
-/// A numeric type of a file.
+/// A numeric dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Dtype {
     pub kind: DtypeKind,
-    /// Most significant byte first.
+    /// Big-endian.
     pub big_endian: bool,
 }
 
-/// What its bits mean. Booleans, which HDF5 has as an enumeration of a byte, are numbers of that byte.
+/// Kind of numbers. Booleans, which HDF5 stores as an enumeration of a byte, are numbers of that byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DtypeKind {
     I8,
@@ -28,7 +28,7 @@ pub(crate) enum DtypeKind {
 }
 
 impl Dtype {
-    /// Bytes of one.
+    /// Size in bytes.
     pub const fn size(self) -> usize {
         match self.kind {
             DtypeKind::I8 | DtypeKind::U8 => 1,
@@ -38,17 +38,17 @@ impl Dtype {
         }
     }
 
-    /// Has no fraction.
+    /// Whether it is an integer.
     pub const fn is_integer(self) -> bool {
         !matches!(self.kind, DtypeKind::F16 | DtypeKind::F32 | DtypeKind::F64)
     }
 
-    /// Can be negative.
+    /// Whether it has a sign.
     pub const fn is_signed(self) -> bool {
         !matches!(self.kind, DtypeKind::U8 | DtypeKind::U16 | DtypeKind::U32 | DtypeKind::U64)
     }
 
-    /// Has its bytes as this machine has them.
+    /// Whether it has the byte order of this machine.
     const fn is_native_endian(self) -> bool {
         self.size() == 1 || self.big_endian == cfg!(target_endian = "big")
     }
@@ -73,16 +73,16 @@ impl fmt::Display for Dtype {
     }
 }
 
-/// What numbers of a file become.
+/// A dtype in memory, to which stored numbers are converted.
 pub(crate) trait Element: bytemuck::Pod + Default {
-    /// The file has it bit for bit.
+    /// Whether the stored bytes are the same in memory.
     fn is(dtype: Dtype) -> bool;
 
-    /// Convert numbers of a file; there are as many in `raw` as there is place in `out`.
+    /// Converts stored numbers; `raw` has as many as `out`.
     fn convert(dtype: Dtype, raw: &[u8], out: &mut [Self]);
 }
 
-/// Convert with `$as`, from either order of bytes.
+/// Converts with `$as`, from either byte order.
 macro_rules! numbers {
     ($raw:ident, $out:ident, $dtype:ident, $type:ty, $as:expr) => {{
         let (raw, _) = $raw.as_chunks::<{ size_of::<$type>() }>();
@@ -94,7 +94,7 @@ macro_rules! numbers {
     }};
 }
 
-/// Values: what has more than 24 significant bits (float64, large integers) is rounded to the nearest float32.
+/// Values: those with more than 24 significant bits (float64, large integers) are rounded to the nearest float32.
 impl Element for f32 {
     fn is(dtype: Dtype) -> bool {
         dtype.kind == DtypeKind::F32 && dtype.is_native_endian()
@@ -117,7 +117,7 @@ impl Element for f32 {
     }
 }
 
-/// float16 by the processor's own instruction where it has one, some at a time so that they stay in the cache.
+/// Converts float16 with the instruction of the processor if it has one, in blocks that stay in the cache.
 fn halves(dtype: Dtype, raw: &[u8], out: &mut [f32]) {
     const SOME: usize = 256;
     let mut some = [f16::ZERO; SOME];
@@ -128,10 +128,10 @@ fn halves(dtype: Dtype, raw: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Column numbers: what is no int32 becomes -1, which the check of the columns refuses.
+/// Column indices: a number that does not fit into int32 becomes -1, which the check of indices rejects.
 impl Element for i32 {
     fn is(dtype: Dtype) -> bool {
-        // An uint32 that is no int32 is a negative number so.
+        // A uint32 that does not fit into int32 becomes negative.
         matches!(dtype.kind, DtypeKind::I32 | DtypeKind::U32) && dtype.is_native_endian()
     }
 
@@ -150,7 +150,7 @@ impl Element for i32 {
     }
 }
 
-/// Starts of rows: what is negative becomes too large, which their check refuses.
+/// Row pointers: a negative number becomes too large, which their check rejects.
 impl Element for u64 {
     fn is(dtype: Dtype) -> bool {
         matches!(dtype.kind, DtypeKind::I64 | DtypeKind::U64) && dtype.is_native_endian()
@@ -171,7 +171,7 @@ impl Element for u64 {
     }
 }
 
-/// float64, as they are; other numbers become the nearest.
+/// float64 unchanged; other numbers are rounded to the nearest.
 impl Element for f64 {
     fn is(dtype: Dtype) -> bool {
         dtype.kind == DtypeKind::F64 && dtype.is_native_endian()
@@ -194,7 +194,7 @@ impl Element for f64 {
     }
 }
 
-/// Bytes as they are, of what is bytes.
+/// Raw bytes.
 impl Element for u8 {
     fn is(dtype: Dtype) -> bool {
         dtype.kind == DtypeKind::U8

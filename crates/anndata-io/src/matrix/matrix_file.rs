@@ -6,13 +6,13 @@ use crate::matrix::stored_array::{ArrayLayout, StoredArray};
 use crate::source::byte_source::ByteSource;
 use crate::{AnnDataError, CsrRows, DenseRows, Form, Prefetch, ReadRows, RowSelection, Rows};
 
-/// Bytes of memory that [`MatrixFile::open`] takes at most for a matrix that is stored by columns.
+/// Default limit of memory of [`MatrixFile::open`] for a CSC matrix, in bytes.
 pub const CSC_BYTES: u64 = 8 << 30;
 
-/// A matrix in files, by rows (CSR), by columns (CSC) or dense.
+/// A CSR, CSC or dense matrix in files.
 ///
-/// Numbers of any width and order of bytes become float32: float64 and integers of more than 24 bits are rounded to the
-/// nearest. Columns that are not in order are put in order.
+/// Numbers of any width and byte order are converted to float32; float64 and integers of more than 24 bits are rounded to the
+/// nearest. Column indices of a row that do not ascend are sorted.
 #[derive(Debug)]
 pub struct MatrixFile {
     source: ByteSource,
@@ -27,16 +27,15 @@ pub struct MatrixFile {
 enum MatrixContent {
     Csr(CsrMatrix),
     Dense(DenseMatrix),
-    /// It was stored by columns.
+    /// A CSC matrix, transposed.
     Transposed(CsrRows),
 }
 
 impl MatrixFile {
-    /// The matrix that `source` is described to have, with a bound on the bytes of memory that one by columns (CSC) may take:
-    /// all of it is turned into rows in memory.
+    /// The matrix of `source` with this description. A CSC matrix is transposed in memory, within a limit in bytes.
     ///
     /// # Errors
-    /// It is damaged or too large.
+    /// The matrix is damaged or too large.
     pub(crate) fn new(source: ByteSource, described: MatrixDescription, csc_bytes: u64) -> Result<Self, AnnDataError> {
         let (rows, columns, stored_bytes) = (described.rows, described.columns, described.stored_bytes());
         let content = match described.arrays {
@@ -74,7 +73,7 @@ impl MatrixFile {
         self.columns
     }
 
-    /// What readers yield.
+    /// Form of the rows that readers return.
     pub fn form(&self) -> Form {
         match self.content {
             MatrixContent::Csr(_) | MatrixContent::Transposed(_) => Form::Sparse,
@@ -82,17 +81,17 @@ impl MatrixFile {
         }
     }
 
-    /// Values that are stored: those of a dense matrix are all.
+    /// Number of stored values; all values of a dense matrix.
     pub fn nnz(&self) -> u64 {
         self.nnz
     }
 
-    /// Bytes of the matrix in the file, as compressed as they are.
+    /// Size of the matrix in the file in bytes, compressed.
     pub fn stored_bytes(&self) -> u64 {
         self.stored_bytes
     }
 
-    /// Rows that are decompressed together, on average; 1 where any row can be read by itself.
+    /// Number of rows that are decompressed together, on average; 1 if any row can be read by itself.
     pub fn run_rows(&self) -> u64 {
         let rows = match &self.content {
             MatrixContent::Csr(csr) => {
@@ -108,11 +107,11 @@ impl MatrixFile {
         rows.clamp(1, self.rows.max(1))
     }
 
-    /// Add how many values each of these rows has, if they can be read to given places; `false` if not.
+    /// Appends the number of values of each row to `out`; `false` if rows cannot be read to given positions.
     pub(crate) fn row_values(&self, rows: &[u64], out: &mut Vec<u64>) -> bool {
         match &self.content {
             MatrixContent::Csr(csr) if csr.can_be_placed() => {
-                out.extend(rows.iter().map(|row| csr.starts[*row as usize + 1] - csr.starts[*row as usize]));
+                out.extend(rows.iter().map(|row| csr.indptr[*row as usize + 1] - csr.indptr[*row as usize]));
                 true
             }
             MatrixContent::Dense(dense) if dense.data.can_be_placed::<f32>() => {
@@ -123,12 +122,12 @@ impl MatrixFile {
         }
     }
 
-    /// Bytes of memory that the rows take, where they are in memory.
+    /// Size of the transposed rows in memory in bytes; 0 if the matrix was not transposed.
     pub(crate) fn transposed_bytes(&self) -> u64 {
         self.transposed().map_or(0, |rows| csr_bytes(rows.data.len() as u64, self.rows))
     }
 
-    /// All rows, where they are in memory because the file has them by columns.
+    /// All rows, if the matrix was transposed in memory.
     pub fn transposed(&self) -> Option<&CsrRows> {
         match &self.content {
             MatrixContent::Transposed(rows) => Some(rows),
@@ -136,10 +135,10 @@ impl MatrixFile {
         }
     }
 
-    /// A reader of one thread.
+    /// Makes a reader, for one thread.
     ///
     /// # Errors
-    /// None today: the file is open.
+    /// None at present: the file is open.
     pub fn reader(&self) -> Result<Box<dyn ReadRows + '_>, AnnDataError> {
         Ok(match &self.content {
             MatrixContent::Csr(csr) => Box::new(SparseReader::new(&self.source, csr)),
@@ -148,16 +147,16 @@ impl MatrixFile {
         })
     }
 
-    /// An error if the file was written to, replaced or removed since it was opened.
+    /// Checks that the file was not written to, replaced or removed since it was opened.
     ///
     /// # Errors
-    /// It was, or it cannot be looked at.
+    /// The file has changed, or its metadata cannot be read.
     pub fn unchanged(&self) -> Result<(), AnnDataError> {
         self.source.at_path()
     }
 }
 
-/// `range` is one of `rows` rows.
+/// Checks that `range` is within `rows` rows.
 pub(crate) fn check_range(source: &ByteSource, range: &Range<u64>, rows: u64) -> Result<(), AnnDataError> {
     if range.start <= range.end && range.end <= rows {
         return Ok(());
@@ -165,7 +164,7 @@ pub(crate) fn check_range(source: &ByteSource, range: &Range<u64>, rows: u64) ->
     Err(source.damaged(format!("rows {} to {} were asked for; it has {rows}", range.start, range.end)))
 }
 
-/// `row` is one of `rows` rows.
+/// Checks that `row` is below `rows`.
 pub(crate) fn check_row(source: &ByteSource, row: u64, rows: u64) -> Result<usize, AnnDataError> {
     if row < rows {
         return Ok(row as usize);
@@ -173,7 +172,7 @@ pub(crate) fn check_row(source: &ByteSource, row: u64, rows: u64) -> Result<usiz
     Err(source.damaged(format!("row {row} was asked for; it has {rows}")))
 }
 
-/// Rows in CSR; what has no rows becomes it.
+/// The CSR rows of `out`; empty dense rows become CSR.
 pub(crate) fn sparse_rows(out: &mut Rows) -> Result<&mut CsrRows, AnnDataError> {
     if matches!(out, Rows::Dense(rows) if rows.data.is_empty()) {
         *out = Rows::Sparse(CsrRows::default());
@@ -184,7 +183,7 @@ pub(crate) fn sparse_rows(out: &mut Rows) -> Result<&mut CsrRows, AnnDataError> 
     }
 }
 
-/// Dense rows of so many columns; what has no rows becomes it.
+/// The dense rows of `out` with so many columns; empty CSR rows become dense.
 fn dense_values(out: &mut Rows, columns: u64) -> Result<&mut Vec<f32>, AnnDataError> {
     let columns = columns as usize;
     if matches!(out, Rows::Sparse(rows) if rows.is_empty()) {
@@ -199,21 +198,21 @@ fn dense_values(out: &mut Rows, columns: u64) -> Result<&mut Vec<f32>, AnnDataEr
     }
 }
 
-/// How it is encoded.
+/// Encoding of the matrix.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SparseEncoding {
     Csr,
     Csc,
 }
 
-/// A matrix as its files describe it.
+/// A matrix as the metadata of its files describes it.
 pub(crate) struct MatrixDescription {
     pub rows: u64,
     pub columns: u64,
     pub arrays: MatrixArrays,
 }
 
-/// Its data sets.
+/// Its arrays.
 pub(crate) enum MatrixArrays {
     Dense(StoredArray),
     /// indptr, indices and data.
@@ -221,7 +220,7 @@ pub(crate) enum MatrixArrays {
 }
 
 impl MatrixDescription {
-    /// Values that are stored.
+    /// Number of stored values.
     pub fn values(&self) -> u64 {
         match &self.arrays {
             MatrixArrays::Dense(data) => data.len,
@@ -229,7 +228,7 @@ impl MatrixDescription {
         }
     }
 
-    /// Bytes of all of them in the files.
+    /// Size of all arrays in the files in bytes.
     pub fn stored_bytes(&self) -> u64 {
         match &self.arrays {
             MatrixArrays::Dense(data) => data.stored_bytes,
@@ -238,7 +237,7 @@ impl MatrixDescription {
     }
 }
 
-/// A matrix with a value for every column in a file.
+/// A dense matrix in a file.
 #[derive(Debug)]
 struct DenseMatrix {
     pub rows: u64,
@@ -246,12 +245,12 @@ struct DenseMatrix {
     pub data: StoredArray,
 }
 
-/// Reads rows of it.
+/// Reads rows of a [`DenseMatrix`].
 struct DenseReader<'a> {
     source: &'a ByteSource,
     matrix: &'a DenseMatrix,
     data: ArrayReader<'a, f32>,
-    /// Values that `out` had before what was fetched last; `None` where those have given places.
+    /// Length of `out` before the last fetch; `None` if its rows have given positions.
     before: Option<usize>,
 }
 
@@ -334,7 +333,7 @@ impl ReadRows for DenseReader<'_> {
     }
 }
 
-/// Hands out rows that are in memory.
+/// Copies rows that are in memory.
 struct TransposedReader<'a> {
     pub source: &'a ByteSource,
     pub rows: &'a CsrRows,
@@ -363,7 +362,7 @@ impl ReadRows for TransposedReader<'_> {
                 wanted.iter().for_each(|row| copy(*row as usize..*row as usize + 1));
             }
         }
-        // Nothing was read.
+        // There was nothing to read.
         Ok(0)
     }
 

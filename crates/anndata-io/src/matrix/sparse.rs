@@ -6,22 +6,21 @@ use crate::matrix::stored_array::StoredArray;
 use crate::source::byte_source::ByteSource;
 use crate::{AnnDataError, CsrRows, Prefetch, ReadRows, RowSelection, Rows};
 
-/// A matrix in CSR in a file.
+/// A CSR matrix in a file.
 ///
-/// Invariants: `starts` begins with 0, ascends by no more than `columns` a row, and ends with the length of `indices` and of
-/// `data`.
+/// Invariants: `indptr` starts with 0, ascends by at most `columns` a row, and ends with the length of `indices` and of `data`.
 #[derive(Debug)]
 pub(crate) struct CsrMatrix {
-    /// `[rows + 1]`: where each row starts.
-    pub starts: Vec<u64>,
+    /// Row pointers, `[rows + 1]`.
+    pub indptr: Vec<u64>,
     pub indices: StoredArray,
     pub data: StoredArray,
     pub columns: u64,
 }
 
 impl CsrMatrix {
-    /// Check what the file says, with `rows` and `columns` as its shape says; `across` is what a row has (columns, or rows of
-    /// a CSC matrix).
+    /// Checks the arrays; `rows` and `columns` are the shape in the metadata. `across` names what a row consists of in
+    /// messages: columns, or the rows of a CSC matrix.
     pub fn new(
         source: &ByteSource,
         indptr: &StoredArray,
@@ -60,7 +59,7 @@ impl CsrMatrix {
             );
         }
         match (starts.first(), starts.last()) {
-            (Some(0), Some(last)) if *last == data.len => Ok(Self { starts, indices, data, columns }),
+            (Some(0), Some(last)) if *last == data.len => Ok(Self { indptr: starts, indices, data, columns }),
             (Some(first), Some(last)) => wrong(
                 &indptr.name,
                 format!("goes from {first} to {last} instead of from 0 to {}, the length of {}", data.len, data.name),
@@ -71,31 +70,31 @@ impl CsrMatrix {
 
     /// Number of rows.
     pub fn rows(&self) -> u64 {
-        self.starts.len() as u64 - 1
+        self.indptr.len() as u64 - 1
     }
 
-    /// Rows can be read to any places of a buffer that others fill too.
+    /// Whether rows can be read to any positions of a buffer that other readers fill, too.
     pub fn can_be_placed(&self) -> bool {
         self.indices.can_be_placed::<i32>() && self.data.can_be_placed::<f32>()
     }
 
-    /// Values that are stored.
+    /// Number of stored values.
     pub fn nnz(&self) -> u64 {
         self.data.len
     }
 }
 
-/// Reads rows of a CSR matrix.
+/// Reads rows of a [`CsrMatrix`].
 pub(crate) struct SparseReader<'a> {
     source: &'a ByteSource,
     csr: &'a CsrMatrix,
     indices: ArrayReader<'a, i32>,
     data: ArrayReader<'a, f32>,
-    /// Rows that `out` had before what was fetched last.
+    /// Number of rows in `out` before the last fetch.
     before: usize,
-    /// Where the values of each row that was fetched last are in `out`, if they were to be in given places.
+    /// Ranges in `out` of the rows of the last fetch, if they had given positions.
     placed: Option<Vec<Range<usize>>>,
-    /// A row that is put in order.
+    /// Scratch memory for a row that is sorted.
     unsorted: Vec<(i32, f32)>,
 }
 
@@ -108,7 +107,7 @@ impl<'a> SparseReader<'a> {
     /// As [`ReadRows::fetch`].
     fn fetch_rows(&mut self, wanted: &RowSelection<'_>, out: &mut CsrRows) -> Result<u64, AnnDataError> {
         let rows = self.csr.rows();
-        let starts = &self.csr.starts;
+        let starts = &self.csr.indptr;
         self.before = out.len();
         self.placed = None;
         self.indices.begin(out.indices.len());
@@ -134,7 +133,7 @@ impl<'a> SparseReader<'a> {
                 }
             }
         }
-        // Both are asked for before one is waited for.
+        // Both arrays are requested before one of them is waited for.
         let bytes = self.indices.fetch(&mut out.indices)? + self.data.fetch(&mut out.data)?;
         self.indices.finish(&mut out.indices)?;
         self.data.finish(&mut out.data)?;
@@ -143,7 +142,7 @@ impl<'a> SparseReader<'a> {
 
     /// As [`ReadRows::fetch_to`].
     fn fetch_placed(&mut self, wanted: &[u64], places: &[u64], out: &mut CsrRows) -> Result<u64, AnnDataError> {
-        let (rows, starts) = (self.csr.rows(), &self.csr.starts);
+        let (rows, starts) = (self.csr.rows(), &self.csr.indptr);
         if !self.csr.can_be_placed() || wanted.len() != places.len() {
             return Err(AnnDataError::Invalid("rows of this matrix cannot be read to given places".to_owned()));
         }
@@ -184,13 +183,13 @@ impl<'a> SparseReader<'a> {
         })
     }
 
-    /// Columns of a row are in order, or are put in order.
+    /// Checks that the indices of a row ascend, or sorts them.
     fn check(&mut self, range: Range<usize>, out: &mut CsrRows) -> Result<(), AnnDataError> {
         let (indices, data) = (&mut out.indices[range.clone()], &mut out.data[range]);
         if ascend(indices, self.csr.columns as i32) { Ok(()) } else { self.sort(indices, data) }
     }
 
-    /// Put a row in order; an error if that cannot be done.
+    /// Sorts a row; fails if it has an invalid index or an index twice.
     #[cold]
     fn sort(&mut self, indices: &mut [i32], data: &mut [f32]) -> Result<(), AnnDataError> {
         let (name, columns) = (&self.csr.indices.name, self.csr.columns);
@@ -213,8 +212,8 @@ impl<'a> SparseReader<'a> {
     }
 }
 
-/// Indices ascend and are in 0 to `columns` - 1: so they do if each is less than the next, the first is not negative and the
-/// last is less than `columns`. Without branches, so that the compiler compares many at a time.
+/// Whether indices ascend and are in 0 to `columns` - 1, which is the case if each is less than the next, the first is not
+/// negative and the last is less than `columns`. Without branches, so that the loop is vectorised.
 fn ascend(indices: &[i32], columns: i32) -> bool {
     let (Some(first), Some(last)) = (indices.first(), indices.last()) else { return true };
     let descents = indices.iter().zip(&indices[1..]).fold(0, |descents, (a, b)| descents | i32::from(a >= b));
@@ -241,7 +240,7 @@ impl ReadRows for SparseReader<'_> {
         if self.source.is_remote() {
             for range in ranges {
                 check_range(self.source, range, self.csr.rows())?;
-                let (first, last) = (self.csr.starts[range.start as usize], self.csr.starts[range.end as usize]);
+                let (first, last) = (self.csr.indptr[range.start as usize], self.csr.indptr[range.end as usize]);
                 ahead.add(self.indices.will_need(first, last - first)?);
                 ahead.add(self.data.will_need(first, last - first)?);
             }
@@ -274,16 +273,16 @@ impl ReadRows for SparseReader<'_> {
     }
 }
 
-/// Values that are read at a time while it is turned.
+/// Values that are read at once for the transposition.
 const VALUES_AT_A_TIME: u64 = 1 << 20;
 
-/// Bytes of memory of so many values and rows.
+/// Size of a CSR matrix with so many values and rows, in bytes.
 pub(crate) const fn csr_bytes(values: u64, rows: u64) -> u64 {
     values.saturating_add(rows).saturating_add(1).saturating_mul(8)
 }
 
-/// Turn a CSC matrix (`columns` has a "row" for each column) of `rows` rows into CSR in memory, if that takes no more than
-/// `most` bytes. The file is read twice: to count, and to place.
+/// Transposes a CSC matrix (`columns` has a "row" for each column) with `rows` rows to CSR in memory, if that takes at most
+/// `most` bytes. The file is read twice: to count, and to copy.
 pub(crate) fn transpose_csc(
     source: &ByteSource,
     columns: &CsrMatrix,
@@ -304,7 +303,7 @@ pub(crate) fn transpose_csc(
     let mut indptr = zeros::<u64>(rows as usize + 1)?;
     each_piece(source, columns, |_, piece| {
         for row in &piece.indices {
-            // Rows are checked to be in 0..rows by the reader.
+            // The reader has checked that indices are in 0..rows.
             indptr[*row as usize + 1] += 1;
         }
     })?;
@@ -318,7 +317,7 @@ pub(crate) fn transpose_csc(
             let (of_rows, values) = piece.view().row(column);
             for (row, value) in of_rows.iter().zip(values) {
                 let at = next[*row as usize] as usize;
-                // A file that changed in between is found out below; until then nothing may be written beyond the end.
+                // If the file changed in between, that is detected below; until then nothing may be written beyond the end.
                 if let (Some(index), Some(place)) = (indices.get_mut(at), data.get_mut(at)) {
                     (*index, *place) = ((first + column) as i32, *value);
                 }
@@ -333,7 +332,7 @@ pub(crate) fn transpose_csc(
     Ok(CsrRows { indptr, indices, data })
 }
 
-/// Read all columns, some at a time; the function gets the number of the first of them.
+/// Reads all columns, some at once; `each` gets the number of the first of them.
 fn each_piece(
     source: &ByteSource,
     columns: &CsrMatrix,
@@ -344,8 +343,8 @@ fn each_piece(
     let all = columns.rows();
     let mut first = 0;
     while first < all {
-        let start = columns.starts[first as usize];
-        let fit = columns.starts.partition_point(|end| *end <= start.saturating_add(VALUES_AT_A_TIME)) as u64 - 1;
+        let start = columns.indptr[first as usize];
+        let fit = columns.indptr.partition_point(|end| *end <= start.saturating_add(VALUES_AT_A_TIME)) as u64 - 1;
         let last = fit.clamp(first + 1, all);
         piece.clear();
         reader.fetch_rows(&RowSelection::Range(first..last), &mut piece)?;

@@ -8,19 +8,19 @@ use crate::mds::encoding::{ColumnEncoding, ObsNumber, scalar};
 use crate::mds::shard::{Shard, ShardBody};
 use crate::{AnnDataError, LabelKind, Labels, MdsStore};
 
-/// Of samples that are no longer on average, several are read at once.
+/// Samples of at most this average size are read in large blocks.
 const SHORT_SAMPLE_BYTES: u64 = 1 << 13;
-/// Bytes that are read at once of these.
+/// Size of these blocks in bytes.
 const BLOCK_BYTES: usize = 4 << 20;
-/// Bytes that are read first of each of the others: columns of obs are often among them.
+/// First bytes of a larger sample that are read at once: obs columns are often among them.
 const FIRST_READ_BYTES: u64 = 1 << 12;
-/// Threads that read, at most: each holds a shard, where they are compressed.
+/// Maximum number of threads; each holds a shard, if it is compressed.
 const MAX_THREADS: usize = 8;
 
-/// How classes are named that stand for truth values.
+/// Names of the classes of truth values.
 pub(crate) const BOOL_NAMES: [&str; 2] = ["False", "True"];
 
-/// A column of obs as classes.
+/// Reads a column of obs as classes.
 pub(crate) fn obs_labels(store: &MdsStore, name: &str, column: usize) -> Result<Labels, AnnDataError> {
     let noted = store.notes.categories.get(name);
     let missing = MissingValue(store.notes.missing.get(name).copied());
@@ -63,7 +63,7 @@ pub(crate) fn obs_labels(store: &MdsStore, name: &str, column: usize) -> Result<
     }
 }
 
-/// A column of obs as numbers; NaN where there is none.
+/// Reads a column of obs as numbers; a missing value is NaN.
 pub(crate) fn obs_numbers(store: &MdsStore, name: &str, column: usize) -> Result<Vec<f64>, AnnDataError> {
     let missing = MissingValue(store.notes.missing.get(name).copied());
     let encoding = &store.columns.encodings[column];
@@ -79,7 +79,7 @@ pub(crate) fn obs_numbers(store: &MdsStore, name: &str, column: usize) -> Result
     Ok(parts.concat())
 }
 
-/// Read a column of all samples, shard by shard on several threads; each has a `T` for each shard, in their order.
+/// Reads a column of all samples, shard by shard on several threads; returns a `T` for each shard, in order.
 fn each_shard<T: Send + Sync>(
     store: &MdsStore,
     column: usize,
@@ -99,7 +99,7 @@ fn each_shard<T: Send + Sync>(
             let samples = 0..store.shards[shard].samples();
             let read = each_cell(store, (shard, samples), column, &mut bytes, |cell| add(&mut part, cell));
             if read.is_err() {
-                // The others need not go on.
+                // The other threads stop.
                 next.store(shards, Ordering::Relaxed);
             }
             let _ = slot.set(read.map(|()| part));
@@ -127,7 +127,7 @@ fn each_shard<T: Send + Sync>(
     Ok(parts)
 }
 
-/// Hand over what the first sample of a shard has of a column.
+/// Passes the value of the first sample of a shard to `take`.
 pub(crate) fn first_cell(
     store: &MdsStore,
     shard: usize,
@@ -140,7 +140,7 @@ pub(crate) fn first_cell(
     })
 }
 
-/// Hand over what samples of a shard have of a column, in order.
+/// Passes the values of the samples of a shard to `take`, in order.
 fn each_cell(
     store: &MdsStore,
     (number, samples): (usize, std::ops::Range<u64>),
@@ -208,7 +208,7 @@ fn each_cell(
     source.unchanged()
 }
 
-/// The number that stands for no value.
+/// The integer that is a missing value.
 #[derive(Clone, Copy, Debug)]
 struct MissingValue(pub(crate) Option<i64>);
 
@@ -218,12 +218,12 @@ impl MissingValue {
     }
 }
 
-/// Text of a sample.
+/// String of a sample.
 fn cell_text(cell: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(cell).map_err(|e| format!("a text is not UTF-8: {e}"))
 }
 
-/// An integer of a sample.
+/// Integer of a sample.
 fn cell_integer(encoding: &ColumnEncoding, cell: &[u8]) -> Result<i128, String> {
     let found = match encoding {
         ColumnEncoding::Scalar(dtype) => match scalar(*dtype, cell) {
@@ -236,7 +236,7 @@ fn cell_integer(encoding: &ColumnEncoding, cell: &[u8]) -> Result<i128, String> 
     found.ok_or_else(|| "what should be an integer is none".to_owned())
 }
 
-/// A number of a sample; NaN where there is none.
+/// Number of a sample; a missing value is NaN.
 fn cell_number(encoding: &ColumnEncoding, cell: &[u8], missing: MissingValue) -> Result<f64, String> {
     let found = match encoding {
         ColumnEncoding::Scalar(dtype) => match scalar(*dtype, cell) {
@@ -252,11 +252,11 @@ fn cell_number(encoding: &ColumnEncoding, cell: &[u8], missing: MissingValue) ->
     found.ok_or_else(|| "what should be a number is none".to_owned())
 }
 
-/// Values of a column as numbers of the different ones.
+/// Codes of the values of a column.
 #[derive(Debug)]
 struct CodedColumn<T> {
     different: HashMap<T, i32>,
-    /// -1 where there is no value.
+    /// -1 is a missing value.
     codes: Vec<i32>,
 }
 
@@ -286,8 +286,8 @@ impl<T: Clone + Eq + Hash + Ord + ToString> CodedColumn<T> {
         self.codes.push(code);
     }
 
-    /// The columns of all shards as one: `categories` are the names of the classes, if the index has noted them; else they are
-    /// the different values, ascending.
+    /// Joins the columns of all shards: `categories` are the class names in the index, if it has them; else the classes are the
+    /// distinct values, ascending.
     pub fn labels(parts: Vec<Self>, categories: Option<&Vec<String>>, kind: LabelKind) -> Result<Labels, String> {
         let mut different: BTreeMap<&T, i32> =
             parts.iter().flat_map(|part| part.different.keys()).map(|value| (value, 0)).collect();
@@ -318,9 +318,9 @@ impl<T: Clone + Eq + Hash + Ord + ToString> CodedColumn<T> {
     }
 }
 
-/// What a value is looked up by, so that a text is copied only when it is new.
+/// Key of a value, so that a string is copied only if it is new.
 trait LookupKey<T> {
-    /// Its number among those that are known.
+    /// Code of the value, among those that are known.
     fn find(&self, known: &HashMap<T, i32>) -> Option<i32>;
 }
 

@@ -9,29 +9,29 @@ use crate::source::byte_source::{PendingReads, ReadRange, as_uninit};
 use crate::source::coalesce::Coalescer;
 use crate::{AnnDataError, ArrayStore, CsrRows, MdsStore, Prefetch, ReadRows, RowSelection, Rows};
 
-/// Gap between samples up to which they are read together.
+/// Samples with at most this gap are read together.
 const MAX_GAP: u64 = 1 << 14;
-/// Bytes of compressed shards that are read before the first one is decompressed. Others are read when it is their turn.
+/// Bytes of compressed shards that are read before the first one is decompressed. Further shards are read one by one.
 const MAX_FETCHED_BYTES: u64 = 1 << 28;
-/// Decompressed shards that are cached.
+/// Capacity of the cache of decompressed shards.
 const MAX_CACHED_SHARDS: usize = 4;
 const MAX_CACHED_BYTES: usize = 256 << 20;
 
 /// Reads rows of an [`MdsStore`].
 pub(crate) struct MdsReader<'a> {
     store: &'a MdsStore,
-    /// Samples of the rows, in the order of the rows.
+    /// Samples of the selected rows, in the order of the selection.
     samples: Vec<RowSample>,
-    /// Indices of `samples` by shard and sample; equal samples follow one another.
+    /// Indices of `samples`, sorted by shard and sample.
     order: Vec<u32>,
-    /// Rows are requested in the order of the shards.
+    /// Whether rows are selected in the order of the shards.
     in_order: bool,
     reads: Vec<ReadRange>,
     pending: PendingReads,
-    /// Samples that were fetched. Longer than `used`, so that it is not cleared for every batch.
+    /// Fetched samples. Longer than `used`, so that it is not zeroed for every batch.
     bytes: Vec<u8>,
     used: usize,
-    /// Compressed shards that were fetched.
+    /// Fetched compressed shards.
     packed: Vec<(usize, Vec<u8>)>,
     /// Decompressed shards.
     cache: LruCache<usize, Vec<u8>>,
@@ -43,7 +43,7 @@ pub(crate) struct MdsReader<'a> {
 struct RowSample {
     shard: u32,
     sample: u32,
-    /// Offset in the fetched bytes, and length.
+    /// Offset in the fetch buffer, and length.
     at: usize,
     len: usize,
 }
@@ -65,7 +65,7 @@ impl<'a> MdsReader<'a> {
         }
     }
 
-    /// Find the samples of the rows.
+    /// Finds the samples of the selected rows.
     fn find(&mut self, wanted: &RowSelection<'_>) -> Result<(), AnnDataError> {
         let store = self.store;
         let (starts, end) = (&store.starts, store.len());
@@ -81,7 +81,7 @@ impl<'a> MdsReader<'a> {
             if !(starts[shard]..starts[shard + 1]).contains(&row) {
                 shard = starts.partition_point(|start| *start <= row) - 1;
             }
-            // An index has no more shards than bytes, and a shard no more samples.
+            // The numbers fit: an index has no more shards than bytes, and a shard no more samples than bytes.
             self.samples.push(RowSample { shard: shard as u32, sample: (row - starts[shard]) as u32, at: 0, len: 0 });
             Ok(())
         };
@@ -104,7 +104,7 @@ impl<'a> MdsReader<'a> {
         Ok(())
     }
 
-    /// The shard of the samples from `order[next]` on, and the range of `order` that is in this shard.
+    /// The shard of the samples from `order[next]` on, and the range of `order` in this shard.
     fn shard_group(&self, next: usize) -> (usize, Range<usize>) {
         let shard_of = |number: u32| self.samples[number as usize].shard;
         let shard = shard_of(self.order[next]);
@@ -112,7 +112,7 @@ impl<'a> MdsReader<'a> {
         (shard as usize, next..end)
     }
 
-    /// Plan the reads of the samples of uncompressed shards. Compressed shards are handed to `packed`.
+    /// Plans the reads of samples in uncompressed shards. Compressed shards are passed to `packed`.
     fn plan(
         &mut self,
         wanted: &RowSelection<'_>,
@@ -146,7 +146,7 @@ impl<'a> MdsReader<'a> {
         Ok(())
     }
 
-    /// Decompress a shard, unless it is cached.
+    /// Decompresses a shard, unless it is cached.
     fn unpack(&mut self, number: usize, codec: ShardCodec) -> Result<(), AnnDataError> {
         if self.cache.find(&number).is_some() {
             return Ok(());
@@ -162,7 +162,7 @@ impl<'a> MdsReader<'a> {
         Ok(())
     }
 
-    /// Append all rows.
+    /// Appends all rows.
     fn decode_rows(&mut self, out: &mut Rows) -> Result<(), AnnDataError> {
         let store = self.store;
         let mut next = 0;
@@ -209,7 +209,7 @@ impl<'a> MdsReader<'a> {
     }
 }
 
-/// Have so many bytes.
+/// Sets the length of a buffer that only grows.
 fn grow(bytes: &mut Vec<u8>, len: usize) -> Result<(), AnnDataError> {
     if len > bytes.len() {
         let none = |_| AnnDataError::Invalid(format!("there is no memory for samples of {len} bytes"));
@@ -219,7 +219,7 @@ fn grow(bytes: &mut Vec<u8>, len: usize) -> Result<(), AnnDataError> {
     Ok(())
 }
 
-/// Append the row of a sample.
+/// Appends the row of a sample.
 #[inline]
 fn append_row(store: &MdsStore, sample: &[u8], out: &mut Rows, unsorted: &mut Vec<(i32, f32)>) -> Result<(), String> {
     let (columns, genes) = (&store.columns, store.genes.len());
@@ -251,10 +251,10 @@ fn append_row(store: &MdsStore, sample: &[u8], out: &mut Rows, unsorted: &mut Ve
     }
 }
 
-/// Put the values of the last row, from `start` on, into the order of their genes.
+/// Sorts the values of the last row, from `start` on, by gene.
 fn sort_row(out: &mut CsrRows, start: usize, genes: usize, unsorted: &mut Vec<(i32, f32)>) -> Result<(), String> {
     let columns = &mut out.indices[start..];
-    // No early end: this way it takes several at a time.
+    // Without an early exit the loop is vectorised.
     let ascend = columns.iter().zip(columns.iter().skip(1)).fold(true, |ascend, (a, b)| ascend & (a < b));
     let is_gene = |column: i32| usize::try_from(column).is_ok_and(|column| column < genes);
     if ascend && columns.first().is_none_or(|first| *first >= 0) && columns.last().is_none_or(|last| is_gene(*last)) {

@@ -11,10 +11,10 @@ use crate::AnnDataError;
 use crate::mds::index::{FileNote, IndexedShard};
 use crate::source::byte_source::ByteSource;
 
-/// A shard of a data set, as one file of a [`ByteSource`].
+/// A shard, as one file of a [`ByteSource`].
 ///
-/// A shard is the number `n` of its samples (uint32, little-endian), the offsets of all samples and of the end of the last one
-/// (uint32 `[n + 1]`, from the beginning of the shard), its columns as JSON, and its samples.
+/// Layout: the number `n` of samples (uint32, little-endian), the offsets of all samples and of the end of the last one (uint32
+/// `[n + 1]`, from the start of the shard), the columns as JSON, and the samples.
 #[derive(Debug)]
 pub(crate) struct Shard {
     /// Number of its file in the source.
@@ -25,7 +25,7 @@ pub(crate) struct Shard {
     indexed: IndexedShard,
 }
 
-/// How a shard lies in its file.
+/// Encoding of the file of a shard.
 #[derive(Debug)]
 pub(crate) enum ShardBody {
     /// Uncompressed: `[samples + 1]`, offsets of the samples.
@@ -34,14 +34,14 @@ pub(crate) enum ShardBody {
     Packed(ShardCodec),
 }
 
-/// Bytes before the offsets of the samples.
+/// Size of the number of samples in bytes.
 const SAMPLE_COUNT_BYTES: usize = 4;
 
 impl Shard {
-    /// Open the shard in file `file` of `source`, which is the compressed one with `is_packed`.
+    /// Opens the shard in file `file` of `source`, which is the compressed one if `is_packed`.
     ///
     /// # Errors
-    /// The file is not what the index says.
+    /// The file contradicts the index.
     pub fn open(
         source: &ByteSource,
         file: usize,
@@ -66,12 +66,12 @@ impl Shard {
         }
     }
 
-    /// Samples.
+    /// Number of samples.
     pub const fn samples(&self) -> u64 {
         self.indexed.samples
     }
 
-    /// Bytes of the uncompressed shard.
+    /// Size of the uncompressed shard in bytes.
     pub const fn raw_bytes(&self) -> u64 {
         self.indexed.raw_data.bytes
     }
@@ -81,7 +81,7 @@ impl Shard {
         offsets[sample].into()..offsets[sample + 1].into()
     }
 
-    /// Offsets of a sample in a shard that was decompressed and checked.
+    /// Offsets of a sample in a decompressed shard.
     pub fn sample_in(data: &[u8], sample: usize) -> Range<usize> {
         let at = |number: usize| {
             let bytes = data.get(SAMPLE_COUNT_BYTES + 4 * number..).and_then(|rest| rest.first_chunk::<4>());
@@ -90,19 +90,19 @@ impl Shard {
         at(sample)..at(sample + 1)
     }
 
-    /// Read all of its file.
+    /// Reads the whole file.
     ///
     /// # Errors
-    /// The file cannot be read; there is no memory.
+    /// The file cannot be read; there is not enough memory.
     pub fn read_packed(&self, source: &ByteSource) -> Result<Vec<u8>, AnnDataError> {
         let range = source.file_range(self.file);
         source.read_vec(range.start, (range.end - range.start) as usize)
     }
 
-    /// Decompress `packed`, all bytes of the shard's file, into `out`, and compare the result with the index.
+    /// Decompresses `packed`, the content of the file, into `out`, and compares the result with the index.
     ///
     /// # Errors
-    /// The file is damaged, or another one than the index says.
+    /// The file is damaged, or contradicts the index.
     pub fn unpack(
         &self,
         source: &ByteSource,
@@ -119,7 +119,7 @@ impl Shard {
             check_hashes(packed, &zip.hashes)?;
         }
         codec.unpack(packed, indexed.raw_data.bytes, out)?;
-        // One hash is enough: if the compressed bytes are right, the decompressed ones are.
+        // One hash is enough: correct compressed bytes decompress to correct bytes.
         if indexed.zip_data.as_ref().is_none_or(|zip| zip.hashes.is_empty() || hashes_are_unknown(&zip.hashes)) {
             check_hashes(out, &indexed.raw_data.hashes)?;
         }
@@ -132,7 +132,7 @@ impl Shard {
     }
 }
 
-/// Check that a file is as long as the index says.
+/// Checks that the length of a file is that in the index.
 fn check_length(range: &Range<u64>, indexed: &FileNote) -> Result<(), String> {
     let bytes = range.end - range.start;
     if bytes == indexed.bytes {
@@ -141,7 +141,7 @@ fn check_length(range: &Range<u64>, indexed: &FileNote) -> Result<(), String> {
     Err(format!("has {bytes} bytes, the index says {}", indexed.bytes))
 }
 
-/// Check that a compressed file can become as many bytes as the index says, and begins with the number of samples.
+/// Checks that the size in the index is plausible for a compressed file, and that it starts with the number of samples.
 fn check_packed(
     source: &ByteSource,
     range: &Range<u64>,
@@ -154,9 +154,9 @@ fn check_packed(
     first.map_or(Ok(()), |samples| check_samples(samples, indexed))
 }
 
-/// Read the offsets of the samples of an uncompressed shard.
+/// Reads the offsets of the samples of an uncompressed shard.
 fn read_offsets(source: &ByteSource, file: usize, indexed: &IndexedShard) -> Result<Box<[u32]>, AnnDataError> {
-    // The index was checked to leave as many bytes.
+    // The index was checked to leave space for them.
     let samples = indexed.samples as usize;
     let first = source.file_range(file).start;
     let mut head = source.read_vec(first, SAMPLE_COUNT_BYTES + 4 * (samples + 1))?;
@@ -183,7 +183,7 @@ fn check_samples(found: [u8; 4], indexed: &IndexedShard) -> Result<(), String> {
     Err(format!("has {found} samples, the index says {}", indexed.samples))
 }
 
-/// Samples begin behind the head, one after another, and the last ends with the shard.
+/// Checks that samples follow the header without gaps, and that the last one ends with the shard.
 fn check_offsets(offsets: &[u32], indexed: &IndexedShard) -> Result<(), String> {
     let head = (SAMPLE_COUNT_BYTES + 4 * offsets.len()) as u64;
     let ascend = offsets.iter().zip(&offsets[1..]).fold(true, |ascend, (a, b)| ascend & (a <= b));
@@ -194,7 +194,7 @@ fn check_offsets(offsets: &[u32], indexed: &IndexedShard) -> Result<(), String> 
     Ok(())
 }
 
-/// How a shard is compressed, as a whole.
+/// Compression of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShardCodec {
     Zstd,
@@ -202,14 +202,14 @@ pub(crate) enum ShardCodec {
     Snappy,
 }
 
-/// No data becomes smaller with Snappy: 64 bytes take three.
+/// Snappy's best ratio: 64 bytes take three.
 const SNAPPY_RATIO: u64 = 22;
 
 impl ShardCodec {
-    /// Of what an index says: `zstd`, `zstd:7`, …
+    /// Parses a compression of an index: `zstd`, `zstd:7`, …
     ///
     /// # Errors
-    /// It is not read here.
+    /// The codec is not supported.
     pub fn named(compression: &str) -> Result<Self, String> {
         match compression.split(':').next().unwrap_or_default() {
             "zstd" => Ok(Self::Zstd),
@@ -222,7 +222,7 @@ impl ShardCodec {
         }
     }
 
-    /// The first bytes of what is compressed, as far as they can be had without all of it.
+    /// Decompresses the first bytes of `packed`, without all of it.
     pub fn first<const N: usize>(self, packed: impl Read) -> io::Result<Option<[u8; N]>> {
         let mut first = [0; N];
         match self {
@@ -233,7 +233,7 @@ impl ShardCodec {
         Ok(Some(first))
     }
 
-    /// An error if so many bytes cannot become as many as `bytes`.
+    /// Fails if so many compressed bytes cannot become `bytes` bytes.
     fn check_ratio(self, packed: u64, bytes: u64) -> Result<(), String> {
         if self == Self::Snappy && bytes > packed.saturating_mul(SNAPPY_RATIO) {
             return Err(format!("{packed} bytes of Snappy are never {bytes}"));
@@ -241,9 +241,9 @@ impl ShardCodec {
         Ok(())
     }
 
-    /// What is compressed: exactly `bytes` bytes, into `out`, which grows with them and not before.
+    /// Decompresses to exactly `bytes` bytes in `out`, which grows with the data.
     pub fn unpack(self, packed: &[u8], bytes: u64, out: &mut Vec<u8>) -> Result<(), String> {
-        /// Room that is made before anything is known, for each byte.
+        /// Bytes that are reserved in advance for each compressed byte.
         const USUAL: u64 = 16;
         self.check_ratio(packed.len() as u64, bytes)?;
         let failed = |e: &dyn std::fmt::Display| format!("cannot be decompressed: {e}");
@@ -253,7 +253,7 @@ impl ShardCodec {
             _ => bytes.min(packed.len() as u64 * USUAL),
         };
         out.try_reserve_exact(room as usize).map_err(|e| failed(&e))?;
-        // One byte more shows that there are more.
+        // One byte more, to detect data that is too long.
         let most = bytes.saturating_add(1);
         match self {
             Self::Zstd => {
@@ -283,8 +283,8 @@ fn other_length(bytes: u64) -> String {
     format!("is not {bytes} bytes when it is decompressed, as the index says")
 }
 
-/// Compare `data` with the hashes that are given for it, by the names that the package has for them: SHA-1, SHA-2 and the
-/// xxHashes. The others of Python's hashlib are not looked at.
+/// Compares `data` with its hashes, which have the names of the streaming package: SHA-1, SHA-2 and the xxHashes. Other hashes
+/// of Python's hashlib are ignored.
 fn check_hashes(data: &[u8], hashes: &BTreeMap<String, String>) -> Result<(), String> {
     for (name, expected) in hashes {
         if let Some(found) = hash(name, data).filter(|found| !found.eq_ignore_ascii_case(expected)) {
@@ -294,15 +294,15 @@ fn check_hashes(data: &[u8], hashes: &BTreeMap<String, String>) -> Result<(), St
     Ok(())
 }
 
-/// Whether none of these can be compared.
+/// Whether none of the hashes is supported.
 pub(crate) fn hashes_are_unknown(hashes: &BTreeMap<String, String>) -> bool {
     !hashes.is_empty() && hashes.keys().all(|name| hash(name, &[]).is_none())
 }
 
-/// The hash that is written for shards.
+/// Name of the hash that the writer uses.
 pub(crate) const WRITTEN_HASH: &str = "xxh64";
 
-/// As hexadecimal digits; `None` of an unknown name.
+/// A hash in hexadecimal; `None` for an unsupported name.
 pub(crate) fn hash(name: &str, data: &[u8]) -> Option<String> {
     Some(match name {
         "sha1" => hex(&Sha1::digest(data)),

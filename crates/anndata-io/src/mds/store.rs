@@ -18,14 +18,14 @@ use crate::source::folder::Folder;
 use crate::source::local_file::allow_open_files;
 use crate::{AnnDataError, ArrayStore, Form, Labels, ReadRows};
 
-/// Rows of the MDS shards of a folder. A row is a sample, whose columns are:
+/// MDS shards of a folder. A row is a sample with these columns:
 ///
-/// - `x` (or `X`, or the only array): values of all genes;
-/// - or `indices` and `values` (or `data`; or an array of integers and one of floats): indices of genes, and their values.
+/// - `x` (or `X`, or the only array): the values of all genes;
+/// - or `indices` and `values` (or `data`; or an array of integers and one of floats): gene numbers, and their values.
 ///
-/// Both are `ndarray` of any numeric dtypes, or `bytes`, which are int32 indices of genes and float32 values. Values become the
-/// nearest float32. All other columns of one number or one text a sample are obs. `genes.txt` beside the index has the names of
-/// the genes, one a line. The index may also have the keys that [`super::MdsWriter`] writes.
+/// They are `ndarray` with any numeric dtype, or `bytes`, which are int32 gene numbers and float32 values. Values are rounded
+/// to the nearest float32. All other columns with one number or string a sample are obs. `genes.txt` beside the index has the
+/// gene names, one a line. The index may have the additional keys that [`super::MdsWriter`] writes.
 #[derive(Debug)]
 pub struct MdsStore {
     path: PathBuf,
@@ -42,17 +42,17 @@ pub struct MdsStore {
 }
 
 impl MdsStore {
-    /// Open a folder, or the URL of one: read its index, and the offsets of the samples of uncompressed shards (4 bytes of
+    /// Opens a folder, or the URL of one: reads its index, and the offsets of the samples of uncompressed shards (4 bytes of
     /// memory a row).
     ///
     /// # Errors
-    /// The folder has no index; it is not clear which columns rows are made of, or how many genes there are; a shard is missing,
-    /// not what the index says, or compressed with an unknown codec; there are more files than this process may have open.
+    /// The folder has no index; the columns of the matrix or the number of genes are ambiguous; a shard is missing, contradicts
+    /// the index, or has an unsupported compression; the process may not open so many files.
     pub fn open(folder: &Path) -> Result<Self, AnnDataError> {
         Self::open_beside(folder, 0)
     }
 
-    /// As [`Self::open`], in a process that has `open_files` other files open.
+    /// As [`Self::open`], in a process with `open_files` other open files.
     fn open_beside(path: &Path, open_files: usize) -> Result<Self, AnnDataError> {
         let folder = Folder::open(path)?;
         let Index { shards, columns, notes } = Index::read(&folder)?;
@@ -75,7 +75,7 @@ impl MdsStore {
         Ok(store)
     }
 
-    /// Open several folders. Equal lists of genes share their memory.
+    /// Opens several folders; equal lists of genes are shared.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -91,7 +91,7 @@ impl MdsStore {
         folders.iter().map(open).collect()
     }
 
-    /// Number of rows of a folder, as its index says.
+    /// Number of rows of a folder, from its index.
     ///
     /// # Errors
     /// The folder has no index, or a damaged one.
@@ -117,7 +117,7 @@ impl MdsStore {
         numbered_genes(count).map_err(|reason| index_damaged(&self.path, reason))
     }
 
-    /// Values of a dense row: what the encoding says, or the first sample.
+    /// Number of values of a dense row, from the encoding or the first sample.
     fn row_length(&self, column: usize) -> Result<u64, AnnDataError> {
         let encoding = &self.columns.encodings[column];
         if let ColumnEncoding::Array { dtype: Some(dtype), .. } = encoding
@@ -133,12 +133,12 @@ impl MdsStore {
         found.map_err(|reason| self.damaged(number, 0, &reason))
     }
 
-    /// The folder.
+    /// Path of the folder.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What is wrong with a sample of a shard.
+    /// An error for a sample of a shard.
     pub(crate) fn damaged(&self, shard: usize, sample: u64, reason: &str) -> AnnDataError {
         self.source.file_damaged(self.shards[shard].file, format!("sample {sample}: {reason}"))
     }
@@ -156,7 +156,7 @@ impl MdsStore {
         self.shards.iter().any(|shard| matches!(shard.body, ShardBody::Packed(_)))
     }
 
-    /// Bytes of a value in a sample, at least.
+    /// Minimum size of a value in a sample in bytes.
     fn value_bytes(&self) -> u64 {
         let of = |column: usize, raw: crate::mds::encoding::MdsDtype| match &self.columns.encodings[column] {
             ColumnEncoding::Array { dtype: Some(dtype), .. } => dtype.size() as u64,
@@ -186,7 +186,7 @@ impl ArrayStore for MdsStore {
         }
     }
 
-    /// Samples of a compressed shard: one costs as much as all.
+    /// Samples of a compressed shard, which is decompressed as a whole.
     fn run_rows(&self) -> u64 {
         if !self.is_packed() {
             return 1;
@@ -217,12 +217,12 @@ impl ArrayStore for MdsStore {
         self.path.display().to_string()
     }
 
-    /// Reads all samples, as far as the column is in them.
+    /// Reads all samples, up to the end of the column.
     fn labels(&self, column: &str) -> Result<Labels, AnnDataError> {
         obs_labels(self, column, self.column_of(column)?)
     }
 
-    /// Reads all samples, as far as the column is in them.
+    /// Reads all samples, up to the end of the column.
     fn numbers(&self, column: &str) -> Result<Vec<f64>, AnnDataError> {
         obs_numbers(self, column, self.column_of(column)?)
     }
@@ -232,15 +232,15 @@ impl ArrayStore for MdsStore {
     }
 }
 
-/// The error for an index that is wrong.
+/// An error for the index.
 fn index_damaged(folder: &Path, reason: String) -> AnnDataError {
     AnnDataError::damaged(&folder.join(INDEX_FILE), reason)
 }
 
-/// Names of the genes, one a line, in the order of their numbers: beside the index.
+/// Name of the file beside the index with the gene names, one a line, in the order of their numbers.
 const GENES_FILE: &str = "genes.txt";
 
-/// Bytes of the file of gene names, at most.
+/// Maximum size of this file in bytes.
 const MAX_GENES_BYTES: u64 = 1 << 30;
 
 /// The gene names beside the index of `folder`; `None` if there is no such file.
@@ -257,12 +257,12 @@ fn read_gene_names(folder: &Folder) -> Result<Option<Vec<String>>, AnnDataError>
     Ok(Some(genes))
 }
 
-/// Number of genes that int32 counts.
+/// Checks that int32 counts the genes.
 fn gene_count(genes: u64) -> Result<i32, String> {
     i32::try_from(genes).map_err(|_| format!("{genes} genes are more than there can be"))
 }
 
-/// Write the names beside the index.
+/// Writes the gene names beside the index.
 pub(crate) fn write_gene_names(folder: &Path, genes: &[String]) -> Result<PathBuf, AnnDataError> {
     let path = folder.join(GENES_FILE);
     let mut text = String::new();
@@ -273,7 +273,7 @@ pub(crate) fn write_gene_names(folder: &Path, genes: &[String]) -> Result<PathBu
     Ok(path)
 }
 
-/// An error where names cannot stand in a file of lines.
+/// Fails if a name cannot be a line of a file.
 pub(crate) fn check_gene_names(genes: &[String]) -> Result<(), String> {
     if genes.is_empty() {
         return Err("there are no genes".to_owned());
