@@ -33,7 +33,6 @@ pub(super) struct RankLog {
     pub closed: Option<Instant>,
     warmup: u64,
     end_ns: u64,
-    attempt: AttemptDir,
     journal: Journal,
     last_words: LastWords,
 }
@@ -57,7 +56,6 @@ impl RankLog {
             end_ns: 0,
             journal: Journal::create(&attempt.journal_path(rank))?,
             last_words: LastWords::new(attempt.clone(), rank),
-            attempt: attempt.clone(),
         })
     }
 
