@@ -36,7 +36,6 @@ pub struct RankLog {
     pub closed: Option<Instant>,
     warmup: u64,
     end_ns: u64,
-    attempt: AttemptDir,
     journal: Journal,
     last_words: LastWords,
 }
@@ -60,7 +59,6 @@ impl RankLog {
             end_ns: 0,
             journal: Journal::create(&attempt.journal_path(rank))?,
             last_words: LastWords::new(attempt.clone(), rank),
-            attempt: attempt.clone(),
         })
     }
 
