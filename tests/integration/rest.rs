@@ -22,7 +22,7 @@ case $SLURM_ARRAY_TASK_ID in 0) exit 0 ;; 1) exit 3 ;; *) exec sleep 300 ;; esac
 ";
 const HOSTILE: &str = "it's \"a\" $(b)\n`c` \\";
 
-fn rest(slurm: &Slurm) -> Result<Rest, SetupError> {
+fn rest_client(slurm: &Slurm) -> Result<Rest, SetupError> {
     Rest::new(slurm, rest_options(slurm))
 }
 
@@ -42,7 +42,7 @@ fn the_way_of_an_array() {
     let slurm = cluster.slurm.clone().with_variable("SLURMRESTD_URL", &server.url).with_variable("HOSTILE", HOSTILE);
     let slurm = slurm.with_variable("SLURM_USER", "root").with_variable("SLURM_JWT", "");
     // The token comes from scontrol.
-    let rest = rest(&slurm).unwrap();
+    let rest = rest_client(&slurm).unwrap();
     assert!(rest.ping().unwrap().contains(" UP"), "{:?}", rest.ping());
 
     let script = SCRIPT.replace('@', folder.path().to_str().unwrap());
@@ -100,7 +100,7 @@ fn the_way_of_an_array() {
     assert!(switches.exit == Exit::Config && switches.message.contains("--switches=1"), "{switches}");
 
     // A token that is none.
-    let wrong = rest(&slurm.with_variable("SLURM_JWT", "eyJ.eyJ.c2VjcmV0")).unwrap();
+    let wrong = rest_client(&slurm.with_variable("SLURM_JWT", "eyJ.eyJ.c2VjcmV0")).unwrap();
     for failure in [
         Failure::from(wrong.queued(&jobs).unwrap_err()),
         Failure::from(wrong.submit(&script, true, None, folder.path()).unwrap_err()),
@@ -122,7 +122,7 @@ fn the_server_that_the_environment_names() {
             "it is for a slurmrestd of your own: set EXPCTL_TEST_SLURMRESTD=1 and SLURMRESTD_URL",
         );
     }
-    let rest = rest(&Slurm::from_environment()).unwrap();
+    let rest = rest_client(&Slurm::from_environment()).unwrap();
     assert!(rest.ping().unwrap().contains(" UP"));
     let folder = tempfile::tempdir().unwrap();
     let script = SCRIPT.replace('@', folder.path().to_str().unwrap());
@@ -193,7 +193,7 @@ fn server(answers: Vec<(&'static str, &'static str)>) -> (String, Arc<AtomicUsiz
 
 fn client(url: &str) -> Rest {
     let slurm = Slurm::from_environment().with_variable("SLURMRESTD_URL", url).with_variable("SLURM_USER", "ada");
-    rest(&slurm.with_variable("SLURM_JWT", "eyJ.eyJ.c2VjcmV0")).unwrap()
+    rest_client(&slurm.with_variable("SLURM_JWT", "eyJ.eyJ.c2VjcmV0")).unwrap()
 }
 
 const OFFER: (&str, &str) = ("200 OK", r#"{"paths": {"/slurm/v0.0.40/ping": {}, "/slurm/v0.0.42/ping": {}}}"#);
@@ -232,7 +232,7 @@ fn a_server_that_is_not_there_is_named() {
         ("x y", "not an address"),
     ] {
         let slurm = Slurm::from_environment().with_variable("SLURMRESTD_URL", url).with_variable("SLURM_JWT", "a.b.c");
-        let failure = Failure::from(SlurmError::from(rest(&slurm.with_variable("SLURM_USER", "ada")).unwrap_err()));
+        let failure = Failure::from(SlurmError::from(rest_client(&slurm.with_variable("SLURM_USER", "ada")).unwrap_err()));
         assert!(failure.exit == Exit::Cluster && failure.message.contains(words), "{failure}");
         assert!(!failure.to_string().contains("pw@"), "{failure}");
     }

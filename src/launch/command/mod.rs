@@ -1,10 +1,9 @@
-//! A program of the user as the ranks of a trial (`worker.command`): started without a shell, supervised, and recorded
-//! as
+//! A program of the user as the ranks of a trial (`worker.command`): started without a shell, supervised, and recorded as
 //! `expctl-worker` records its own steps.
 //!
-//! A supervisor is started where `expctl-worker` would be, once per rank. It joins the others at rank 0's hub ([`hub`],
-//! [`peers`]), starts the program ([`program`]), reads what the program writes to `EXPCTL_SOCKET` ([`protocol`],
-//! [`rank_log`]), and ends everything that is left of it ([`supervisor`]).
+//! A supervisor is started where `expctl-worker` would be, once per rank. It joins the others at rank 0 (`hub`, `peers`),
+//! starts the program (`program`), reads what the program writes to `EXPCTL_SOCKET` (`protocol`, `rank_log`), and ends
+//! everything that is left of it (`supervisor`).
 
 mod hub;
 mod peers;

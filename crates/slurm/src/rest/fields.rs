@@ -353,7 +353,7 @@ mod tests {
         ] {
             let error = job(&format!("#SBATCH {option}\n"), api).unwrap_err();
             assert!(error.to_string().contains(option), "{error}");
-            assert_eq!(crate::exit::Failure::from(error).exit, crate::exit::Exit::Config);
+            assert!(matches!(error, SlurmError::UnsupportedOption { .. }), "{error:?}");
         }
     }
 

@@ -198,7 +198,7 @@ mod tests {
     use super::super::Answer;
     use super::*;
 
-    fn shown(tasks: &TasksByIndexByIndex) -> Vec<String> {
+    fn shown(tasks: &TasksByIndex) -> Vec<String> {
         tasks.iter().map(|(index, task)| format!("{index} {task}")).collect()
     }
 
