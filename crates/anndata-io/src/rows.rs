@@ -1,6 +1,7 @@
 //! Rows in memory: CSR or dense, owned or borrowed.
 
 use crate::NarrowRow;
+use crate::memory::narrow_rows::prefetch_lines;
 
 /// Rows in CSR.
 ///
@@ -166,8 +167,8 @@ impl Row<'_> {
     pub fn prefetch(&self) {
         match self {
             Self::Sparse(columns, values) => {
-                prefetch(bytemuck::cast_slice(columns));
-                prefetch(bytemuck::cast_slice(values));
+                prefetch_lines(bytemuck::cast_slice(columns));
+                prefetch_lines(bytemuck::cast_slice(values));
             }
             Self::Dense(_) => {}
             Self::Narrow(row) => row.prefetch(),

@@ -364,13 +364,13 @@ fn reserve<T>(values: &mut Vec<T>, count: usize) -> Result<(), AnnDataError> {
 
 /// The rows of one store in a fetch.
 struct FilePart {
-    pub store: usize,
-    pub wanted: FileRows,
+    store: usize,
+    wanted: FileRows,
     /// Number of values of each row, later their positions in the result; only for rows that are read to their positions.
-    pub places: Vec<u64>,
+    places: Vec<u64>,
     pub rows: Rows,
     /// It was fetched, and is not decoded yet.
-    pub pending: bool,
+    pending: bool,
 }
 
 /// Selected rows of a store.

@@ -17,6 +17,7 @@ use crate::h5ad::file_driver::open_with_library;
 use crate::matrix::dtype::{Dtype, DtypeKind};
 use crate::matrix::stored_array::{
     ArrayLayout, ChunkGrid, ChunkTable, ChunkedLayout, ContiguousRun, MAX_CHUNK_BYTES, StoredArray, StoredChunk,
+    contiguous_runs,
 };
 use crate::source::byte_source::ByteSource;
 
@@ -182,7 +183,7 @@ impl<'a> OpenFile<'a> {
             return Err(format!("has chunks of {total} bytes in a file of {}", self.source.bytes()));
         }
         if filters.is_empty() && grid.rows == 1 {
-            return Ok((ArrayLayout::Contiguous(runs(&table, &grid, size)), total));
+            return Ok((ArrayLayout::Contiguous(contiguous_runs(&table, &grid, size)), total));
         }
         Ok((ArrayLayout::Chunked(ChunkedLayout { grid, table, filters, plain_edge }), total))
     }

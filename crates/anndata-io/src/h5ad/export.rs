@@ -16,7 +16,7 @@ const MAX_DEPTH: usize = 32;
 const MAX_PARTS: usize = 1 << 16;
 
 /// A group or data set with its attributes.
-struct ExportedPart {
+pub(crate) struct ExportedPart {
     pub attributes: Map<String, Json>,
     /// `None` for a group.
     pub array: Option<ExportedArray>,

@@ -393,7 +393,7 @@ fn heap_is_sound(file: &impl ReadAt, address: u64, end: u64) -> bool {
 /// Whether the walk from object to object ends.
 fn objects_end(all: &[u8]) -> bool {
     let mut rest = all.get(HEAP_HEADER..).unwrap_or_default();
-    while let Some(object) = rest.get(..OBJECT) {
+    while let Some(object) = rest.get(..HEAP_OBJECT_HEADER) {
         let size = u64::from_le_bytes(heap_size_at(object));
         // Object 0 is the free space; its size includes its header.
         let takes = match u16::from_le_bytes([object[0], object[1]]) {

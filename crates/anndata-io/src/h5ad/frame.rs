@@ -119,10 +119,10 @@ impl<'f> Hdf5Frame<'f> {
         let wrong = |reason: Reason| file.wrong(location, &reason);
         let form = match location_type(file.root(), location) {
             Some(LocationType::Group) => {
-                Hdf5FrameForm::Group(file.root().group(location).map_err(library).map_err(wrong)?)
+                Hdf5FrameForm::Group(file.root().group(location).map_err(library_error).map_err(wrong)?)
             }
             Some(LocationType::Dataset) => {
-                Hdf5FrameForm::Table(file.root().dataset(location).map_err(library).map_err(wrong)?)
+                Hdf5FrameForm::Table(file.root().dataset(location).map_err(library_error).map_err(wrong)?)
             }
             _ => return Err(wrong("it is not there".into())),
         };
@@ -150,7 +150,7 @@ impl<'f> Hdf5Frame<'f> {
         let categories = format!("uns/{name}_categories");
         let is_code = matches!(values, ColumnValues::Signed(_) | ColumnValues::Unsigned(_)) && name != self.index;
         if is_code && location_type(self.file.root(), &categories) == Some(LocationType::Dataset) {
-            let categories = self.file.root().dataset(&categories).map_err(library)?;
+            let categories = self.file.root().dataset(&categories).map_err(library_error)?;
             let categories = read_values(&categories, None, self.file.most())?;
             return FrameColumn::categorical(values, categories, false);
         }
@@ -160,7 +160,7 @@ impl<'f> Hdf5Frame<'f> {
     /// A column of the later forms: a data set or a group.
     fn group_column(&self, group: &Group, name: &str, most: ReadLimit) -> Result<FrameColumn, Reason> {
         if location_type(group, name) == Some(LocationType::Group) {
-            let column = group.group(name).map_err(library)?;
+            let column = group.group(name).map_err(library_error)?;
             return encoded_column(&column, most, self.file.most());
         }
         let column = group.dataset(name).map_err(|_| Reason::from("it is not there"))?;
@@ -217,7 +217,7 @@ fn encoded_column(column: &Group, most: ReadLimit, most_categories: ReadLimit) -
         let codes = part("codes", most)?;
         let categories = match location_type(column, "categories") {
             Some(LocationType::Group) => {
-                let group = column.group("categories").map_err(library)?;
+                let group = column.group("categories").map_err(library_error)?;
                 match encoded_column(&group, most_categories, most_categories)? {
                     FrameColumn::Plain { values, missing } if !missing.contains(&true) => values,
                     _ => return Err("its categories are not plain values".into()),
@@ -248,7 +248,7 @@ fn encoded_column(column: &Group, most: ReadLimit, most_categories: ReadLimit) -
 
 /// The categories to which a column of AnnData 0.7 refers, and whether they are ordered.
 fn referred_categories(column: &Dataset, most: ReadLimit) -> Result<(ColumnValues, bool), Reason> {
-    let attribute = column.attr("categories").map_err(library)?;
+    let attribute = column.attr("categories").map_err(library_error)?;
     let is_reference = matches!(
         attribute.dtype().and_then(|dtype| dtype.to_descriptor()),
         Ok(TypeDescriptor::Reference(Reference::Object))
@@ -256,7 +256,7 @@ fn referred_categories(column: &Dataset, most: ReadLimit) -> Result<(ColumnValue
     if !is_reference {
         return Ok((read_values(&attribute, None, most)?, false));
     }
-    let reference = attribute.read_scalar::<ObjectReference1>().map_err(library)?;
+    let reference = attribute.read_scalar::<ObjectReference1>().map_err(library_error)?;
     match column.dereference(&reference) {
         Ok(ReferencedObject::Dataset(categories)) if has_attribute(&categories, "categories") => {
             Err("the categories that it refers to are of categories themselves".into())
@@ -271,7 +271,7 @@ fn referred_categories(column: &Dataset, most: ReadLimit) -> Result<(ColumnValue
 
 /// Index and columns of a compound data set.
 fn table_fields(table: &Dataset) -> Result<(String, Vec<String>), Reason> {
-    let dtype = table.dtype().map_err(library)?;
+    let dtype = table.dtype().map_err(library_error)?;
     let mut names = crate::h5ad::values::field_names(&dtype)?;
     const INDEX: [&str; 6] = ["index", "_index", "obs_names", "var_names", "row_names", "col_names"];
     let index = names.iter().position(|name| INDEX.contains(&name.as_str())).ok_or("it has no index")?;
@@ -290,7 +290,7 @@ fn group_columns(group: &Group, most: ReadLimit) -> Result<(String, Vec<String>)
             .to_owned(),
     };
     let names = if has_attribute(group, "column-order") {
-        let order = group.attr("column-order").map_err(library)?;
+        let order = group.attr("column-order").map_err(library_error)?;
         match read_values(&order, None, most)? {
             ColumnValues::Text(names) => names,
             // A frame without columns: h5py writes an empty list as floats.
@@ -298,7 +298,7 @@ fn group_columns(group: &Group, most: ReadLimit) -> Result<(String, Vec<String>)
             _ => return Err("its column-order is not of strings".into()),
         }
     } else {
-        let names = group.member_names().map_err(library)?;
+        let names = group.member_names().map_err(library_error)?;
         names.into_iter().filter(|name| name != "__categories").collect()
     };
     Ok((index.clone(), names.into_iter().filter(|name| *name != index).collect()))
@@ -308,7 +308,7 @@ fn group_columns(group: &Group, most: ReadLimit) -> Result<(String, Vec<String>)
 fn index_rows(group: &Group, index: &str) -> Result<usize, Reason> {
     let dataset = match location_type(group, index) {
         Some(LocationType::Group) => {
-            let column = group.group(index).map_err(library)?;
+            let column = group.group(index).map_err(library_error)?;
             let part = if column.link_exists("codes") { "codes" } else { "values" };
             column.dataset(part).map_err(|_| format!("it has no data set {part:?}"))?
         }
@@ -340,7 +340,7 @@ fn text_attribute(location: &Location, name: &str) -> Result<Option<String>, Rea
     if !has_attribute(location, name) {
         return Ok(None);
     }
-    let attribute = location.attr(name).map_err(library)?;
+    let attribute = location.attr(name).map_err(library_error)?;
     match read_values(&attribute, None, ReadLimit { values: 1, bytes: 1 << 16 }) {
         Ok(ColumnValues::Text(mut values)) if values.len() == 1 => Ok(values.pop()),
         Ok(_) => Err(format!("its attribute {name} is not a string").into()),
@@ -353,7 +353,7 @@ fn flag(location: &Location, name: &str) -> Result<bool, Reason> {
     if !has_attribute(location, name) {
         return Ok(false);
     }
-    let attribute = location.attr(name).map_err(library)?;
+    let attribute = location.attr(name).map_err(library_error)?;
     match read_values(&attribute, None, ReadLimit { values: 1, bytes: 1 << 16 }) {
         Ok(ColumnValues::Bool(values)) if values.len() == 1 => Ok(values[0]),
         Ok(ColumnValues::Signed(values)) if values.len() == 1 => Ok(values[0] != 0),

@@ -334,15 +334,15 @@ pub(crate) fn attribute_text(of: &Location, name: &str) -> Result<Option<String>
             TypeDescriptor::VarLenUnicode => utf8(first_value::<VarLenUnicode>(&attribute)?.as_bytes()),
             TypeDescriptor::VarLenAscii => utf8(first_value::<VarLenAscii>(&attribute)?.as_bytes()),
             TypeDescriptor::FixedAscii(n) if n <= MAX_ATTRIBUTE_TEXT => {
-                utf8(first::<FixedAscii<MAX_ATTRIBUTE_TEXT>>(&attribute)?.as_bytes())
+                utf8(first_value::<FixedAscii<MAX_ATTRIBUTE_TEXT>>(&attribute)?.as_bytes())
             }
             TypeDescriptor::FixedUnicode(n) if n <= MAX_ATTRIBUTE_TEXT => {
-                utf8(first::<FixedUnicode<MAX_ATTRIBUTE_TEXT>>(&attribute)?.as_bytes())
+                utf8(first_value::<FixedUnicode<MAX_ATTRIBUTE_TEXT>>(&attribute)?.as_bytes())
             }
             _ => None,
         }
     };
-    attribute_text().map(Some).ok_or_else(|| format!("its attribute {name} is no text, or damaged"))
+    text().map(Some).ok_or_else(|| format!("its attribute {name} is no text, or damaged"))
 }
 
 /// An attribute of integers, at most `most` of them; `None` if there is none.

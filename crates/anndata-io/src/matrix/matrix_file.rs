@@ -99,7 +99,7 @@ impl MatrixFile {
                 values.saturating_mul(self.rows) / self.nnz.max(1)
             }
             MatrixContent::Dense(dense) => match &dense.data.layout {
-                ArrayLayout::Chunks(chunks) if chunks.grid.rows > 1 => chunks.grid.chunk_rows,
+                ArrayLayout::Chunked(chunks) if chunks.grid.rows > 1 => chunks.grid.chunk_rows,
                 _ => dense.data.decoded_together() / self.columns.max(1),
             },
             MatrixContent::Transposed(_) => 1,

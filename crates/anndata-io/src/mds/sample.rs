@@ -72,7 +72,7 @@ impl SampleLayout {
 
 /// The values of an array in a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ArrayCell<'a> {
+pub(crate) struct ArrayCell<'a> {
     pub dtype: MdsDtype,
     pub count: usize,
     /// As many values.

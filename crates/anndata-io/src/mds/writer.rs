@@ -368,7 +368,7 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<(), AnnDataError> {
         file.write_all(bytes)?;
         file.sync_all()
     };
-    write_file().map_err(AnnDataError::io("write", path))
+    write().map_err(AnnDataError::io("write", path))
 }
 
 /// JSON with the spaces of Python's `json.dumps`.

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use crate::memory::narrow_rows::prefetch_lines;
 use crate::{
     AnnDataError, ArrayStore, CsrRows, CsrView, DenseRows, Form, Labels, NarrowRows, ReadRows, Row, RowSelection, Rows,
 };
@@ -370,7 +371,7 @@ impl<'a> Resident<'a> {
         match *self {
             Self::Csr(rows) => {
                 if let Some(start) = rows.indptr.get(row as usize) {
-                    prefetch(bytemuck::bytes_of(start));
+                    prefetch_lines(bytemuck::bytes_of(start));
                 }
             }
             Self::Narrow { pieces, piece } => {

@@ -150,7 +150,7 @@ impl NarrowRows {
     /// Prefetches the row pointer of a row.
     pub fn prefetch_start(&self, row: usize) {
         if let Some(start) = self.starts().get(row) {
-            prefetch(bytemuck::bytes_of(start));
+            prefetch_lines(bytemuck::bytes_of(start));
         }
     }
 }
@@ -173,13 +173,13 @@ impl NarrowRow<'_> {
     /// Prefetches the row.
     pub fn prefetch(&self) {
         match self.columns {
-            NarrowColumns::U16(row) => prefetch(bytemuck::cast_slice(row)),
-            NarrowColumns::I32(row) => prefetch(bytemuck::cast_slice(row)),
+            NarrowColumns::U16(row) => prefetch_lines(bytemuck::cast_slice(row)),
+            NarrowColumns::I32(row) => prefetch_lines(bytemuck::cast_slice(row)),
         }
         match self.values {
-            NarrowValues::U8(row) => prefetch(row),
-            NarrowValues::U16(row) => prefetch(bytemuck::cast_slice(row)),
-            NarrowValues::F32(row) => prefetch(bytemuck::cast_slice(row)),
+            NarrowValues::U8(row) => prefetch_lines(row),
+            NarrowValues::U16(row) => prefetch_lines(bytemuck::cast_slice(row)),
+            NarrowValues::F32(row) => prefetch_lines(bytemuck::cast_slice(row)),
         }
     }
 
@@ -367,10 +367,10 @@ impl HugePages {
 }
 
 /// Size of a cache line in bytes.
-pub const LINE: usize = 64;
+const LINE: usize = 64;
 
 /// Prefetches all cache lines of `bytes`.
-pub fn prefetch(bytes: &[u8]) {
+pub(crate) fn prefetch_lines(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
     for line in bytes.chunks(LINE) {
         use std::arch::x86_64::_MM_HINT_T0;

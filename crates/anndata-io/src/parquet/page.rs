@@ -44,7 +44,7 @@ impl<'a> Pages<'a> {
 }
 
 /// A decompressed data page.
-struct DataPage<'a> {
+pub(crate) struct DataPage<'a> {
     pub encoding: Encoding,
     pub repetition: &'a [u8],
     pub definition: &'a [u8],

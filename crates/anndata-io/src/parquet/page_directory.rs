@@ -22,7 +22,7 @@ pub(crate) struct PageDirectory {
 
 /// Location of a data page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct PageSpan {
+pub(crate) struct PageSpan {
     /// Range in the file, header included.
     pub bytes: Range<u64>,
     /// Number of rows of the row group that begin before the page.

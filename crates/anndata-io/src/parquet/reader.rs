@@ -17,7 +17,7 @@ const MAX_CACHED_BYTES: u64 = 1 << 28;
 /// Reads rows of a [`ParquetStore`].
 pub(crate) struct ParquetReader<'a> {
     store: &'a ParquetStore,
-    selection: RowSelection,
+    selection: SortedRows,
     segments: Vec<PageSegment>,
     reads: Vec<ReadRange>,
     /// The fetch buffer; it does not shrink, so that it is not zeroed for every batch.
@@ -33,7 +33,7 @@ impl<'a> ParquetReader<'a> {
     pub fn new(store: &'a ParquetStore) -> Self {
         Self {
             store,
-            selection: RowSelection::default(),
+            selection: SortedRows::default(),
             segments: Vec::new(),
             reads: Vec::new(),
             bytes: Vec::new(),
@@ -131,8 +131,8 @@ impl<'a> ParquetReader<'a> {
     fn want(&mut self, wanted: &RowSelection<'_>) -> Result<u64, AnnDataError> {
         let store = self.store;
         self.segments.clear();
-        self.selection = RowSelection::default();
-        self.selection = RowSelection::of(wanted, &store.starts).map_err(|row| {
+        self.selection = SortedRows::default();
+        self.selection = SortedRows::new(wanted, &store.starts).map_err(|row| {
             let rows = store.starts.last().copied().unwrap_or(0);
             AnnDataError::Invalid(format!(
                 "row {row} was asked for, {} has {rows} rows",
@@ -296,7 +296,7 @@ impl ReadRows for ParquetReader<'_> {
                 ahead.add(self.store.file.source.will_need(&self.reads)?);
             }
             self.segments.clear();
-            self.selection = RowSelection::default();
+            self.selection = SortedRows::default();
         }
         Ok(ahead)
     }
@@ -367,23 +367,23 @@ pub(crate) struct RowRun {
 
 /// The selected rows in file order.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct RowSelection {
+struct SortedRows {
     /// Row groups, ascending, with the range of their pieces.
-    pub groups: Vec<(usize, Range<usize>)>,
+    groups: Vec<(usize, Range<usize>)>,
     /// Pieces, ascending within each row group; no row occurs twice.
-    pub pieces: Vec<RowRun>,
+    pieces: Vec<RowRun>,
     /// Positions of rows that were selected again: the one in a piece, and the other.
     copies: Vec<(u64, u64)>,
     /// Number of selected rows.
-    pub rows: u64,
+    rows: u64,
 }
 
-impl RowSelection {
+impl SortedRows {
     /// Sorts the rows of `wanted` into row groups; `starts` are the first rows of all row groups, and the end of the last.
     ///
     /// # Errors
     /// A row is beyond the end.
-    pub fn of(wanted: &RowSelection<'_>, starts: &[u64]) -> Result<Self, u64> {
+    fn new(wanted: &RowSelection<'_>, starts: &[u64]) -> Result<Self, u64> {
         let len = starts.last().copied().unwrap_or(0);
         let mut selection = Self::default();
         match wanted {
@@ -451,7 +451,7 @@ mod selection_tests {
     use super::*;
 
     /// Row numbers by position, as the pieces and repeats say.
-    fn placed(selection: &RowSelection, starts: &[u64]) -> Vec<Option<u64>> {
+    fn placed(selection: &SortedRows, starts: &[u64]) -> Vec<Option<u64>> {
         let mut places = vec![None; selection.rows as usize];
         let mut put = |slot: u64, row| assert_eq!(places[slot as usize].replace(row), None);
         for (group, pieces) in &selection.groups {
@@ -481,18 +481,18 @@ mod selection_tests {
             let len = *starts.last().unwrap();
             prop_assume!(len > 0);
             let rows: Vec<u64> = picks.iter().map(|pick| pick % len).collect();
-            let selection = RowSelection::of(&RowSelection::Rows(&rows), &starts).unwrap();
+            let selection = SortedRows::new(&RowSelection::Rows(&rows), &starts).unwrap();
             prop_assert_eq!(placed(&selection, &starts), rows.iter().copied().map(Some).collect::<Vec<_>>());
             let range = rows.first().copied().unwrap_or(0)..rows.last().map_or(len, |last| last + 1);
-            let selection = RowSelection::of(&RowSelection::Range(range.clone()), &starts).unwrap();
+            let selection = SortedRows::new(&RowSelection::Range(range.clone()), &starts).unwrap();
             prop_assert_eq!(placed(&selection, &starts), range.map(Some).collect::<Vec<_>>());
         }
     }
 
     #[test]
     fn rows_beyond_the_end_are_refused() {
-        assert_eq!(RowSelection::of(&RowSelection::Rows(&[1, 7]), &[0, 3, 7]), Err(7));
-        assert_eq!(RowSelection::of(&RowSelection::Range(5..8), &[0, 3, 7]), Err(7));
-        assert_eq!(RowSelection::of(&RowSelection::Rows(&[0]), &[0]), Err(0));
+        assert_eq!(SortedRows::new(&RowSelection::Rows(&[1, 7]), &[0, 3, 7]), Err(7));
+        assert_eq!(SortedRows::new(&RowSelection::Range(5..8), &[0, 3, 7]), Err(7));
+        assert_eq!(SortedRows::new(&RowSelection::Rows(&[0]), &[0]), Err(0));
     }
 }

@@ -16,7 +16,7 @@ use crate::{AnnDataError, ArrayStore, Form, Labels, ReadRows};
 /// - `X`, or the only list column: the values of all genes in each row;
 /// - `indices` and `values`: lists of ascending gene numbers, and of values;
 /// - a column for each gene: the columns that `expctl.genes` names, else the numeric columns of the most frequent type without
-/// those of `expctl.obs`. Without either key, a warning names the columns.
+///   those of `expctl.obs`. Without either key, a warning names the columns.
 ///
 /// Values have any numeric type; float64 and integers are rounded to the nearest float32. All other columns with one value a
 /// row are obs. Optional key-value metadata: `expctl.genes` (JSON list: gene names), `expctl.columns` (number of genes),

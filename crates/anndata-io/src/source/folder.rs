@@ -213,7 +213,7 @@ impl RemotePrefix {
         let url = self.at(key);
         let names = || {
             let address = Address::parse(&url)?;
-            if matches!(address.place, ObjectHost::Http(_)) {
+            if matches!(address.host, ObjectHost::Http(_)) {
                 let reason =
                     "over HTTP nobody says what is below it; consolidated metadata does (zarr.consolidate_metadata)";
                 return Err(Failure::refused(&url, reason));

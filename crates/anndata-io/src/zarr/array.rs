@@ -3,7 +3,7 @@ use crate::annotation::ColumnValues;
 use crate::codec::filter_chain::FilterChain;
 use crate::matrix::dtype::{Dtype, DtypeKind, Element};
 use crate::matrix::stored_array::{
-    ArrayLayout, ChunkGrid, ChunkTable, ChunkedLayout, MAX_CHUNK_BYTES, StoredArray, StoredChunk,
+    ArrayLayout, ChunkGrid, ChunkTable, ChunkedLayout, MAX_CHUNK_BYTES, StoredArray, StoredChunk, contiguous_runs,
 };
 use crate::source::byte_source::ByteSource;
 use crate::zarr::data_type::DataType;
@@ -200,7 +200,7 @@ fn array_layout(
         total += stored;
     }
     if filters.is_empty() && grid.rows == 1 {
-        return Ok((ArrayLayout::Contiguous(runs(&table, &grid, size)), total));
+        return Ok((ArrayLayout::Contiguous(contiguous_runs(&table, &grid, size)), total));
     }
     Ok((ArrayLayout::Chunked(ChunkedLayout { grid, table, filters: filters.clone(), plain_edge: false }), total))
 }

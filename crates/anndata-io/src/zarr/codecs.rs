@@ -29,7 +29,7 @@ pub(crate) enum ArrayToBytes {
 
 /// Configuration of `sharding_indexed`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct ShardingCodec {
+pub(crate) struct ShardingCodec {
     /// Shape of an inner chunk.
     pub chunk: Vec<u64>,
     /// Position and encoding of the index.

@@ -24,7 +24,7 @@ pub(crate) struct ArrayMetadata {
 
 /// Chunk key encoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct ChunkKeys {
+pub(crate) struct ChunkKeys {
     /// Whether keys start with `c`.
     pub prefix: bool,
     /// Separator: `.` or `/`.

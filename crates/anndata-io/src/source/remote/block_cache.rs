@@ -193,7 +193,7 @@ struct CacheEntry {
 
 impl CacheEntry {
     /// Encodes name, block, length, checksum of the block, checksum of these, 4 unused bytes, time of use; the rest is 0.
-    fn to_bytes(&self) -> [u8; ENTRY_BYTES] {
+    fn to_bytes(self) -> [u8; ENTRY_BYTES] {
         let mut bytes = [0; ENTRY_BYTES];
         bytes[..16].copy_from_slice(&self.name);
         bytes[16..24].copy_from_slice(&self.block.to_le_bytes());
