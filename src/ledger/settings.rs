@@ -3,8 +3,8 @@ use std::ops::Range;
 
 use expctl_record::{Environment, MaskSource, Settings};
 use expctl_settings::{
-    Data, Experiment, KeySpec, Measure, Model, NO_DATA_SET, Pipeline, Profile, Section, Select, Slurm, TraceAt, Train, Worker, find,
-    to_json,
+    Data, Experiment, KeySpec, Measure, Model, NO_DATA_SET, Pipeline, Profile, Section, Select, Slurm, TraceAt, Train,
+    Worker, find, to_json,
 };
 use serde_json::Value;
 
