@@ -129,7 +129,7 @@ fn matching(root: &Path, named: &str) -> Result<Vec<PathBuf>, Reason> {
 
 /// A file, or a folder that is read as one.
 fn is_file(path: &Path) -> bool {
-    path.is_file() || zarr::is_zarr::is_zarr(path) || path.join(MDS_INDEX_FILE).is_file()
+    path.is_file() || zarr::is_zarr(path) || path.join(MDS_INDEX_FILE).is_file()
 }
 
 /// A URL that can be read without looking at it: one object, and no secret in it.
