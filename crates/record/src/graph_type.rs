@@ -1,6 +1,6 @@
 //! Which networks of a data set make the edge types of a graph.
 
-use crate::OPERANDS;
+use crate::operation::OPERANDS;
 
 /// One edge type of a graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
