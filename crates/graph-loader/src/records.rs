@@ -205,12 +205,12 @@ struct Phenotype {
     gene_interaction_p_value: Option<f64>,
 }
 
-/// Bytes before the genes.
-const FIXED: usize = 8;
+/// Bytes of an ids record before its genes: label and p-value.
+const IDS_HEADER_BYTES: usize = 8;
 
 /// Bytes of a record of so many genes.
 pub const fn record_bytes(genes: usize) -> usize {
-    IDS_HEADER + 4 * genes
+    IDS_HEADER_BYTES + 4 * genes
 }
 
 /// Append the record of an ids store, little-endian: float32 label, float32 p-value (NaN if there is none), uint32 of each
@@ -227,7 +227,7 @@ fn encode_ids(sample: &Sample, out: &mut Vec<u8>) {
 /// Another length, a label that is no number, or genes that are not in the graph or not in order.
 fn decode_ids(record: &[u8], genes: usize, sample: &mut Sample) -> Result<(), String> {
     let (words, rest) = record.as_chunks::<4>();
-    if record.len() < IDS_HEADER || !rest.is_empty() {
+    if record.len() < IDS_HEADER_BYTES || !rest.is_empty() {
         return Err(format!("{} bytes, not 8 and 4 for each gene", record.len()));
     }
     sample.label = f32::from_le_bytes(words[0]);
