@@ -232,7 +232,8 @@ fn a_server_that_is_not_there_is_named() {
         ("x y", "not an address"),
     ] {
         let slurm = Slurm::from_environment().with_variable("SLURMRESTD_URL", url).with_variable("SLURM_JWT", "a.b.c");
-        let failure = Failure::from(SlurmError::from(rest_client(&slurm.with_variable("SLURM_USER", "ada")).unwrap_err()));
+        let failure =
+            Failure::from(SlurmError::from(rest_client(&slurm.with_variable("SLURM_USER", "ada")).unwrap_err()));
         assert!(failure.exit == Exit::Cluster && failure.message.contains(words), "{failure}");
         assert!(!failure.to_string().contains("pw@"), "{failure}");
     }

@@ -4,6 +4,7 @@ use anndata_io::{Labels, NarrowRow, Row, Rows, nontemporal};
 
 use crate::CellError;
 use crate::batch::{CellBatch, CellValues};
+use crate::loader::Output;
 use crate::transform::{GeneMap, Transform};
 
 /// Collates rows into batches. Each thread has a clone.

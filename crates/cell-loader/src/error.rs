@@ -110,6 +110,8 @@ pub enum CellError {
         "{chunks} chunks of {chunk_rows} rows cannot be held; take at least 1 chunk, and at most 4,294,967,295 rows"
     )]
     BlockSize {
+        /// Rows of a batch, if the chunks are those that batches in order need.
+        batch_size: Option<u64>,
         /// Chunks of a block.
         chunks: u64,
         /// Rows of a chunk.

@@ -24,8 +24,11 @@ pub enum NoteNameError {
         pattern: String,
     },
     /// The time of the job is out of range.
-    #[error("{0}")]
-    Time(#[from] jiff::Error),
+    #[error("{reason}")]
+    Time {
+        /// The reason.
+        reason: String,
+    },
 }
 
 /// The values that a pattern of file names may use.
@@ -55,7 +58,9 @@ impl NoteName<'_> {
     /// # Errors
     /// A pattern that makes no file name.
     pub fn fill(&self, pattern: &str) -> Result<String, NoteNameError> {
-        let day = jiff::Timestamp::from_second(self.submitted)?.to_zoned(TimeZone::UTC);
+        let day = jiff::Timestamp::from_second(self.submitted)
+            .map_err(|e| NoteNameError::Time { reason: e.to_string() })?
+            .to_zoned(TimeZone::UTC);
         let mut name = String::new();
         let mut rest = pattern.strip_suffix(".md").unwrap_or(pattern);
         while let Some((before, after)) = rest.split_once('{') {

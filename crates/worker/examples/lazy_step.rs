@@ -12,13 +12,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use graph_loader::{Assembler, Batch, Sample};
 use expctl_datasets::graph::{Dataset, Recipe, build};
 use expctl_record::{
     BenchFigure, BenchRecord, Data, Implementation, LabelSource, LocalHead, Networks, Pipeline, Processor,
 };
 use expctl_worker::models::lazy::{Lazy, LazyConfig};
 use expctl_worker::models::{EdgeList, SampleInputs};
+use graph_loader::{Assembler, Batch, Sample};
 use tch::{Device, Kind, nn};
 
 #[derive(Parser)]

@@ -10,8 +10,8 @@
 //! once to count what is no padding. Here the loader has left the starts of the samples on the host, genes are checked there, and
 //! [`VectorisedMasks`] waits for nothing.
 
-use graph_loader::{CellGraph, Common, EdgeType, Incidence};
 use expctl_record::DeviceMasks;
+use graph_loader::{CellGraph, Common, EdgeType, Incidence};
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::models::copy_to_device;

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use loader_core::{BatchOperations, Batcher, Loaded, Loader};
 use expctl_record::{Journal, PerStage, Stage, StepRecord, is_measured, trace_rows};
+use loader_core::{BatchOperations, Batcher, Loaded, Loader};
 use torch_dist::ProfilerRange;
 
 use crate::activity::Phase;

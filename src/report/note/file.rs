@@ -92,7 +92,7 @@ impl NoteFile {
 fn file_name(pattern: &str, record: &JobRecord) -> Result<String, Failure> {
     let name = NoteName { study: &record.study, config: &record.config, job: record.job, submitted: record.submitted };
     name.fill(pattern).map_err(|error| match error {
-        NoteNameError::Time(error) => Failure::internal(error),
+        NoteNameError::Time { .. } => Failure::internal(error),
         NoteNameError::Unclosed { .. } => Failure::new(Exit::Usage, error),
         NoteNameError::UnknownPlaceholder { .. } => {
             Failure::new(Exit::Usage, error).hint(format!("known are {}", NoteName::PLACEHOLDERS))

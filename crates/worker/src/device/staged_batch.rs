@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::time::Instant;
 
 use expctl_datasets::DatasetError;
-use loader_core::{Batcher, Interval, Loaded, LoaderOptions};
 use expctl_record::Stage;
+use loader_core::{Batcher, Interval, Loaded, LoaderOptions};
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::device::DeviceError;
@@ -402,7 +402,8 @@ mod tests {
 
     #[test]
     fn a_batch_that_was_not_pinned_is_used_as_it_lies() {
-        let rows = CellBatch { rows: vec![4], columns: 2, values: CellValues::Dense(vec![1.0, 2.0]), labels: Vec::new() };
+        let rows =
+            CellBatch { rows: vec![4], columns: 2, values: CellValues::Dense(vec![1.0, 2.0]), labels: Vec::new() };
         let staged = StagedBatch::new(rows);
         let ModelInputs::Rows(inputs) = staged.inputs(&[], false, Device::Cpu).unwrap() else { unreachable!() };
         assert_eq!((inputs.batch_size, staged.copied_bytes(), staged.samples()), (1, 0, 1));

@@ -1,7 +1,7 @@
 //! The models that a trial can train, and what they read of a batch.
 
-use graph_loader::CellGraph;
 use expctl_record::{ModelKind, Settings};
+use graph_loader::CellGraph;
 use tch::{Device, TchError, Tensor, nn};
 use torch_dist::DistError;
 

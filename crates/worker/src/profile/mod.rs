@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
-use loader_core::{BatchTimes, Batcher, Loaded, Loader};
 use expctl_record::{AttemptDir, ProfileWindow, RankEnv, TRACE_SCHEMA_VERSION, TraceClock, TraceMeta, Trial};
+use loader_core::{BatchTimes, Batcher, Loaded, Loader};
 use torch_dist::{Profile, ProfileOptions, ProfilerRange, Reducer, Store};
 
 use crate::activity::{Activity, Phase};

@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::path::Path;
 
-use loader_core::{BatchOperations, BatchTimes};
 use expctl_record::trace_rows::{
     BUCKET_CATEGORY, BUCKETS, COLLECTIVES, LOADER, LOADER_CATEGORY, LOADER_OPERATION_CATEGORY, LOADER_WAIT_CATEGORY,
     OWN_LOADER,
@@ -11,6 +10,7 @@ use expctl_record::trace_rows::{
 use expctl_record::{TraceMeta, trace_microseconds, trace_nanoseconds, write_atomic};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use loader_core::{BatchOperations, BatchTimes};
 use serde_json::{Value as Json, json};
 use torch_dist::RecordedProfile;
 
@@ -217,9 +217,9 @@ fn lanes(intervals: impl Iterator<Item = (i64, i64)>) -> Vec<i64> {
 
 #[cfg(test)]
 mod tests {
-    use loader_core::Interval;
-    use graph_loader::{Marker, Marks, Operand};
     use expctl_record::{Operation, Stage};
+    use graph_loader::{Marker, Marks, Operand};
+    use loader_core::Interval;
 
     use super::*;
 

@@ -4,15 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use anndata_io::{ArrayStore, Labels};
+use cell_loader::{CellBatcher, RowSampler, Sharding, ShuffleMeter};
 use expctl_datasets::DatasetError;
 use expctl_datasets::array::{ArrayDataset, open};
-use cell_loader::{CellBatcher, RowSampler, Sharding, ShuffleMeter};
-use anndata_io::{ArrayStore, Labels};
-use loader_core::{Batcher, Interval, Loaded, Loader, LoaderOptions};
 use expctl_record::{
     ArrayRead, AttemptDir, DataRead, Draw, FileSize, RankEnv, Settings, ShuffleQuality, Stage, Trial, free_memory,
     is_url, write_json,
 };
+use loader_core::{Batcher, Interval, Loaded, Loader, LoaderOptions};
 use tch::Device;
 use torch_dist::ProcessGroup;
 
@@ -155,12 +155,8 @@ impl<'a> TrialData for ArrayData<'a> {
             let (column, rows) = (&settings.sampler.by, sampler.left_out());
             tracing::warn!("{rows} rows have no class in {column}: they are never drawn");
         }
-        let builder = CellBatcher::new(
-            Arc::clone(&self.store),
-            Arc::clone(&sampler),
-            &settings.array,
-            Arc::clone(&self.labels),
-        )?;
+        let builder =
+            CellBatcher::new(Arc::clone(&self.store), Arc::clone(&sampler), &settings.array, Arc::clone(&self.labels))?;
         let builder = RowBuilder::new(builder, Network::max_tokens(settings));
         let buffer_bytes = max_buffer_bytes(settings, env);
         if env.rank == 0 {

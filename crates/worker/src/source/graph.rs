@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use expctl_datasets::DatasetError;
-use graph_loader::{Assembler, Batch, CellGraph, DistributedSampler, GraphBatcher, Schedule, Selection};
 use expctl_datasets::graph::{Dataset, DatasetRecords, selected_count};
-use loader_core::Loader;
 use expctl_record::{
     AttemptDir, DataRead, FileSize, MaskSource, RankEnv, RecordError, Select, Settings, Split, StoreKind, Trial,
     write_json,
 };
+use graph_loader::{Assembler, Batch, CellGraph, DistributedSampler, GraphBatcher, Schedule, Selection};
+use loader_core::Loader;
 use tch::Device;
 use torch_dist::ProcessGroup;
 

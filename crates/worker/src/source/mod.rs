@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use loader_core::{Batcher, Loader, LoaderOptions};
 use expctl_record::{AttemptDir, Mode, RankEnv, Settings, free_memory};
+use loader_core::{Batcher, Loader, LoaderOptions};
 use tch::{Device, Tensor};
 use torch_dist::ProcessGroup;
 

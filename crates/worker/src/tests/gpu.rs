@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use graph_loader::{Assembler, Batch, CellGraph, EdgeType, Sample};
 use expctl_record::{DeviceMasks, Pipeline, Processor, Settings, Stage};
 use expctl_rounding::{NEIGHBOURS, assert_rounding, floor, nudged};
+use graph_loader::{Assembler, Batch, CellGraph, EdgeType, Sample};
 use serde_json::{Value, json};
 use tch::{Device, Tensor};
 use test_support::{Requirement, skip_test};

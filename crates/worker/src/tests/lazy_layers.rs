@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use graph_loader::{Assembler, Batch, CellGraph, EdgeType, Sample};
 use expctl_record::{Aggregation as Join, Implementation, LocalHead, Norm, Pipeline, Processor};
+use graph_loader::{Assembler, Batch, CellGraph, EdgeType, Sample};
 use tch::{Device, Kind, Tensor};
 
 use crate::models::lazy::layers::{

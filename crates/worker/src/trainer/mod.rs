@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use graph_loader::{Batch, CellGraph};
 use expctl_record::{GradientCompression, Mode, Precision, Settings};
+use graph_loader::{Batch, CellGraph};
 use tch::{Device, TchError, Tensor, nn, no_grad};
 use torch_dist::{AllreduceWatch, Autocast, DistError, GradientDtype, ProcessGroup, Reducer, ReducerOptions};
 

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use graph_loader::GraphBatcher;
-use loader_core::{Loader, LoaderOptions};
 use expctl_record::{
     AttemptDir, JobDir, LearningRecord, Monitored, RecordError, Settings, StepRecord, Validation, WeightsDir,
     append_learning, steps_before,
 };
+use graph_loader::GraphBatcher;
+use loader_core::{Loader, LoaderOptions};
 use tch::Tensor;
 use torch_dist::{DistError, ProcessGroup};
 

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use graph_loader::{Assembler, CellGraph, Common, EdgeType, Sample};
 use expctl_record::{Pipeline, Processor, Reconstruction};
 use expctl_rounding::{assert_rounding, distance, floor, nudged};
 use expctl_worker::losses::{ReconstructionWeight, log_cosh};
 use expctl_worker::models::dango::{Dango, DangoConfig};
 use expctl_worker::models::{EdgeList, named_parameters, parameters_digest};
+use graph_loader::{Assembler, CellGraph, Common, EdgeType, Sample};
 use tch::nn::OptimizerConfig;
 use tch::{Device, Tensor, nn};
 use torch_dist::{Reducer, ReducerOptions};

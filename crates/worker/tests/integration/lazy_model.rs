@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use graph_loader::{Assembler, Batch, CellGraph, EdgeType, Edges, Layout, Sample};
 use expctl_record::{Implementation, Pipeline, Processor};
 use expctl_worker::models::lazy::{Lazy, LazyConfig};
 use expctl_worker::models::{EdgeList, SampleInputs};
+use graph_loader::{Assembler, Batch, CellGraph, EdgeType, Edges, Layout, Sample};
 use tch::{Device, nn};
 
 use crate::support::generator;

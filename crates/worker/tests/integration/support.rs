@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use graph_loader::{Assembler, Batch, CellGraph, Common, EdgeType, Layout, Sample};
 use expctl_record::{Implementation, Model, ModelKind, Pipeline, Processor, Settings};
 use expctl_rounding::nudged;
 use expctl_worker::Activity;
 use expctl_worker::models::{ModelBatch, StepContext};
 use expctl_worker::trainer::{StepResult, TrainError, Trainer};
+use graph_loader::{Assembler, Batch, CellGraph, Common, EdgeType, Layout, Sample};
 use serde_json::{Value, json};
 use tch::{Device, Tensor};
 use torch_dist::ProcessGroup;

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use graph_loader::{Batch, Common, Layout};
 use expctl_worker::models::torchscript::ScriptModel;
 use expctl_worker::models::{SampleInputs, named_parameters, named_variables};
+use graph_loader::{Batch, Common, Layout};
 use tch::{Device, Kind, Tensor, nn};
 use torch_dist::ScriptModule;
 

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use graph_loader::Batch;
 use expctl_record::{Implementation, LocalHead, Model, Stage};
 use expctl_rounding::{assert_rounding, distance, floor};
 use expctl_worker::Activity;
 use expctl_worker::metrics::gather_predictions;
 use expctl_worker::models::StepContext;
 use expctl_worker::trainer::Trainer;
+use graph_loader::Batch;
 use serde_json::{Value, json};
 use tch::Tensor;
 use torch_dist::{ProcessGroup, Store};

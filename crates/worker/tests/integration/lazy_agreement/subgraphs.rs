@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use graph_loader::{Batch, CellGraph, EdgeType, Layout, Sample};
 use expctl_record::{Implementation, Norm, Processor};
 use expctl_worker::models::lazy::LazyConfig;
+use graph_loader::{Batch, CellGraph, EdgeType, Layout, Sample};
 use tch::{Device, Kind, Tensor};
 
 use super::cases::{Case, collate};
