@@ -1,6 +1,6 @@
 //! Which networks of a data set make the edge types of a graph.
 
-use crate::operation::OPERANDS;
+use crate::stage::OPERANDS;
 
 /// One edge type of a graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
