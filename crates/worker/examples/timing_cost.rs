@@ -18,7 +18,7 @@ use expctl_pipeline::marks::{BatchOperations, Marker, Marks, Operand};
 use expctl_record::{
     AttemptDir, BenchFigure, BenchRecord, Journal, LastWords, Operation, PerStage, Stage, StepRecord, trace_rows,
 };
-use torch_dist::Range;
+use torch_dist::ProfilerRange;
 
 /// Written between two steps, so that these find nothing in the caches: four times the second level of the machine in the docs.
 const EVICTED_BYTES: usize = 8 << 20;
