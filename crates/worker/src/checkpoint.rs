@@ -55,7 +55,7 @@ impl<'a> Checkpointer<'a> {
             every: (settings.every_min > 0 && env.rank == 0).then(|| Duration::from_secs(60 * settings.every_min)),
         };
         let agreement = Arc::new(CheckpointAgreement::new(env.rank, env.world_size, triggers));
-        let (dir, signals) = (CheckpointDir::of(attempt), signals.clone());
+        let (dir, signals) = (CheckpointDir::new(attempt), signals.clone());
         let activity = Arc::clone(activity);
         Some(Self { trial, env, attempt: attempt.clone(), dir, agreement, signals, activity })
     }

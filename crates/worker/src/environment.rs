@@ -1,7 +1,7 @@
 //! The hardware and the libraries that a trial runs with.
 
-use expctl_record::{CudaFacts, Environment, Hardware, RankEnv, hardware, share_gpus, variables};
-use expctl_sampler::gpu_topology;
+use expctl_record::{CudaFacts, Environment, Hardware, RankEnv, share_gpus, variables};
+use host_metrics::{gpu_topology, hardware};
 use torch_dist::{DistError, GpuBackend, Store, libtorch_file, libtorch_version};
 
 use crate::device::Placement;

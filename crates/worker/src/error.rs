@@ -2,8 +2,11 @@
 
 use std::path::PathBuf;
 
+use anndata_io::AnnDataError;
+use cell_loader::CellError;
 use expctl_datasets::DatasetError;
 use expctl_record::RecordError;
+use graph_loader::GraphError;
 use torch_dist::DistError;
 
 use crate::device::{DeviceError, PlacementError};
@@ -16,7 +19,7 @@ use crate::trainer::{ADVICE, TrainError};
 #[derive(Debug, thiserror::Error)]
 pub enum RankError {
     #[error("{0}")]
-    Pipeline(#[from] DatasetError),
+    Data(#[from] DatasetError),
     /// A call to the store or a collective failed: mostly a peer is gone.
     #[error("{0}")]
     Dist(#[from] DistError),
@@ -69,6 +72,24 @@ pub enum RankError {
     Interrupted,
     #[error("this attempt was closed while the rank was out of reach; another one may run")]
     Closed,
+}
+
+impl From<GraphError> for RankError {
+    fn from(error: GraphError) -> Self {
+        Self::Data(error.into())
+    }
+}
+
+impl From<CellError> for RankError {
+    fn from(error: CellError) -> Self {
+        Self::Data(error.into())
+    }
+}
+
+impl From<AnnDataError> for RankError {
+    fn from(error: AnnDataError) -> Self {
+        Self::Data(error.into())
+    }
 }
 
 impl From<TrainError> for RankError {

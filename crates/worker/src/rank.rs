@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anndata_io::remote::remote_counts;
+use expctl_datasets::array::remote_counts;
 use expctl_record::{
     AttemptDir, DroppedPages, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, EXIT_STUCK, Journal,
-    LastWords, Mode, RankEnv, RankStatus, RankUsage, Settings, Trial, drop_from_page_cache, peak_resident, write_json,
-    write_table,
+    LastWords, Mode, RankEnv, RankStatus, RankUsage, RecordError, Settings, Trial, write_json,
 };
-use expctl_sampler::{Sampler, Watched};
+use host_metrics::{MetricsOptions, MetricsRecorder, WatchedProcesses, drop_from_page_cache, peak_resident};
 use torch_dist::{ProcessGroup, Store, check_libtorch};
 
 use crate::activity::{Activity, Phase};
@@ -94,8 +93,13 @@ impl Rank<'_> {
         check_libtorch()?;
         tch::set_num_threads(launch.threads as i32);
         let mut journal = Journal::create(&self.attempt.journal_path(self.env.rank))?;
-        let every_s = self.trial.settings.measure.sample_every_s;
-        let metrics = Sampler::start(self.attempt, self.env, Watched::Itself, every_s);
+        let metrics = MetricsRecorder::start(MetricsOptions {
+            journal: self.attempt.sample_journal_path(self.env.rank),
+            rank: self.env.rank,
+            local_rank: self.env.local_rank,
+            processes: WatchedProcesses::Itself,
+            interval_s: self.trial.settings.measure.sample_every_s,
+        });
         let timeout = Duration::from_secs(launch.rendezvous_timeout_s);
         let heartbeat_timeout = Duration::from_secs(launch.heartbeat_timeout_s);
         let stores = connect(self.env, self.attempt, timeout, heartbeat_timeout, self.stop)?;
@@ -127,7 +131,7 @@ impl Rank<'_> {
             // If the store is gone as well, the others know already.
             let _ = publish_lost_rank(&store, self.env.rank, &format!("rank {} failed: {error}", self.env.rank));
         }
-        let written = write_table(self.attempt, self.trial, self.env.rank, self.last_words);
+        let written = self.last_words.write_table(self.trial);
         // Rank 0 serves the store: leave the others time to read there why it ends.
         if result.is_err() && self.env.rank == 0 && self.env.world_size > 1 {
             std::thread::sleep(GRACE);
@@ -182,7 +186,7 @@ impl Rank<'_> {
         store: &Store,
         monitor: &Monitor,
         journal: &mut Journal,
-        metrics: Option<&Sampler>,
+        metrics: Option<&MetricsRecorder>,
     ) -> Result<Option<String>, RankError> {
         let settings = &self.trial.settings;
         let ranks = exchange_hardware(store, self.env, placement)?;
@@ -299,7 +303,8 @@ impl Rank<'_> {
         }
         self.activity.enter(Phase::SetUp);
         let files = data.files();
-        Ok(Some(drop_from_page_cache(files.iter().map(PathBuf::as_path))?))
+        let dropped = drop_from_page_cache(files.iter().map(PathBuf::as_path)).map_err(RecordError::from)?;
+        Ok(Some(dropped))
     }
 
     /// Record what the steps used besides time: memory, remote requests, the size of the model, the pages dropped before them.

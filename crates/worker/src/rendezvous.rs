@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use expctl_record::{AttemptDir, Place, RankEnv, RendezvousFile, meeting_place};
+use expctl_record::{AttemptDir, RankEnv, RendezvousAddress, RendezvousFile, rendezvous_address};
 use torch_dist::{DistError, Store, rendezvous_until};
 
 use crate::error::RankError;
@@ -46,7 +46,7 @@ pub fn connect(
         let monitor = step.another_handle();
         return Ok(RankStores { step, monitor });
     }
-    let file = RendezvousFile::of(attempt);
+    let file = RendezvousFile::new(attempt);
     let (step, host, port) = if env.rank == 0 {
         // The address of an earlier start leads nowhere.
         file.clear();
@@ -89,9 +89,9 @@ fn master_address() -> Result<Option<(String, u16)>, RankError> {
 
 /// Serve the store on a port that the kernel chooses; returns it with the host to publish.
 fn serve_on_any_port(env: RankEnv, timeout: Duration) -> Result<(Store, String), DistError> {
-    match meeting_place(env) {
-        Place::At(address) => Ok((Store::serve_on(address, 0, timeout)?, address.to_string())),
-        Place::Everywhere(host) => Ok((Store::serve(&host, 0, timeout)?, host)),
+    match rendezvous_address(env) {
+        RendezvousAddress::Only(address) => Ok((Store::serve_on(address, 0, timeout)?, address.to_string())),
+        RendezvousAddress::All(host) => Ok((Store::serve(&host, 0, timeout)?, host)),
     }
 }
 

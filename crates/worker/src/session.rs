@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use expctl_record::{AttemptDir, LastWords, RankEnv, Settings, Trial};
-use expctl_sampler::Sampler;
+use host_metrics::MetricsRecorder;
 use torch_dist::{ProcessGroup, Store};
 
 use crate::activity::Activity;
@@ -32,7 +32,7 @@ pub struct Session<'a> {
     pub monitor: &'a Monitor,
     pub group: &'a ProcessGroup,
     /// `None` where no hardware metrics are taken.
-    pub metrics: Option<&'a Sampler>,
+    pub metrics: Option<&'a MetricsRecorder>,
 }
 
 impl<'a> Session<'a> {

@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
+use expctl_datasets::{ledger_operations, ledger_times};
 use expctl_record::{Journal, PerStage, Stage, StepRecord, is_measured, trace_rows};
-use loader_core::{BatchOperations, Batcher, Loaded, Loader};
+use loader_core::{Batcher, Loaded, Loader, StageTimes};
 use torch_dist::ProfilerRange;
 
 use crate::activity::Phase;
@@ -21,7 +22,7 @@ use crate::training::{EpochOutcome, TrainingRun};
 
 /// The steps of a rank. Invariant: all time between the first and the last step is in one of them, except the end of an epoch, the start
 /// of a profiler and the writing of its trace.
-pub struct StepLoop<'a, B: Batcher<Batch: ModelBatch>> {
+pub struct StepLoop<'a, B: Batcher<Batch: ModelBatch, Error: Into<RankError>>> {
     pub session: Session<'a>,
     /// `None` where steps change no state.
     pub checkpointer: Option<&'a Checkpointer<'a>>,
@@ -81,7 +82,7 @@ impl StepCost {
     }
 }
 
-impl<B: Batcher<Batch: ModelBatch>> StepLoop<'_, B> {
+impl<B: Batcher<Batch: ModelBatch, Error: Into<RankError>>> StepLoop<'_, B> {
     /// All steps from `first`, and the end of the loader.
     ///
     /// # Errors
@@ -140,13 +141,13 @@ impl<B: Batcher<Batch: ModelBatch>> StepLoop<'_, B> {
             if let Some(profiler) = &mut self.profiler {
                 profiler.record_batch(step, &loaded);
             }
-            cost.add(&loaded.busy(), &loaded.exposed);
+            cost.add(&ledger_times(&loaded.busy()), &ledger_times(&loaded.exposed));
             let loss = self.compute(step, first, &loaded, &mut cost)?;
             let (samples, bytes_batch) = (loaded.batch.samples(), B::bytes(&loaded.batch.batch));
             let (epoch, bytes_read, bytes_to_device) = (loaded.epoch, loaded.bytes_read, loaded.batch.copied_bytes());
             let from = Instant::now();
             let other_range = ProfilerRange::open(Stage::Other.name());
-            let operations = loaded.operations.as_ref().map_or_else(Vec::new, BatchOperations::times);
+            let operations = loaded.operations.as_ref().map_or_else(Vec::new, ledger_operations);
             cost.copy_ns = loaded.batch.free_copy()?;
             // Frees the batch where the loader has no room for a spare one.
             self.loader.recycle(loaded.into_inner().batch);
@@ -217,7 +218,7 @@ impl<B: Batcher<Batch: ModelBatch>> StepLoop<'_, B> {
     fn next_batch(&mut self, step: u64) -> Result<Loaded<StagedBatch<B::Batch>>, RankError> {
         match self.prefetched.take() {
             Some(loaded) => Ok(loaded),
-            None => Ok(self.loader.next_batch().ok_or(RankError::NoBatch(step))??),
+            None => self.loader.next_batch().ok_or(RankError::NoBatch(step))?.map_err(Into::into),
         }
     }
 
@@ -229,7 +230,7 @@ impl<B: Batcher<Batch: ModelBatch>> StepLoop<'_, B> {
     ) -> Result<(), RankError> {
         let Some(prefetcher) = prefetcher.filter(|_| loader.is_ready()) else { return Ok(()) };
         if let Some(next) = loader.next_batch() {
-            let next = Loaded { exposed: PerStage::default(), ..next? };
+            let next = Loaded { exposed: StageTimes::default(), ..next.map_err(Into::into)? };
             let mut next = LeakOnFailure::new(next, true);
             next.batch.prefetch(prefetcher)?;
             *prefetched = Some(next.into_inner());

@@ -2,11 +2,10 @@
 
 use std::cell::Cell;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Instant;
 
-use expctl_datasets::DatasetError;
-use expctl_record::Stage;
-use loader_core::{Batcher, Interval, Loaded, LoaderOptions};
+use loader_core::{Batcher, Interval, Loaded, LoaderError, LoaderOptions, Reader, Stage};
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::device::DeviceError;
@@ -234,16 +233,12 @@ impl<B> PinningBuilder<B> {
 }
 
 impl<B: Batcher<Batch: ModelBatch>> Batcher for PinningBuilder<B> {
+    type Dataset = B::Dataset;
     type Batch = StagedBatch<B::Batch>;
-    type Source = B::Source;
-    type Reader<'s> = B::Reader<'s>;
+    type Error = B::Error;
 
-    fn source(&self) -> Self::Source {
-        self.builder.source()
-    }
-
-    fn reader(source: &Self::Source) -> Result<Self::Reader<'_>, DatasetError> {
-        B::reader(source)
+    fn dataset(&self) -> Arc<B::Dataset> {
+        self.builder.dataset()
     }
 
     fn empty(&self) -> Self::Batch {
@@ -269,17 +264,17 @@ impl<B: Batcher<Batch: ModelBatch>> Batcher for PinningBuilder<B> {
 
     fn build(
         &mut self,
-        reader: &mut Self::Reader<'_>,
+        reader: &mut Reader<'_, Self>,
         step: u64,
         batch: Self::Batch,
-    ) -> Result<Loaded<Self::Batch>, DatasetError> {
+    ) -> Result<Loaded<Self::Batch>, B::Error> {
         let buffer = batch.buffer;
         let loaded = self.builder.build(reader, step, batch.batch)?;
         let Loaded { batch, step, epoch, thread, bytes_read, work_bytes, mut intervals, operations, exposed } = loaded;
         let mut batch = StagedBatch { buffer, ..StagedBatch::new(batch) };
         if self.pin_memory != PinMemory::Off {
             let start = self.now();
-            let failed = |e: ModelError| DatasetError::Invalid(format!("cannot lock the memory of a batch: {e}"));
+            let failed = |e: ModelError| LoaderError::Other(format!("cannot lock the memory of a batch: {e}").into());
             batch.pin(self.pin_memory).map_err(failed)?;
             intervals.push(Interval { stage: Stage::Pin, start, end: self.now(), busy: true });
         }

@@ -217,9 +217,8 @@ fn lanes(intervals: impl Iterator<Item = (i64, i64)>) -> Vec<i64> {
 
 #[cfg(test)]
 mod tests {
-    use expctl_record::{Operation, Stage};
     use graph_loader::{Marker, Marks, Operand};
-    use loader_core::Interval;
+    use loader_core::{Interval, Operation, Stage};
 
     use super::*;
 

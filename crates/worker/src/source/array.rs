@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anndata_io::{ArrayStore, Labels};
-use cell_loader::{CellBatcher, RowSampler, Sharding, ShuffleMeter};
-use expctl_datasets::DatasetError;
+use cell_loader::{CellBatcher, CellError, RowSampler, Sharding, ShuffleMeter};
 use expctl_datasets::array::{ArrayDataset, open};
+use expctl_datasets::{DatasetError, cell_batch_options, ledger_shuffle, row_draw};
 use expctl_record::{
-    ArrayRead, AttemptDir, DataRead, Draw, FileSize, RankEnv, Settings, ShuffleQuality, Stage, Trial, free_memory,
-    is_url, write_json,
+    ArrayRead, AttemptDir, DataRead, Draw, FileSize, RankEnv, Settings, ShuffleQuality, Trial, is_url, write_json,
 };
-use loader_core::{Batcher, Interval, Loaded, Loader, LoaderOptions};
+use host_metrics::free_memory;
+use loader_core::{Batcher, Interval, Loaded, Loader, LoaderOptions, Reader, Stage};
 use tch::Device;
 use torch_dist::ProcessGroup;
 
@@ -61,7 +61,7 @@ impl<'a> ArrayData<'a> {
             let reason = format!("array.files have {rows} rows, and data.samples says {stated}: set it to {rows}");
             return Err(DatasetError::Invalid(reason).into());
         }
-        let labels = Labels::of(store.as_ref(), &array.labels)?;
+        let labels = Labels::from_store(store.as_ref(), &array.labels)?;
         Ok(Self { settings, files, store, labels })
     }
 
@@ -111,7 +111,7 @@ impl<'a> ArrayData<'a> {
         if self.settings.array.files.iter().any(|file| is_url(file)) {
             return Ok(FileSize { apparent_bytes: self.store.stored_bytes(), allocated_bytes: 0 });
         }
-        Ok(FileSize::of_all(self.files.iter().map(PathBuf::as_path))?)
+        Ok(FileSize::from_paths(self.files.iter().map(PathBuf::as_path))?)
     }
 
     /// How well the first epoch of this rank is shuffled, or its first batches where the epoch is long.
@@ -125,7 +125,7 @@ impl<'a> ArrayData<'a> {
             sampler.batch(step, &mut rows);
             meter.add(&rows);
         }
-        meter.finish()
+        ledger_shuffle(meter.finish())
     }
 }
 
@@ -149,14 +149,15 @@ impl<'a> TrialData for ArrayData<'a> {
         let settings = self.settings;
         let column = settings.array.labels.iter().position(|column| *column == settings.sampler.by);
         let classes = column.and_then(|column| self.labels.get(column));
-        let sampler = RowSampler::new(&settings.sampler, self.store.as_ref(), self.sharding(env), classes)?;
+        let sampler = RowSampler::new(&row_draw(&settings.sampler)?, self.store.as_ref(), self.sharding(env), classes)?;
         let sampler = Arc::new(sampler);
         if settings.sampler.draw == Draw::Balanced && sampler.left_out() > 0 && env.rank == 0 {
             let (column, rows) = (&settings.sampler.by, sampler.left_out());
             tracing::warn!("{rows} rows have no class in {column}: they are never drawn");
         }
+        let options = cell_batch_options(&settings.array);
         let builder =
-            CellBatcher::new(Arc::clone(&self.store), Arc::clone(&sampler), &settings.array, Arc::clone(&self.labels))?;
+            CellBatcher::new(Arc::clone(&self.store), Arc::clone(&sampler), &options, Arc::clone(&self.labels))?;
         let builder = RowBuilder::new(builder, Network::max_tokens(settings));
         let buffer_bytes = max_buffer_bytes(settings, env);
         if env.rank == 0 {
@@ -213,16 +214,12 @@ impl RowBuilder {
 }
 
 impl Batcher for RowBuilder {
+    type Dataset = <CellBatcher as Batcher>::Dataset;
     type Batch = RowBatch;
-    type Source = <CellBatcher as Batcher>::Source;
-    type Reader<'s> = <CellBatcher as Batcher>::Reader<'s>;
+    type Error = CellError;
 
-    fn source(&self) -> Self::Source {
-        self.builder.source()
-    }
-
-    fn reader(source: &Self::Source) -> Result<Self::Reader<'_>, DatasetError> {
-        CellBatcher::reader(source)
+    fn dataset(&self) -> Arc<Self::Dataset> {
+        self.builder.dataset()
     }
 
     fn empty(&self) -> RowBatch {
@@ -247,10 +244,10 @@ impl Batcher for RowBuilder {
 
     fn build(
         &mut self,
-        reader: &mut Self::Reader<'_>,
+        reader: &mut Reader<'_, Self>,
         step: u64,
         batch: RowBatch,
-    ) -> Result<Loaded<RowBatch>, DatasetError> {
+    ) -> Result<Loaded<RowBatch>, CellError> {
         let RowBatch { rows, mut tokens } = batch;
         let loaded = self.builder.build(reader, step, rows)?;
         let Loaded { batch: rows, step, epoch, thread, bytes_read, work_bytes, mut intervals, operations, exposed } =

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use expctl_datasets::DatasetError;
-use expctl_datasets::graph::{Dataset, DatasetRecords, selected_count};
+use expctl_datasets::graph::{Dataset, DatasetRecords, select_samples, selected_count};
+use expctl_datasets::{DatasetError, graph_batch_options};
 use expctl_record::{
     AttemptDir, DataRead, FileSize, MaskSource, RankEnv, RecordError, Select, Settings, Split, StoreKind, Trial,
     write_json,
 };
-use graph_loader::{Assembler, Batch, CellGraph, DistributedSampler, GraphBatcher, Schedule, Selection};
+use graph_loader::{Assembler, Batch, CellGraph, DistributedSampler, GraphBatchOptions, GraphBatcher, Schedule};
 use loader_core::Loader;
 use tch::Device;
 use torch_dist::ProcessGroup;
@@ -83,7 +83,7 @@ impl<'a> GraphBatches<'a> {
         let options = &settings.loader;
         let masks = DeviceMaskMaker::new(settings.pipeline.device_masks, graph, device)?.map(Arc::new);
         let records = DatasetRecords::open(dataset, &settings.pipeline)?;
-        let selection = expctl_datasets::graph::select_samples(dataset, &settings.select)?;
+        let selection = select_samples(dataset, &settings.select)?;
         let samples = selection.len();
         let sampler = DistributedSampler {
             len: samples,
@@ -111,7 +111,7 @@ impl<'a> GraphBatches<'a> {
     /// This rank's share of the split `val`, with the other settings of `select` as in training, in order.
     fn validation_share(&self) -> Result<Option<ValidationShare>, RankError> {
         let select = Select { split: Split::Val, ..self.settings.select };
-        let selection = expctl_datasets::graph::select_samples(self.dataset, &select)?;
+        let selection = select_samples(self.dataset, &select)?;
         if selection.is_empty() {
             return Err(RankError::EmptyValidationSplit);
         }
@@ -131,7 +131,9 @@ impl<'a> GraphBatches<'a> {
 /// The assembler of batches of `graph`, within the memory that the settings allow for gene masks.
 fn assembler(settings: &Settings, env: RankEnv, graph: &Arc<CellGraph>) -> Result<Assembler, DatasetError> {
     let pipeline = &settings.pipeline;
-    let assembler = Assembler::within(pipeline, Arc::clone(graph), max_gene_mask_bytes(settings, env));
+    let gene_mask_bytes = max_gene_mask_bytes(settings, env);
+    let options = GraphBatchOptions { gene_mask_bytes, ..graph_batch_options(pipeline)? };
+    let assembler = Assembler::new(&options, Arc::clone(graph)).map_err(DatasetError::from);
     if pipeline.mask_source == MaskSource::Incidence {
         return assembler;
     }
@@ -185,9 +187,9 @@ fn data_read(
         selected,
         asked: selected_count(&settings.select),
         buffer_bytes,
-        size: FileSize::of(&dataset.store_file(store))?,
+        size: FileSize::from_path(&dataset.store_file(store))?,
         // A data set may have been copied here without it.
-        base_size: if base.is_file() { Some(FileSize::of(&base)?) } else { None },
+        base_size: if base.is_file() { Some(FileSize::from_path(&base)?) } else { None },
         array: None,
     })
 }

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use expctl_record::{AttemptDir, Mode, RankEnv, Settings, free_memory};
+use expctl_record::{AttemptDir, Mode, RankEnv, Settings};
+use host_metrics::free_memory;
 use loader_core::{Batcher, Loader, LoaderOptions};
 use tch::{Device, Tensor};
 use torch_dist::ProcessGroup;
@@ -49,7 +50,7 @@ pub trait TrialData {
 /// The batches of a rank.
 pub trait RankBatches {
     /// Builds the batches, without page-locking them.
-    type Builder: Batcher<Batch: ModelBatch>;
+    type Builder: Batcher<Batch: ModelBatch, Error: Into<RankError>>;
 
     /// Batches of an epoch, on each rank.
     fn per_epoch(&self) -> u64;
@@ -95,7 +96,7 @@ fn max_buffer_bytes(settings: &Settings, env: RankEnv) -> u64 {
 /// Options of a loader of the batches from `first` to the one in front of `steps`.
 fn loader_options(settings: &Settings, buffer_bytes: u64, first: u64, steps: u64) -> LoaderOptions {
     let (workers, prefetch_factor) = (settings.loader.workers, settings.loader.prefetch_factor);
-    LoaderOptions { workers, prefetch_factor, first, steps, buffer_bytes }
+    LoaderOptions { workers, prefetch_factor, first, steps, buffer_bytes, buffer_name: "loader.buffer_mib" }
 }
 
 /// Options of a loader for all steps of the trial from `first` on; the schedule has `offset` batches before step 0.

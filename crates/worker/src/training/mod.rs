@@ -159,7 +159,7 @@ fn replace_weights(
     if attempt.is_closed() {
         return Err(RankError::Closed);
     }
-    let weights = WeightsDir::of(attempt);
+    let weights = WeightsDir::new(attempt);
     let written: Result<(), RecordError> = weights.replace(&path(&weights), |to| write_state(to, tensors));
     Ok(written?)
 }
