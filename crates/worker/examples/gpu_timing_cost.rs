@@ -1,5 +1,5 @@
 //! What a training step on a GPU pays for the times of its stages: an event at each boundary, recorded within the step and read at its end,
-//! as `DeviceTimer` does (`src/device/laps.rs`). The stages are kernels as small as kernels can be, so that nothing hides the events.
+//! as `DeviceTimer` does (`src/device/stream.rs`). The stages are kernels as small as kernels can be, so that nothing hides the events.
 //!
 //!     cargo run --release -p expctl-worker --example gpu_timing_cost -- [REPEATS [STEPS]] [--record FILE]
 #![allow(clippy::print_stdout, reason = "a tool for developers")]

@@ -13,12 +13,10 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use expctl_datasets::graph::{Dataset, Recipe, build};
-use expctl_record::{
-    BenchFigure, BenchRecord, Data, Implementation, LabelSource, LocalHead, Networks, Pipeline, Processor,
-};
+use expctl_record::{BenchFigure, BenchRecord, Data, Implementation, LabelSource, LocalHead, Networks};
 use expctl_worker::models::lazy::{Lazy, LazyConfig};
 use expctl_worker::models::{EdgeList, SampleInputs};
-use graph_loader::{Assembler, Batch, Sample};
+use graph_loader::{Assembler, Batch, GraphBatchOptions, Processor, Sample};
 use tch::{Device, Kind, nn};
 
 #[derive(Parser)]
@@ -35,10 +33,10 @@ struct Arguments {
     /// Threads of libtorch.
     #[arg(long, default_value_t = 1)]
     threads: i32,
-    /// StepLoop that are timed.
+    /// Steps that are timed.
     #[arg(long, default_value_t = 20)]
     steps: usize,
-    /// StepLoop that come first and are not timed.
+    /// Steps that come first and are not timed.
     #[arg(long, default_value_t = 2)]
     warmup: usize,
     /// Only the forward pass, without gradients.
@@ -69,7 +67,7 @@ fn main() {
         Implementation::Replicated => Processor::Lazy,
         Implementation::Shared | Implementation::Operations => Processor::Shared,
     };
-    let mut assembler = Assembler::new(&Pipeline::new(processor, names), Arc::clone(&graph)).unwrap();
+    let mut assembler = Assembler::new(&GraphBatchOptions::new(processor), Arc::clone(&graph)).unwrap();
     let genes = dataset.sample_genes().unwrap();
     let collate = |assembler: &mut Assembler, b: usize, batch: &mut Batch| {
         let sample =
@@ -138,7 +136,7 @@ fn main() {
     let mut show = |what: &str, of: &dyn Fn(&(f64, f64)) -> f64, unit: &str| {
         let mut values: Vec<f64> = times.iter().map(of).collect();
         values.sort_by(f64::total_cmp);
-        figures.extend(BenchFigure::of_range(what, unit, &values));
+        figures.extend(BenchFigure::from_range(what, unit, &values));
         let at = |share: f64| values[((values.len() - 1) as f64 * share).round() as usize];
         println!("{what}: median {:.3} {unit}, p5 {:.3}, p95 {:.3}, n = {}", at(0.5), at(0.05), at(0.95), values.len());
     };
@@ -147,8 +145,8 @@ fn main() {
     show("rate", &|t| arguments.batch as f64 / (t.0 + t.1), "samples/s");
     let mb = |kib: u64| kib as f64 / 1000.0 * 1.024;
     println!("memory of the steps: {:.1} MB at the peak, up to {:.1} MB of it swapped out", mb(peak), mb(swapped));
-    figures.extend(BenchFigure::of_range("memory", "B", &[peak as f64 * 1024.0]));
-    figures.extend(BenchFigure::of_range("swapped", "B", &[swapped as f64 * 1024.0]));
+    figures.extend(BenchFigure::from_range("memory", "B", &[peak as f64 * 1024.0]));
+    figures.extend(BenchFigure::from_range("swapped", "B", &[swapped as f64 * 1024.0]));
     let program = "cargo run --release -p expctl-worker --example lazy_step --";
     BenchRecord::write_if_asked(program, Path::new(env!("CARGO_MANIFEST_DIR")), figures).unwrap();
 }

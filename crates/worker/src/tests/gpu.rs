@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use expctl_record::{DeviceMasks, Pipeline, Processor, Settings, Stage};
+use expctl_record::{DeviceMasks, Settings, Stage};
 use expctl_rounding::{NEIGHBOURS, assert_rounding, floor, nudged};
-use graph_loader::{Assembler, Batch, CellGraph, EdgeType, Sample};
+use graph_loader::{Assembler, Batch, CellGraph, EdgeType, GraphBatchOptions, Processor, Sample};
 use serde_json::{Value, json};
 use tch::{Device, Tensor};
 use test_support::{Requirement, skip_test};
@@ -57,8 +57,7 @@ fn batch(processor: Processor, first: i64) -> Batch {
             Sample { genes, label: (id as f32 * 0.7).sin(), ..Sample::default() }
         })
         .collect();
-    let pipeline = Pipeline::new(processor, TYPES.map(str::to_owned).to_vec());
-    let mut assembler = Assembler::new(&pipeline, Arc::new(graph())).unwrap();
+    let mut assembler = Assembler::new(&GraphBatchOptions::new(processor), Arc::new(graph())).unwrap();
     let mut batch = assembler.empty();
     assembler.mask(&samples, &[], &mut batch);
     assembler.collate(&samples, &mut batch);

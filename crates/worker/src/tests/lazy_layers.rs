@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use expctl_record::{Aggregation as Join, Implementation, LocalHead, Norm, Pipeline, Processor};
-use graph_loader::{Assembler, Batch, CellGraph, EdgeType, Sample};
+use expctl_record::{Aggregation as Join, Implementation, LocalHead, Norm};
+use graph_loader::{Assembler, Batch, CellGraph, EdgeType, GraphBatchOptions, Processor, Sample};
 use tch::{Device, Kind, Tensor};
 
 use crate::models::lazy::layers::{
@@ -139,8 +139,7 @@ fn batch() -> (Batch, Arc<CellGraph>) {
     let genes = (0..12).map(|gene| format!("G{gene:02}")).collect();
     let graph = Arc::new(CellGraph { genes, edge_types: edge_types.collect(), metabolism: None });
     let samples = SAMPLES.map(|genes| Sample { genes: genes.to_vec(), ..Sample::default() });
-    let names = graph.edge_types.iter().map(|edges| edges.name.clone()).collect();
-    let mut assembler = Assembler::new(&Pipeline::new(Processor::Lazy, names), Arc::clone(&graph)).unwrap();
+    let mut assembler = Assembler::new(&GraphBatchOptions::new(Processor::Lazy), Arc::clone(&graph)).unwrap();
     let mut batch = assembler.empty();
     assembler.mask(&samples, &[], &mut batch);
     assembler.collate(&samples, &mut batch);

@@ -21,7 +21,7 @@ const CLASSES: u64 = 4;
 const TOKENS: usize = 12;
 /// Rows of a whole step.
 const BATCH: u64 = 16;
-/// StepLoop of one rank and of two.
+/// Steps of one rank and of two.
 const STEPS: u64 = 60;
 
 fn of_kind(kind: ModelKind) -> Settings {

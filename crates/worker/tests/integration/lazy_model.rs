@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use expctl_record::{Implementation, Pipeline, Processor};
+use expctl_record::Implementation;
 use expctl_worker::models::lazy::{Lazy, LazyConfig};
 use expctl_worker::models::{EdgeList, SampleInputs};
-use graph_loader::{Assembler, Batch, CellGraph, EdgeType, Edges, Layout, Sample};
+use graph_loader::{Assembler, Batch, CellGraph, EdgeType, Edges, GraphBatchOptions, Layout, Processor, Sample};
 use tch::{Device, nn};
 
 use crate::support::generator;
@@ -77,8 +77,7 @@ impl Case {
         let samples: Vec<Sample> =
             samples.iter().map(|genes| Sample { genes: genes.to_vec(), ..Sample::default() }).collect();
         let graph = graph();
-        let names = graph.edge_types.iter().map(|edges| edges.name.clone()).collect();
-        let mut assembler = Assembler::new(&Pipeline::new(processor, names), graph).unwrap();
+        let mut assembler = Assembler::new(&GraphBatchOptions::new(processor), graph).unwrap();
         let mut batch = assembler.empty();
         assembler.mask(&samples, &[], &mut batch);
         assembler.collate(&samples, &mut batch);

@@ -2,10 +2,10 @@
 //! one gives is tested in `lazy_agreement`.
 
 use crate::lazy_model::{Case, SMALL, build_as, graph};
-use expctl_record::{Implementation, Processor};
+use expctl_record::Implementation;
 use expctl_worker::models::lazy::LazyConfig;
 use expctl_worker::models::{ModelError, SampleInputs, named_parameters};
-use graph_loader::{Batch, Layout};
+use graph_loader::{Batch, Layout, Processor};
 use tch::{Device, Kind, Tensor};
 
 const SAMPLES: [&[i64]; 4] = [&[4, 9, 2], &[7], &[], &[1, 2, 3, 10]];

@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use expctl_record::{Implementation, Model, ModelKind, Pipeline, Processor, Settings};
+use expctl_record::{Implementation, Model, ModelKind, Processor, Settings};
 use expctl_rounding::nudged;
 use expctl_worker::Activity;
 use expctl_worker::models::{ModelBatch, StepContext};
 use expctl_worker::trainer::{StepResult, TrainError, Trainer};
-use graph_loader::{Assembler, Batch, CellGraph, Common, EdgeType, Layout, Sample};
+use graph_loader::{Assembler, Batch, CellGraph, Common, EdgeType, GraphBatchOptions, Layout, Sample};
 use serde_json::{Value, json};
 use tch::{Device, Tensor};
 use torch_dist::ProcessGroup;
@@ -83,8 +83,8 @@ pub fn with_graphs(ids: impl IntoIterator<Item = i64>) -> Batch {
         .zip(labels)
         .map(|(genes, label)| Sample { genes: genes.to_vec(), label, ..Sample::default() })
         .collect();
-    let pipeline = Pipeline::new(Processor::Lazy, TYPES.map(str::to_owned).to_vec());
-    let mut assembler = Assembler::new(&pipeline, Arc::new(graph())).unwrap();
+    let options = GraphBatchOptions::new(graph_loader::Processor::Lazy);
+    let mut assembler = Assembler::new(&options, Arc::new(graph())).unwrap();
     let mut batch = assembler.empty();
     assembler.mask(&samples, &[], &mut batch);
     assembler.collate(&samples, &mut batch);

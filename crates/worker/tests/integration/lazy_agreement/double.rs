@@ -1,6 +1,7 @@
 use std::sync::atomic::Ordering;
 
-use expctl_record::{DeviceMasks, Implementation, Processor};
+use expctl_record::{DeviceMasks, Implementation};
+use graph_loader::Processor;
 use tch::Kind;
 
 use super::cases::Case;

@@ -1,8 +1,8 @@
-use expctl_record::{DeviceMasks, Implementation, Precision, Processor};
+use expctl_record::{DeviceMasks, Implementation, Precision};
 use expctl_worker::device_masks::DeviceMaskMaker;
 use expctl_worker::models::lazy::Lazy;
 use expctl_worker::models::{EdgeList, SampleInputs, named_parameters};
-use graph_loader::Batch;
+use graph_loader::{Batch, Processor};
 use tch::{Device, Kind, Tensor, nn};
 use torch_dist::Autocast;
 

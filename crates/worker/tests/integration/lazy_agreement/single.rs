@@ -1,7 +1,8 @@
 use std::io::Write as _;
 
-use expctl_record::{Implementation, Precision, Processor};
+use expctl_record::{Implementation, Precision};
 use expctl_rounding::{NEIGHBOURS, assert_rounding, floor, nudged};
+use graph_loader::Processor;
 use tch::{Kind, Tensor};
 
 use super::cases::Case;

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use expctl_record::{Implementation, Norm, Processor};
+use expctl_record::{Implementation, Norm};
 use expctl_worker::models::lazy::LazyConfig;
-use graph_loader::{Batch, CellGraph, EdgeType, Layout, Sample};
+use graph_loader::{Batch, CellGraph, EdgeType, Layout, Processor, Sample};
 use tch::{Device, Kind, Tensor};
 
 use super::cases::{Case, collate};
