@@ -161,7 +161,7 @@ impl ComparabilityClass {
 /// Split the rows of several jobs by class, the class of the job `first` in front.
 ///
 /// A setting that a job varies, by a sweep or between its variants, does not split that job, but ratios across it are marked.
-pub fn classes(rows: &[(usize, &Row)], first: usize) -> Vec<ComparabilityClass> {
+pub fn comparability_classes(rows: &[(usize, &Row)], first: usize) -> Vec<ComparabilityClass> {
     let mut jobs: Vec<usize> = Vec::new();
     for job in std::iter::once(first).chain(rows.iter().map(|(job, _)| *job)) {
         if !jobs.contains(&job) && rows.iter().any(|(of, _)| *of == job) {

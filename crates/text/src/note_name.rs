@@ -1,7 +1,7 @@
 use jiff::tz::TimeZone;
 
 /// A pattern that makes no file name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum NoteNameError {
     /// A `{` without `}`.
     #[error("the note name {pattern:?} has a `{{` without `}}`")]

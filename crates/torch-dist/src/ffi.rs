@@ -168,7 +168,7 @@ pub(crate) mod bridge {
         type EventHandle;
         fn new_event() -> Result<UniquePtr<EventHandle>>;
         fn record(self: Pin<&mut EventHandle>, stream: &StreamHandle) -> Result<()>;
-        fn block(self: &EventHandle, stream: &StreamHandle) -> Result<()>;
+        fn hold_up(self: &EventHandle, stream: &StreamHandle) -> Result<()>;
         fn wait(self: &EventHandle) -> Result<()>;
         fn ms_until(self: &EventHandle, later: &EventHandle) -> Result<f64>;
         fn pinned(bytes: i64) -> Result<usize>;

@@ -40,7 +40,7 @@ pub enum RankError {
     MasterPort(String),
     /// Rank 0's store did not answer in time; `last` is the error of the last try.
     #[error("{missing}: {last}")]
-    StoreUnreachable { missing: DistError, last: DistError },
+    StoreUnreachable { missing: DistError, last: Box<DistError> },
     #[error("cannot start the monitor: {0}")]
     MonitorThread(std::io::Error),
     #[error("{samples} selected samples do not fill a batch of {batch} on each of {ranks} ranks")]

@@ -124,7 +124,7 @@ fn connect_until(
     }
     let missing = DistError::MissingRanks { missing: vec![0], world: env.world_size, limit: deadline.limit };
     Err(match last_error {
-        Some(last) => RankError::StoreUnreachable { missing, last },
+        Some(last) => RankError::StoreUnreachable { missing, last: Box::new(last) },
         None => missing.into(),
     })
 }

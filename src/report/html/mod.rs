@@ -295,7 +295,7 @@ struct PagePlot {
 
 impl PagePlot {
     /// Draw a chart.
-    pub fn new(chart: impl Into<PageChart>) -> Result<Self, PlotError> {
+    pub fn new(chart: impl Into<PageChart>) -> Result<Self, ChartError> {
         let PageChart { chart, of } = chart.into();
         Ok(Self { svg: svg_in_page(&chart)?, chart, of })
     }
