@@ -5,9 +5,9 @@ use std::fmt::{self, Display};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use expctl_datasets::{DatasetError, array as arrays, graph as graphs};
 use expctl_datasets::array::{ArrayDataset, ArrayRecipe};
 use expctl_datasets::graph::{Dataset, Recipe};
+use expctl_datasets::{DatasetError, array as arrays, graph as graphs};
 use expctl_record::{ArrayFormat, Data, StoreKind, Trial};
 
 use crate::data_state::{DataState, Wanted};

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use expctl_datasets::{DatasetError, Family, array, graph};
+use anndata_io::AnnDataError;
 use expctl_datasets::array::{ArrayDataset, ArrayRecipe, ConvertOptions};
 use expctl_datasets::graph::{Dataset, Recipe};
-use anndata_io::AnnDataError;
-use graph_loader::GraphError;
+use expctl_datasets::{DatasetError, Family, array, graph};
 use expctl_record::{ArrayFormat, Data, Settings, StoreKind, Trial};
+use graph_loader::GraphError;
 use indicatif::HumanCount;
 
 use super::build_bar::BuildBar;
@@ -127,8 +127,7 @@ fn ensure_array(
     let new = ArrayDataset::open(&folder).is_err();
     let mut progress = BuildBar::new(interrupt);
     let jobs = crate::parallel::threads();
-    let manifest =
-        array::build(recipe, data, &folder, jobs, &mut |p| progress.show(p)).map_err(|e| failure(&e))?;
+    let manifest = array::build(recipe, data, &folder, jobs, &mut |p| progress.show(p)).map_err(|e| failure(&e))?;
     progress.finish();
     if new {
         say(format_args!(
@@ -183,7 +182,9 @@ pub(super) fn failure(e: &DatasetError) -> Failure {
         DatasetError::NotConverted { .. } => Failure::new(Exit::Incomplete, e),
         DatasetError::Invalid(_)
         | DatasetError::AnnData(AnnDataError::Invalid(_))
-        | DatasetError::Graph(GraphError::UnknownEdgeType { .. } | GraphError::NoMasks { .. }) => Failure::new(Exit::Config, e),
+        | DatasetError::Graph(GraphError::UnknownEdgeType { .. } | GraphError::NoMasks { .. }) => {
+            Failure::new(Exit::Config, e)
+        }
         DatasetError::Io { source, .. }
         | DatasetError::AnnData(AnnDataError::Io { source, .. })
         | DatasetError::Graph(GraphError::Io { source, .. })

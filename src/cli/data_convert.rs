@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use expctl_datasets::{DatasetError, Family};
 use expctl_datasets::array::{ArrayDataset, ConvertOptions};
 use expctl_datasets::graph::{Conversion, Dataset};
+use expctl_datasets::{DatasetError, Family};
 use expctl_record::{ArrayFormat, StoreKind};
 use indicatif::HumanCount;
 

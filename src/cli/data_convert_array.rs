@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
-use expctl_datasets::{DatasetError, array};
 use expctl_datasets::array::{ArrayDataset, ConvertOptions};
+use expctl_datasets::{DatasetError, array};
 use expctl_record::ArrayFormat;
 use indicatif::HumanCount;
 

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use expctl_datasets::{DatasetError, FileInfo, graph};
 use expctl_datasets::graph::{Dataset, Manifest, StoreManifest};
+use expctl_datasets::{DatasetError, FileInfo, graph};
 use expctl_record::{Data, LabelSource, StoreKind};
 use indicatif::HumanCount;
 use serde_json::json;

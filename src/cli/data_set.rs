@@ -1,5 +1,5 @@
-use expctl_datasets::array::ArrayRecipe;
 use expctl_datasets::Family;
+use expctl_datasets::array::ArrayRecipe;
 use expctl_datasets::graph::Recipe;
 use expctl_record::{Data, LabelSource, Networks};
 

@@ -1,6 +1,6 @@
 use expctl_datasets::graph::split_sizes;
-use graph_loader::DistributedSampler;
 use expctl_record::Train;
+use graph_loader::DistributedSampler;
 use serde_json::Value as Json;
 
 use super::array_rules::reads_array;

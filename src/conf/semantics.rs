@@ -3,9 +3,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anndata_io::{MatrixFile, MdsStore, zarr};
 use expctl_datasets::DatasetError;
 use expctl_datasets::array::ArrayRecipe;
-use anndata_io::{MatrixFile, MdsStore, zarr};
 use expctl_datasets::graph::Recipe;
 use expctl_record::GraphType;
 use parquet::file::reader::{FileReader, SerializedFileReader};

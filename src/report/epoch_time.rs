@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use graph_loader::DistributedSampler;
 use expctl_record::{Rates, Settings, StepRecord, StepTotals};
+use graph_loader::DistributedSampler;
 use serde::Serialize;
 
 use super::format;

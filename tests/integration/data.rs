@@ -8,8 +8,8 @@ use crate::common::python::interpreter;
 use assert_cmd::assert::OutputAssertExt;
 use assert_cmd::cargo::CommandCargoExt;
 use expctl_datasets::graph::Dataset;
-use graph_loader::{LmdbStore, Sample};
 use expctl_record::{Pipeline, Processor, StoreKind};
+use graph_loader::{LmdbStore, Sample};
 use serde_json::Value;
 
 const SET: &str = "006-kuzmin-tmi";

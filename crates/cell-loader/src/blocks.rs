@@ -17,7 +17,7 @@ const MAX_BLOCKS: usize = 2;
 /// Every range of the request is cut into the same number of parts, each of which is one read. There are about as many parts
 /// in all as the block has batches, so that each batch reads as much as the others.
 #[derive(Debug)]
-pub(crate) struct Block {
+pub struct Block {
     /// The rows, and their order.
     pub request: Arc<LoadRequest>,
     /// Parts of a range; not 0.
@@ -77,7 +77,7 @@ impl Block {
 ///
 /// Invariant: no more than [`MAX_BLOCKS`] blocks are in memory, or as many as one batch reaches over.
 #[derive(Debug)]
-pub(crate) struct Blocks {
+pub struct Blocks {
     state: Mutex<BlocksState>,
     changed: Condvar,
     /// Steps of the loader.
@@ -313,8 +313,8 @@ impl Blocks {
     }
 }
 
-/// What a batch reads of the block after its own.
-pub(crate) struct ReadAhead {
+/// The part of the next block that a batch reads.
+pub struct ReadAhead {
     pub key: BlockKey,
     pub block: Arc<Block>,
     /// Parts that must be claimed by the end of the batch.
@@ -323,9 +323,9 @@ pub(crate) struct ReadAhead {
 
 /// The blocks that a batch being built holds.
 #[derive(Debug)]
-pub(crate) struct BatchBlocks<'b> {
+pub struct BatchBlocks<'b> {
     shared: &'b Blocks,
-    /// In order.
+    /// The blocks, in order.
     pub blocks: Vec<(BlockKey, Arc<Block>)>,
 }
 
@@ -350,7 +350,7 @@ impl Drop for BatchBlocks<'_> {
 
 /// A part that a thread reads. Dropping it unfinished frees the part.
 #[derive(Debug)]
-pub(crate) struct Claim<'b> {
+pub struct Claim<'b> {
     shared: &'b Blocks,
     key: BlockKey,
     /// `None` once the part is read.
@@ -405,7 +405,7 @@ impl Drop for Claim<'_> {
 
 /// The rows of a part.
 #[derive(Debug)]
-pub(crate) enum PartRows {
+pub enum PartRows {
     /// Packed into as few bytes as they fit into: several blocks of them are in memory.
     Sparse(NarrowRows),
     /// As they were read.

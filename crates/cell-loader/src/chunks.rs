@@ -7,7 +7,7 @@ use crate::sampler::RankShare;
 
 /// A block: chunks whose rows are shuffled among each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct BlockKey {
+pub struct BlockKey {
     /// Epoch.
     pub epoch: u64,
     /// Index within the epoch.
@@ -37,7 +37,7 @@ impl LoadRequest {
 
 /// Draws chunks in random order, `per_block` of them a block, and the rows of a block in random order; or all in file order.
 #[derive(Debug)]
-pub(crate) struct ChunkSampler {
+pub struct ChunkSampler {
     grid: ChunkGrid,
     per_block: usize,
     shuffle: bool,
@@ -47,12 +47,12 @@ pub(crate) struct ChunkSampler {
 }
 
 impl ChunkSampler {
-    pub(crate) fn new(grid: ChunkGrid, per_block: usize, shuffle: bool, share: RankShare) -> Self {
+    pub fn new(grid: ChunkGrid, per_block: usize, shuffle: bool, share: RankShare) -> Self {
         Self { grid, per_block, shuffle, share, plans: Recent::default(), requests: Recent::default() }
     }
 
     /// The chunks that this rank reads in an epoch.
-    pub(crate) fn plan(&self, epoch: u64) -> Arc<EpochPlan> {
+    pub fn plan(&self, epoch: u64) -> Arc<EpochPlan> {
         self.plans.get(epoch, || {
             let order = Permutation::new(self.grid.len(), RandomStream::new(self.share.seed(), Purpose::Chunks, epoch));
             let order = self.shuffle.then_some(&order);
@@ -67,7 +67,7 @@ impl ChunkSampler {
     }
 
     /// The load request of a block.
-    pub(crate) fn load_request(&self, key: BlockKey) -> Arc<LoadRequest> {
+    pub fn load_request(&self, key: BlockKey) -> Arc<LoadRequest> {
         let plan = self.plan(key.epoch);
         self.requests.get(key, || {
             let (ranges, positions) = (plan.chunks(key.block).to_vec(), plan.positions(key.block));
@@ -89,19 +89,19 @@ impl ChunkSampler {
     }
 
     /// The epoch of a step, and the positions of its rows among this rank's rows of that epoch.
-    pub(crate) fn positions(&self, step: u64) -> (u64, Range<u64>) {
+    pub fn positions(&self, step: u64) -> (u64, Range<u64>) {
         self.share.positions(step)
     }
 
     /// Steps with rows of a block.
-    pub(crate) fn steps_of(&self, key: BlockKey) -> Range<u64> {
+    pub fn steps_of(&self, key: BlockKey) -> Range<u64> {
         let positions = self.plan(key.epoch).positions(key.block);
         let first = key.epoch * self.share.batches_per_epoch();
         first + positions.start / self.share.batch_size()..first + (positions.end - 1) / self.share.batch_size() + 1
     }
 
     /// The block that comes next.
-    pub(crate) fn next(&self, key: BlockKey) -> BlockKey {
+    pub fn next(&self, key: BlockKey) -> BlockKey {
         if key.block + 1 < self.plan(key.epoch).blocks() {
             BlockKey { block: key.block + 1, ..key }
         } else {
@@ -110,7 +110,7 @@ impl ChunkSampler {
     }
 
     /// Append the rows of a step to `out`; returns the epoch.
-    pub(crate) fn batch(&self, step: u64, out: &mut Vec<u64>) -> u64 {
+    pub fn batch(&self, step: u64, out: &mut Vec<u64>) -> u64 {
         let (epoch, positions) = self.positions(step);
         for block in self.plan(epoch).blocks_of(&positions) {
             let request = self.load_request(BlockKey { epoch, block });
@@ -161,7 +161,7 @@ impl<K: PartialEq + Copy, V> Recent<K, V> {
 
 /// Rows cut into chunks of one size. Each file begins a new chunk.
 #[derive(Clone, Debug)]
-pub(crate) struct ChunkGrid {
+pub struct ChunkGrid {
     /// First row of each file, and the end.
     files: Vec<u64>,
     /// Chunks before each file, and all.
@@ -171,7 +171,7 @@ pub(crate) struct ChunkGrid {
 
 impl ChunkGrid {
     /// Chunks of `chunk_rows` of `rows` rows in files that start at `starts`.
-    pub(crate) fn new(rows: u64, starts: &[u64], chunk_rows: u64) -> Self {
+    pub fn new(rows: u64, starts: &[u64], chunk_rows: u64) -> Self {
         let mut files: Vec<u64> = starts.iter().copied().filter(|start| *start < rows).chain([0, rows]).collect();
         files.sort_unstable();
         files.dedup();
@@ -185,7 +185,7 @@ impl ChunkGrid {
     }
 
     /// Number of chunks.
-    pub(crate) fn len(&self) -> u64 {
+    pub fn len(&self) -> u64 {
         self.before.last().copied().unwrap_or(0)
     }
 
@@ -203,7 +203,7 @@ impl ChunkGrid {
 /// that a chunk at a border is split between two ranks and no row is in both. The last rank is filled up from the start of
 /// the line.
 #[derive(Debug)]
-pub(crate) struct EpochPlan {
+pub struct EpochPlan {
     chunks: Vec<Range<u64>>,
     /// Position of the rank's first row of each block, and the end.
     starts: Vec<u64>,
@@ -212,7 +212,7 @@ pub(crate) struct EpochPlan {
 
 impl EpochPlan {
     /// The `rows` rows of the line from position `first` on. `order` is the order of the chunks; `None` is file order.
-    pub(crate) fn new(grid: &ChunkGrid, order: Option<&Permutation>, first: u64, rows: u64, per_block: usize) -> Self {
+    pub fn new(grid: &ChunkGrid, order: Option<&Permutation>, first: u64, rows: u64, per_block: usize) -> Self {
         let mut chunks = Vec::new();
         let (mut skip, mut left) = (first, rows);
         let mut next = 0;
@@ -237,23 +237,23 @@ impl EpochPlan {
     }
 
     /// Number of blocks.
-    pub(crate) fn blocks(&self) -> u64 {
+    pub fn blocks(&self) -> u64 {
         self.starts.len() as u64 - 1
     }
 
     /// Positions of the rows of a block.
-    pub(crate) fn positions(&self, block: u64) -> Range<u64> {
+    pub fn positions(&self, block: u64) -> Range<u64> {
         self.starts[block as usize]..self.starts[block as usize + 1]
     }
 
     /// Chunks of a block.
-    pub(crate) fn chunks(&self, block: u64) -> &[Range<u64>] {
+    pub fn chunks(&self, block: u64) -> &[Range<u64>] {
         let first = block as usize * self.per_block;
         &self.chunks[first..(first + self.per_block).min(self.chunks.len())]
     }
 
     /// The blocks that these positions lie in; there is at least one position.
-    pub(crate) fn blocks_of(&self, positions: &Range<u64>) -> Range<u64> {
+    pub fn blocks_of(&self, positions: &Range<u64>) -> Range<u64> {
         let block = |position: u64| self.starts.partition_point(|start| *start <= position) as u64 - 1;
         block(positions.start)..block(positions.end - 1) + 1
     }

@@ -364,19 +364,19 @@ const FEW: usize = 8 << 20;
 /// CellValues of a segment: 8 KiB.
 const SEGMENT: usize = 2048;
 
-/// Whether a batch of `len` values in all is written around the caches. After its last row call [`nontemporal::fence`].
-pub(crate) fn goes_around(len: usize) -> bool {
+/// Whether a batch of `len` values is written around the caches. After its last row call [`nontemporal::fence`].
+fn goes_around(len: usize) -> bool {
     len >= FEW
 }
 
 /// Write a row that has these values in these columns, which ascend, and 0 in all others; the error is a column that is not
 /// there, or not in order.
-pub(crate) fn write_sparse(cols: &[i32], values: &[f32], out: &mut [f32], around: bool) -> Result<(), i32> {
+fn write_sparse(cols: &[i32], values: &[f32], out: &mut [f32], around: bool) -> Result<(), i32> {
     if around { write::<true>(cols, values, out) } else { write::<false>(cols, values, out) }
 }
 
 /// Write a row as it is.
-pub(crate) fn write_dense(values: &[f32], out: &mut [f32], around: bool) {
+fn write_dense(values: &[f32], out: &mut [f32], around: bool) {
     if around { nontemporal::copy(values, out) } else { out.copy_from_slice(values) }
 }
 

@@ -19,7 +19,7 @@ pub struct Permutation {
 impl Permutation {
     /// The order of `0..n` that `numbers` determine.
     pub(crate) fn new(n: u64, numbers: RandomStream) -> Self {
-        // Of fewer than 4 bits the halves are too small to mix.
+        // With fewer than 4 bits the halves are too small to mix.
         let bits = (u64::BITS - n.saturating_sub(1).leading_zeros()).max(4);
         let mut keys = [0; ROUNDS];
         for (i, pair) in keys.chunks_exact_mut(2).enumerate() {
@@ -78,7 +78,7 @@ const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
 /// Use of random numbers: each has a stream of its own under one seed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Purpose {
+pub enum Purpose {
     /// Rows drawn with replacement.
     Draw = 1,
     /// Keys of a permutation of rows.
@@ -107,7 +107,7 @@ fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 
 /// Random numbers of one seed, purpose and epoch; any of them at once.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RandomStream {
+pub struct RandomStream {
     key: [u32; 2],
     epoch: u32,
     purpose: Purpose,
@@ -115,12 +115,12 @@ pub(crate) struct RandomStream {
 
 impl RandomStream {
     /// Epochs beyond 2³² repeat.
-    pub(crate) fn new(seed: u64, purpose: Purpose, epoch: u64) -> Self {
+    pub fn new(seed: u64, purpose: Purpose, epoch: u64) -> Self {
         Self { key: [seed as u32, (seed >> 32) as u32], epoch: epoch as u32, purpose }
     }
 
     /// Two words of 64 bits, of `index` below 2⁶¹.
-    pub(crate) fn at(&self, index: u64) -> [u64; 2] {
+    pub fn at(&self, index: u64) -> [u64; 2] {
         let tag = (index >> 32) as u32 | (self.purpose as u32) << 29;
         let [a, b, c, d] = philox([index as u32, tag, self.epoch, 0], self.key);
         [u64::from(a) | u64::from(b) << 32, u64::from(c) | u64::from(d) << 32]
@@ -128,15 +128,14 @@ impl RandomStream {
 }
 
 /// `0..n` for a random word. The bias is below n / 2⁶⁴.
-pub(crate) fn below(word: u64, n: u64) -> u64 {
+pub fn below(word: u64, n: u64) -> u64 {
     ((u128::from(word) * u128::from(n)) >> 64) as u64
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
     use proptest::prelude::*;
+    use std::collections::HashMap;
 
     use super::*;
 

@@ -6,7 +6,7 @@ use anndata_io::{ArrayStore, Labels};
 use loader_core::{Sampler, samples_per_rank};
 
 use crate::CellError;
-use crate::chunks::{ChunkGrid, ChunkSampler};
+use crate::chunks::{BlockKey, ChunkGrid, ChunkSampler, LoadRequest};
 use crate::permutation::{Permutation, Purpose, RandomStream};
 use crate::weighted::{AliasTable, ClassTable};
 
@@ -27,7 +27,7 @@ pub struct Sharding {
 
 /// The rows of an epoch that one rank has, in batches. Every rank has the same number of both.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RankShare {
+pub struct RankShare {
     sharding: Sharding,
     /// Rows of an epoch, of all ranks together.
     rows: u64,
@@ -49,34 +49,34 @@ impl RankShare {
         Ok(Self { sharding, rows, per_rank, batches })
     }
 
-    pub(crate) fn seed(&self) -> u64 {
+    pub fn seed(&self) -> u64 {
         self.sharding.seed
     }
 
-    pub(crate) fn rows(&self) -> u64 {
+    pub fn rows(&self) -> u64 {
         self.rows
     }
 
     /// Rows of all batches: all rows of the rank, or those of full batches.
-    pub(crate) fn used(&self) -> u64 {
+    pub fn used(&self) -> u64 {
         self.batches.saturating_mul(self.sharding.batch_size).min(self.per_rank)
     }
 
-    pub(crate) fn batch_size(&self) -> u64 {
+    pub fn batch_size(&self) -> u64 {
         self.sharding.batch_size
     }
 
-    pub(crate) fn batches_per_epoch(&self) -> u64 {
+    pub fn batches_per_epoch(&self) -> u64 {
         self.batches
     }
 
     /// Rows of the ranks before this one.
-    pub(crate) fn first_of_rank(&self) -> u64 {
+    pub fn first_of_rank(&self) -> u64 {
         u64::from(self.sharding.rank) * self.per_rank
     }
 
     /// The epoch of a step, and the positions of its rows among the rank's rows of that epoch.
-    pub(crate) fn positions(&self, step: u64) -> (u64, Range<u64>) {
+    pub fn positions(&self, step: u64) -> (u64, Range<u64>) {
         let start = step % self.batches * self.sharding.batch_size;
         (step / self.batches, start..(start + self.sharding.batch_size).min(self.per_rank))
     }

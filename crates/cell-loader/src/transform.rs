@@ -180,7 +180,7 @@ fn finite(x: f32) -> f32 {
     let bits = sum.to_bits() + (0x3f80_0000 - 0x3f35_04f3);
     let exponent = (bits >> 23) as i32 - 0x7f;
     let fraction = f32::from_bits((bits & 0x007f_ffff) + 0x3f35_04f3) - 1.0;
-    // What 1 + x has lost by rounding.
+    // The rounding error of 1 + x.
     let lost = if exponent >= 2 { 1.0 - (sum - x) } else { x - (sum - 1.0) } / sum;
     // Below √2 − 1 nothing is reduced, so nothing is lost.
     let near = x < 0.414_213_55;

@@ -53,7 +53,7 @@ impl AliasTable {
         while let (Some(&few), Some(&many)) = (small.last(), large.last()) {
             small.pop();
             columns[few as usize] = (share(scaled[few as usize]), many);
-            // What the column of `few` takes of `many`. In this order the sum does not cancel.
+            // The rest of `many` after the column of `few` took its part. In this order the sum does not cancel.
             let rest = (scaled[many as usize] + scaled[few as usize]) - 1.0;
             scaled[many as usize] = rest;
             if rest < 1.0 {
@@ -62,7 +62,7 @@ impl AliasTable {
             }
         }
         for row in small.into_iter().chain(large) {
-            // What rounding left is 1 but for the last digits; a row of weight 0 must not become one of them.
+            // The rest is 1 up to rounding; a row of weight 0 must not be among it.
             if weights[row as usize] > 0.0 {
                 columns[row as usize] = (u32::MAX, row);
             }
@@ -82,7 +82,7 @@ impl AliasTable {
 
     /// The row that two random words give.
     pub(crate) fn draw(&self, [slot, chance]: [u64; 2]) -> u64 {
-        self.pick(crate::permutation::below(slot, self.len()), (chance >> 32) as u32)
+        self.pick(below(slot, self.len()), (chance >> 32) as u32)
     }
 
     /// The row that one random word of 32 bits gives. For short tables: chances are exact to n 2⁻³² of the mean chance.
@@ -111,7 +111,7 @@ fn share(chance: f64) -> u32 {
 pub struct ClassTable {
     /// Rows of all classes, class by class.
     rows: Vec<u32>,
-    /// Where each class that has rows starts, and the end.
+    /// Start in `rows` of each class that has rows, and the end.
     starts: Vec<u32>,
     left_out: u64,
 }
@@ -170,9 +170,8 @@ impl ClassTable {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
+    use proptest::prelude::*;
 
     /// The chance of each row, from the table itself.
     fn chances(table: &AliasTable) -> Vec<f64> {

@@ -9,12 +9,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use criterion::{Criterion, Throughput, criterion_group};
-use graph_loader::{Assembler, Layout, Marks, replicate_shifted};
-use graph_loader::Collation;
-use graph_loader::GraphBatchOptions;
-use graph_loader::Processor;
+use graph_loader::{Assembler, Collation, GraphBatchOptions, Layout, Marks, Processor, Walk, replicate_shifted};
 use loader_core::Stage;
-use graph_loader::Walk;
 
 const BATCH: usize = 28;
 

@@ -9,8 +9,7 @@ use std::hint::black_box;
 use std::slice::from_ref;
 
 use criterion::{Criterion, Throughput, criterion_group};
-use graph_loader::{Adjacency, Incidence, MaskSources, Neighbours, SortedUnion, Unmarked, Visited};
-use graph_loader::Walk;
+use graph_loader::{Adjacency, Incidence, MaskSources, Neighbours, SortedUnion, Unmarked, Visited, Walk};
 
 /// Samples of a batch: masks are written to the places of one after another, as the loader does.
 const BATCH: usize = 28;

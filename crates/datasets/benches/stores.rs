@@ -15,12 +15,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use criterion::{Criterion, Throughput, criterion_group};
-use graph_loader::{Assembler, CellGraph, DistributedSampler, GraphBatcher, LmdbStore, Records, Sample, Schedule};
 use expctl_datasets::graph::{Conversion, Dataset, DatasetRecords};
-use loader_core::{Loader, LoaderOptions};
 use expctl_record::{Pipeline, Processor, StoreKind};
+use graph_loader::{Assembler, CellGraph, DistributedSampler, GraphBatcher, LmdbStore, Records, Sample, Schedule};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions};
+use loader_core::{Loader, LoaderOptions};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
 const WHOLE_MASKS: u64 = 500;

@@ -6,31 +6,31 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::DatasetError;
-use crate::manifest::FileInfo;
+use crate::manifest::{FileInfo, MANIFEST_FILE};
 
-/// A data set under construction, in `<folder>.partial`, with the lock that keeps a second builder away. It survives the
-/// builder, so that the next one goes on with it.
-pub(crate) struct BuildFolder {
+/// A data set under construction, in `<folder>.partial`, with a lock that keeps a second builder away. The folder survives the
+/// builder, so that the next one continues with it.
+pub struct BuildFolder {
     path: PathBuf,
     _lock: Flock<std::fs::File>,
 }
 
 /// Ends the name of a folder under construction.
-pub(crate) const PARTIAL: &str = ".partial";
+pub const PARTIAL: &str = ".partial";
 const LOCK_FILE: &str = ".lock";
-/// Holds the digest of what is being built: a partial build of something else is thrown away.
+/// Holds the digest of recipe and settings: a partial build with another digest is removed.
 const DIGEST_FILE: &str = ".digest";
 
 impl BuildFolder {
-    /// Where `folder` is built.
-    pub(crate) fn path_of(folder: &Path) -> PathBuf {
+    /// Path of the folder in which `folder` is built.
+    pub fn path_of(folder: &Path) -> PathBuf {
         let mut path = folder.as_os_str().to_owned();
         path.push(PARTIAL);
         PathBuf::from(path)
     }
 
     /// Take the lock on the build of `folder`.
-    pub(crate) fn open(folder: &Path) -> Result<Self, DatasetError> {
+    pub fn open(folder: &Path) -> Result<Self, DatasetError> {
         let path = Self::path_of(folder);
         std::fs::create_dir_all(&path).map_err(DatasetError::io("create", &path))?;
         let lock_path = path.join(LOCK_FILE);
@@ -42,8 +42,8 @@ impl BuildFolder {
         Ok(Self { path, _lock: lock })
     }
 
-    /// Throw away what is there unless it is a partial build of just this.
-    pub(crate) fn prepare(&self, digest: &str) -> Result<(), DatasetError> {
+    /// Remove an earlier partial build, unless it is one of the same recipe and settings.
+    pub fn prepare(&self, digest: &str) -> Result<(), DatasetError> {
         let path = self.path.join(DIGEST_FILE);
         if std::fs::read_to_string(&path).is_ok_and(|found| found == digest) {
             return Ok(());
@@ -52,7 +52,7 @@ impl BuildFolder {
         std::fs::write(&path, digest).map_err(DatasetError::io("write", &path))
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
@@ -70,10 +70,16 @@ impl BuildFolder {
         Ok(())
     }
 
-    /// Give the finished data set its name. All of it is on the disk first, so that the name stands for a complete data
-    /// set even if the machine fails; the builder's own files go last, because a build that is killed before the rename
-    /// is gone on with only if they are there.
-    pub(crate) fn finish(self, folder: &Path) -> Result<(), DatasetError> {
+    /// Write the manifest of what was built.
+    pub fn write_manifest(&self, manifest: &impl serde::Serialize) -> Result<(), DatasetError> {
+        let path = self.path.join(MANIFEST_FILE);
+        expctl_record::write_json(&path, manifest).map_err(|e| DatasetError::damaged(&path, e))
+    }
+
+    /// Rename the folder to the data set's name. Everything is flushed to the disk first, so that the name stands for a complete
+    /// data set even if the machine fails. The builder's own files are removed last: a build that is killed before the rename
+    /// is continued only if they are there.
+    pub fn finish(self, folder: &Path) -> Result<(), DatasetError> {
         sync_all(&self.path)?;
         std::fs::rename(&self.path, folder).map_err(DatasetError::io("rename to", folder))?;
         sync(parent(folder))?;
@@ -81,8 +87,8 @@ impl BuildFolder {
         Ok(())
     }
 
-    /// Another builder has finished meanwhile: leave nothing behind.
-    pub(crate) fn discard(self) -> Result<(), DatasetError> {
+    /// Remove the folder: another builder has finished meanwhile.
+    pub fn discard(self) -> Result<(), DatasetError> {
         match std::fs::remove_dir_all(&self.path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(DatasetError::io("remove", &self.path)(e)),
             _ => Ok(()),
@@ -90,8 +96,8 @@ impl BuildFolder {
     }
 }
 
-/// The manifest that `folder` was found to have, if that is a data set built from just what is to be built.
-pub(crate) fn existing<M>(
+/// The manifest of `folder`, if it is a data set that was built from the same recipe and settings.
+pub fn existing<M>(
     folder: &Path,
     found: Result<M, DatasetError>,
     is_same: impl FnOnce(&M) -> bool,
@@ -114,7 +120,7 @@ pub(crate) fn existing<M>(
 
 /// Remove the builder's own files from a finished data set: a builder that was killed just after the rename leaves them.
 /// They do no harm, so a folder that may only be read keeps them.
-pub(crate) fn tidy(folder: &Path) {
+pub fn tidy(folder: &Path) {
     for file in [DIGEST_FILE, LOCK_FILE] {
         let _ = std::fs::remove_file(folder.join(file));
     }
@@ -137,22 +143,25 @@ fn parent(folder: &Path) -> &Path {
     folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// How far a build or a verification is.
+/// Progress of a build, conversion or verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuildProgress {
-    /// What is being done: `graph` (networks), `samples` or `check` (records), or `checksum` (bytes).
+    /// The phase, for example `graph` (networks), `samples` or `check` (records), `rows`, `checksum` (bytes).
     pub phase: &'static str,
-    /// How much of it is done.
+    /// Units that are done.
     pub done: u64,
-    /// Out of how much.
+    /// All units.
     pub total: u64,
 }
 
-/// Who is told about progress; `Break` stops the work.
-pub(crate) type Report<'a> = dyn FnMut(BuildProgress) -> ControlFlow<()> + 'a;
+/// A callback for progress; `Break` stops the work.
+pub type Report<'a> = dyn FnMut(BuildProgress) -> ControlFlow<()> + 'a;
 
-/// Tell how far a phase is, and stop if that is asked for.
-pub(crate) fn report(to: &mut Report<'_>, phase: &'static str, done: u64, total: u64) -> Result<(), DatasetError> {
+/// Report the progress of a phase.
+///
+/// # Errors
+/// [`DatasetError::Stopped`] if the callback asks for it.
+pub fn report(to: &mut Report<'_>, phase: &'static str, done: u64, total: u64) -> Result<(), DatasetError> {
     match to(BuildProgress { phase, done, total }) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(()) => Err(DatasetError::Stopped),
@@ -160,16 +169,16 @@ pub(crate) fn report(to: &mut Report<'_>, phase: &'static str, done: u64, total:
 }
 
 /// The one file of an LMDB store.
-pub(crate) const DATA_FILE: &str = "data.mdb";
+pub const DATA_FILE: &str = "data.mdb";
 /// The LMDB store inside a data set.
-pub(crate) const STORE_FOLDER: &str = "processed/lmdb";
+pub const STORE_FOLDER: &str = "processed/lmdb";
 /// Folder of the stores that were made from it.
-pub(crate) const STORES_FOLDER: &str = "stores";
+pub const STORES_FOLDER: &str = "stores";
 /// The gene names inside a data set, one a line, in the order of their indices.
-pub(crate) const GENES_FILE: &str = "genes.txt";
+pub const GENES_FILE: &str = "genes.txt";
 
 /// blake3 of a file, with progress in bytes; of a folder (zarr, MDS), over the paths of its files, their lengths and their bytes.
-pub(crate) fn blake3_of(
+pub fn blake3_of(
     path: &Path,
     mut advance: impl FnMut(u64) -> Result<(), DatasetError>,
 ) -> Result<String, DatasetError> {
@@ -207,8 +216,8 @@ fn hash_file(
 /// Bytes of a file and of the blocks that it takes; of a folder, those of all files in it.
 ///
 /// # Errors
-/// It is not there, or cannot be looked at.
-pub(crate) fn bytes_of(path: &Path) -> Result<(u64, u64), DatasetError> {
+/// The file does not exist, or cannot be inspected.
+pub fn bytes_of(path: &Path) -> Result<(u64, u64), DatasetError> {
     // st_blocks counts units of 512 bytes whatever the file system's block size.
     let of = |path: &Path| {
         let about = path.metadata().map_err(DatasetError::io("read", path))?;
@@ -241,7 +250,7 @@ fn files_in(folder: &Path) -> Result<Vec<PathBuf>, DatasetError> {
 }
 
 /// Size and checksum of each of `paths` in `folder`, files or folders.
-pub(crate) fn checksums(folder: &Path, paths: &[String], to: &mut Report<'_>) -> Result<Vec<FileInfo>, DatasetError> {
+pub fn checksums(folder: &Path, paths: &[String], to: &mut Report<'_>) -> Result<Vec<FileInfo>, DatasetError> {
     let stat = |path: &String| bytes_of(&folder.join(path));
     let total = paths.iter().map(|path| Ok(stat(path)?.0)).sum::<Result<u64, DatasetError>>()?;
     let mut done = 0;
@@ -261,7 +270,7 @@ pub(crate) fn checksums(folder: &Path, paths: &[String], to: &mut Report<'_>) ->
 /// Bytes that an ordinary user may still write where `folder` lies.
 ///
 /// # Errors
-/// It is not there, or its file system does not say.
+/// The folder does not exist, or its file system does not say.
 pub fn free_bytes(folder: &Path) -> Result<u64, DatasetError> {
     let disk = nix::sys::statvfs::statvfs(folder).map_err(|e| DatasetError::io("inspect", folder)(e.into()))?;
     // The types of these fields differ between platforms.
@@ -270,7 +279,7 @@ pub fn free_bytes(folder: &Path) -> Result<u64, DatasetError> {
 }
 
 /// Fail before anything is written if the disk of `folder` cannot hold so many bytes more.
-pub(crate) fn room(folder: &Path, needed: u64) -> Result<(), DatasetError> {
+pub fn room(folder: &Path, needed: u64) -> Result<(), DatasetError> {
     let free = free_bytes(folder)?;
     if needed <= free {
         return Ok(());

@@ -42,7 +42,7 @@ pub enum DatasetError {
         path: PathBuf,
         /// The store, or the format of the files.
         store: &'static str,
-        /// What makes it.
+        /// The command that makes it.
         command: String,
     },
     /// Another process is at the same work.
@@ -56,7 +56,7 @@ pub enum DatasetError {
     Advised {
         /// What is wrong.
         problem: Box<DatasetError>,
-        /// What to do, or what was done.
+        /// Advice, or what was done already.
         advice: String,
     },
     /// Something that a store or a batch of a graph is made of is missing or damaged.
@@ -113,7 +113,7 @@ impl DatasetError {
         }
     }
 
-    /// What to do about it, if that is known.
+    /// Advice, if there is any.
     pub fn advice(&self) -> Option<&str> {
         match self {
             Self::Advised { advice, .. } => Some(advice),
@@ -133,7 +133,7 @@ impl DatasetError {
 }
 
 impl DatasetError {
-    /// This problem with what can be done about it, if it is one of the data set in `folder`, which `data` describes.
+    /// Add advice to a problem of the data set in `folder`, which `data` describes. Other problems stay as they are.
     #[must_use]
     pub fn advise(self, folder: &Path, data: &Data) -> Self {
         let advice = match &self {
@@ -157,7 +157,7 @@ impl DatasetError {
         self.and(advice)
     }
 
-    /// This problem, and what can be done about it.
+    /// The problem with advice.
     pub fn and(self, advice: String) -> Self {
         Self::Advised { problem: Box::new(self), advice }
     }
@@ -170,8 +170,8 @@ impl Dataset {
     }
 }
 
-/// Folder name and kind of the store, finished or under construction, that a path inside a data set belongs to, if that was
-/// made from the base store.
+/// Folder name and kind of the store that a path inside a data set belongs to, finished or under construction; `None` for the
+/// base store.
 fn made_store(inside: &Path) -> Option<(&str, &'static str)> {
     let mut parts = inside.strip_prefix(STORES_FOLDER).ok()?.components();
     let name = parts.next()?.as_os_str().to_str()?;
@@ -182,7 +182,7 @@ fn made_store(inside: &Path) -> Option<(&str, &'static str)> {
 }
 
 /// `expctl data VERB` for a data set, as a user types it; `to` is what it is converted to.
-pub(crate) fn command(verb: &str, data: &Data, to: Option<&str>) -> String {
+pub fn command(verb: &str, data: &Data, to: Option<&str>) -> String {
     let to = to.map(|to| format!(" --to {to}")).unwrap_or_default();
     let networks = match data.networks {
         Networks::Real => " --networks real",

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::DatasetError;
 
 /// Name of the manifest of a data set, and of each store that was made from it.
-pub(crate) const MANIFEST_FILE: &str = "manifest.json";
+pub const MANIFEST_FILE: &str = "manifest.json";
 
-/// Where something comes from.
+/// Origin of a part of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
@@ -49,13 +49,13 @@ pub struct FileInfo {
     pub path: String,
     /// Its apparent size.
     pub bytes: u64,
-    /// What it takes on the disk.
+    /// Bytes that it takes on the disk.
     pub allocated_bytes: u64,
     /// Checksum of this very file.
     pub blake3: String,
 }
 
-/// What kind of data set a recipe makes: the key `family` of a recipe and of a manifest.
+/// Kind of a data set: the key `family` of a recipe and of a manifest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {
@@ -84,7 +84,7 @@ impl Family {
     }
 
     /// The family of a manifest.
-    pub(crate) fn of_manifest(path: &Path, text: &[u8]) -> Result<Self, DatasetError> {
+    fn of_manifest(path: &Path, text: &[u8]) -> Result<Self, DatasetError> {
         let head: Head = serde_json::from_slice(text).map_err(|e| DatasetError::damaged(path, e))?;
         Ok(head.family)
     }
@@ -106,7 +106,7 @@ impl Family {
 }
 
 /// Path and text of the recipe in `folder`, which is to be of this family.
-pub(crate) fn recipe_text(folder: &Path, wanted: Family) -> Result<(PathBuf, String), DatasetError> {
+pub fn recipe_text(folder: &Path, wanted: Family) -> Result<(PathBuf, String), DatasetError> {
     let (path, text) = read(folder)?;
     head(&path, &text)?.check(wanted, &path)?;
     Ok((path, text))
@@ -127,7 +127,7 @@ fn head(path: &Path, text: &str) -> Result<Family, DatasetError> {
 ///
 /// # Errors
 /// [`DatasetError::NotBuilt`]; the manifest is damaged, of another family or of another version.
-pub(crate) fn load<M: DeserializeOwned>(folder: &Path, family: Family, schema: u32) -> Result<M, DatasetError> {
+pub fn load<M: DeserializeOwned>(folder: &Path, family: Family, schema: u32) -> Result<M, DatasetError> {
     let path = folder.join(MANIFEST_FILE);
     let text = match std::fs::read(&path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
@@ -142,7 +142,7 @@ pub(crate) fn load<M: DeserializeOwned>(folder: &Path, family: Family, schema: u
 }
 
 /// Refuse a manifest of another version before the rest is parsed: its fields may be others, too.
-pub(crate) fn check_version(path: &Path, text: &[u8], expected: u32) -> Result<(), DatasetError> {
+fn check_version(path: &Path, text: &[u8], expected: u32) -> Result<(), DatasetError> {
     #[derive(Deserialize)]
     struct Version {
         schema: u32,
@@ -159,7 +159,7 @@ pub(crate) fn check_version(path: &Path, text: &[u8], expected: u32) -> Result<(
 ///
 /// # Errors
 /// The manifest is damaged or of another version.
-pub(crate) fn load_converted<M: DeserializeOwned>(folder: &Path, schema: u32) -> Result<Option<M>, DatasetError> {
+pub fn load_converted<M: DeserializeOwned>(folder: &Path, schema: u32) -> Result<Option<M>, DatasetError> {
     let path = folder.join(MANIFEST_FILE);
     let text = match std::fs::read(&path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),

@@ -9,7 +9,7 @@ use crate::DatasetError;
 ///
 /// # Errors
 /// The first of `state`, `work` or `take`. A panic is one, too, after `what`, which describes the work on an index.
-pub(crate) fn in_order<S, T: Send>(
+pub fn in_order<S, T: Send>(
     jobs: usize,
     count: u64,
     what: &(impl Fn(u64) -> String + Sync),

@@ -8,32 +8,32 @@ use rand_pcg::Pcg64;
 ///
 /// Invariant: the same seed and words give the same numbers on every machine and with every version of `rand`; therefore
 /// only the generator's raw words are used, and only arithmetic that IEEE 754 defines exactly.
-pub(crate) struct RandomStream(Pcg64);
+pub struct RandomStream(Pcg64);
 
 impl RandomStream {
     /// The stream of `purpose` (for example the name of a network) under the data set's seed.
-    pub(crate) fn new(seed: u64, scale: f64, purpose: &str) -> Self {
+    pub fn new(seed: u64, scale: f64, purpose: &str) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&seed.to_le_bytes()).update(&scale.to_le_bytes()).update(purpose.as_bytes());
         Self(Pcg64::from_seed(*hasher.finalize().as_bytes()))
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0.next_u64()
     }
 
     /// Uniform in `0..n`. The bias is below `n / 2^64`.
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
+    pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
     }
 
     /// Uniform in (0, 1), never 0 and never 1.
-    pub(crate) fn unit(&mut self) -> f64 {
+    pub fn unit(&mut self) -> f64 {
         ((self.next() >> 12) as f64 + 0.5) / (1u64 << 52) as f64
     }
 
     /// `0..n` in random order (Fisher–Yates).
-    pub(crate) fn permutation(&mut self, n: u64) -> Vec<u64> {
+    pub fn permutation(&mut self, n: u64) -> Vec<u64> {
         let mut order: Vec<u64> = (0..n).collect();
         for last in (1..n).rev() {
             order.swap(last as usize, self.below(last + 1) as usize);
@@ -42,7 +42,7 @@ impl RandomStream {
     }
 
     /// A random bijection of `0..n`, in constant memory.
-    pub(crate) fn bijection(&mut self, n: u64) -> Bijection {
+    pub fn bijection(&mut self, n: u64) -> Bijection {
         let n = n.max(1);
         let mut factor = 1 + self.below(n);
         while gcd(factor, n) != 1 {
@@ -53,14 +53,14 @@ impl RandomStream {
 }
 
 /// `x ↦ x · factor + offset (mod n)` with a factor that has no divisor in common with n.
-pub(crate) struct Bijection {
+pub struct Bijection {
     factor: u64,
     offset: u64,
     n: u64,
 }
 
 impl Bijection {
-    pub(crate) fn at(&self, x: u64) -> u64 {
+    pub fn at(&self, x: u64) -> u64 {
         ((u128::from(x) * u128::from(self.factor) + u128::from(self.offset)) % u128::from(self.n)) as u64
     }
 }
@@ -72,14 +72,14 @@ fn gcd(a: u64, b: u64) -> u64 {
 // The functions of `libm` give the same bits on every machine, those of the C library need not.
 
 /// A standard normal number (Box and Muller 1958).
-pub(crate) fn normal(stream: &mut RandomStream) -> f64 {
+pub fn normal(stream: &mut RandomStream) -> f64 {
     let radius = (-2.0 * libm::log(stream.unit())).sqrt();
     radius * libm::cos(TAU * stream.unit())
 }
 
 /// A number of events of which `mean` are expected (Hörmann 1993, "The transformed rejection method for generating Poisson
 /// random variables", algorithm PTRS; below 10 by multiplication, Knuth).
-pub(crate) fn poisson(stream: &mut RandomStream, mean: f64) -> u64 {
+pub fn poisson(stream: &mut RandomStream, mean: f64) -> u64 {
     if mean < 10.0 {
         let (limit, mut product, mut events) = (libm::exp(-mean), stream.unit(), 0);
         while product > limit {
@@ -113,7 +113,7 @@ pub(crate) fn poisson(stream: &mut RandomStream, mean: f64) -> u64 {
 /// The logarithmic distribution, P(k) = -p^k / (k ln(1 - p)), where a first uniform number `u` has come out below p; above
 /// it is 1 (Kemp 1981, "Efficient generation of logarithmically distributed pseudo-random variables", algorithm LK).
 /// `log_q` is ln(1 - p).
-pub(crate) fn logarithmic_below(stream: &mut RandomStream, u: f64, log_q: f64) -> u32 {
+pub fn logarithmic_below(stream: &mut RandomStream, u: f64, log_q: f64) -> u32 {
     let q = -libm::expm1(log_q * stream.unit());
     if u <= q * q {
         (1.0 + libm::log(u) / libm::log(q)).min(f64::from(u32::MAX)) as u32

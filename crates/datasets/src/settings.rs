@@ -184,9 +184,7 @@ impl From<CellError> for DatasetError {
                     None => format!("sampler.chunks = {chunks} of {chunk_rows} rows"),
                     Some(size) => format!("sampler.chunk_rows = {chunk_rows}, {chunks} of them for batches of {size}"),
                 };
-                Self::Invalid(format!(
-                    "{drawn} cannot be held; take at least 1 chunk, and at most 4,294,967,295 rows"
-                ))
+                Self::Invalid(format!("{drawn} cannot be held; take at least 1 chunk, and at most 4,294,967,295 rows"))
             }
             CellError::WeightsAreClasses { problem } => {
                 let advice = "it has classes: with sampler.draw = \"balanced\" each of them comes alike often";
@@ -238,7 +236,8 @@ mod tests {
         let expected = "array.normalize = -1 is no sum that rows can have; take one above 0, or 0 for none";
         assert_eq!(text(CellError::ScaleTarget { target: -1.0 }), expected);
         let problem = AnnDataError::Invalid("no column kind".to_owned());
-        let expected = "no column kind; it has classes: with sampler.draw = \"balanced\" each of them comes alike often";
+        let expected =
+            "no column kind; it has classes: with sampler.draw = \"balanced\" each of them comes alike often";
         assert_eq!(text(CellError::WeightsAreClasses { problem }), expected);
         let block = |batch_size, chunks, chunk_rows| text(CellError::BlockSize { batch_size, chunks, chunk_rows });
         assert!(block(None, 0, 4).starts_with("sampler.chunks = 0 of 4 rows cannot be held; "));

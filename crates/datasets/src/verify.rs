@@ -4,12 +4,10 @@ use expctl_record::{ArrayFormat, StoreKind};
 use graph_loader::LmdbStore;
 
 use crate::DatasetError;
-use crate::array::check_content;
-use crate::array::{ArrayDataset, ArrayFile};
+use crate::array::{ArrayDataset, ArrayFile, check_content};
 use crate::build_folder::{BuildProgress, Report, STORE_FOLDER, STORES_FOLDER, blake3_of, bytes_of, report};
-use crate::graph::CONVERTED;
-use crate::graph::Dataset;
-use crate::graph::GRAPH_FILE;
+use crate::graph::graph_file::{GRAPH_FILE, shapes};
+use crate::graph::{CONVERTED, Dataset};
 use crate::manifest::FileInfo;
 
 /// Compare a built data set and the stores made from it with their manifests: sizes and checksums of all files, counts of
@@ -37,7 +35,7 @@ pub fn verify_graph(
     });
     let files: Vec<FileInfo> = manifest.files.iter().cloned().chain(converted).collect();
     check_files(folder, &files, &mut problems, progress)?;
-    // What is known to be damaged is not looked into.
+    // Damaged files are not opened.
     if !problems.is_empty() {
         return Ok(problems);
     }
@@ -48,7 +46,7 @@ pub fn verify_graph(
     if let Err(e) = dataset.sample_genes() {
         problems.push(e.cause().to_string());
     }
-    let shapes = crate::graph::graph_file::shapes(&folder.join(GRAPH_FILE))?;
+    let shapes = shapes(&folder.join(GRAPH_FILE))?;
     let networks = manifest.networks.iter().map(|n| (format!("edge_index/{}", n.name), n.edges));
     let bipartite = [("hyperedge_index/gpr", manifest.bipartite.gpr), ("hyperedge_index/rmr", manifest.bipartite.rmr)];
     for (name, edges) in networks.chain(bipartite.map(|(name, edges)| (name.to_owned(), edges))) {

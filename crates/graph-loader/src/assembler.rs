@@ -1,9 +1,7 @@
 use std::sync::Arc;
 
-use crate::options::{Collation, GraphBatchOptions, MaskSource, Processor};
 use loader_core::Operation;
 
-use crate::GraphError;
 use crate::batch::{Batch, BitMasks, Common, Graphs, Layout, Nodes, Phenotype, RemovedLists};
 use crate::cell_graph::CellGraph;
 use crate::incidence::RemovedMetabolism;
@@ -11,9 +9,11 @@ use crate::mask::SortedUnion;
 use crate::mask_sources::{EdgeSampling, MaskSources};
 use crate::neighborhood::{Neighborhoods, Neighbours, Visited};
 use crate::operations::{Marker, Operand, Unmarked};
+use crate::options::{Collation, GraphBatchOptions, MaskSource, Processor};
 use crate::records::Sample;
 use crate::sample_graphs::{mask_genes, refill};
 use crate::subgraph::RelabeledEdges;
+use crate::{GraphError, sample_graphs};
 
 /// Makes batches of one layout. Invariant: [`Assembler::mask`] then [`Assembler::collate`] overwrite every element of
 /// the batch they are given, whatever it held before.
@@ -22,31 +22,31 @@ use crate::subgraph::RelabeledEdges;
 /// and do not compare them with the sample's genes. The other processors go by the genes.
 #[derive(Clone, Debug)]
 pub struct Assembler {
-    pub(crate) plan: AssemblyPlan,
-    pub(crate) shared: Arc<SharedGraph>,
+    plan: AssemblyPlan,
+    shared: Arc<SharedGraph>,
     scratch: Scratch,
 }
 
-/// What goes into a batch.
+/// The parts of a batch that the options ask for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct AssemblyPlan {
-    pub(crate) processor: Processor,
+pub struct AssemblyPlan {
+    pub processor: Processor,
     /// Edge indices and stoichiometry go into the batch.
-    pub(crate) with_index: bool,
+    pub with_index: bool,
     /// `ptr` of each kind of node goes into the batch.
-    pub(crate) with_ptr: bool,
+    pub with_ptr: bool,
     /// The sample of each row of `x` goes into the batch.
-    pub(crate) follow_x: bool,
+    pub follow_x: bool,
     /// The sample of each row of `x_pert` goes into the batch.
-    pub(crate) follow_x_pert: bool,
+    pub follow_x_pert: bool,
 }
 
 /// The graph and the lookup tables over it; all loader threads share them.
 #[derive(Debug)]
-pub(crate) struct SharedGraph {
-    pub(crate) graph: Arc<CellGraph>,
-    pub(crate) sources: Option<MaskSources>,
-    pub(crate) neighborhoods: Option<Neighborhoods>,
+pub struct SharedGraph {
+    pub graph: Arc<CellGraph>,
+    pub sources: Option<MaskSources>,
+    pub neighborhoods: Option<Neighborhoods>,
 }
 
 impl Assembler {
@@ -123,7 +123,7 @@ impl Assembler {
         let Self { plan, shared, scratch } = self;
         match (&mut batch.layout, &shared.sources) {
             (Layout::Graphs(graphs), _) => {
-                crate::sample_graphs::mask_graphs(*plan, shared, samples, bytes, scratch, graphs, marks)
+                sample_graphs::mask_graphs(*plan, shared, samples, bytes, scratch, graphs, marks)
             }
             (Layout::Perturbation { genes, .. }, _) => {
                 mask_genes(samples, shared.graph.num_genes(), genes);
@@ -170,13 +170,13 @@ impl Assembler {
         marks.mark(Operation::Copy, Operand::Labels);
         match &mut batch.layout {
             Layout::Graphs(graphs) => {
-                crate::sample_graphs::join_graphs(self.plan, &self.shared, samples, &self.scratch, graphs, marks)
+                sample_graphs::join_graphs(self.plan, &self.shared, samples, &self.scratch, graphs, marks)
             }
             Layout::Perturbation { genes, phenotype } => {
                 let counts = std::iter::repeat_n(self.shared.graph.num_genes(), samples.len());
-                crate::sample_graphs::join_nodes(counts, self.plan.with_ptr, genes);
+                sample_graphs::join_nodes(counts, self.plan.with_ptr, genes);
                 marks.mark(Operation::Copy, Operand::Genes);
-                crate::sample_graphs::join_phenotype(samples.len(), phenotype);
+                sample_graphs::join_phenotype(samples.len(), phenotype);
                 marks.mark(Operation::Copy, Operand::Labels);
             }
             Layout::Shared { .. } | Layout::Packed { .. } | Layout::Ids => {}
@@ -253,29 +253,29 @@ impl Assembler {
 
 /// Buffers of one thread. They hold nothing between batches, so a clone starts empty.
 #[derive(Debug, Default)]
-pub(crate) struct Scratch {
+pub struct Scratch {
     /// Removed reactions and edges of each sample.
-    pub(crate) removed: Vec<RemovedMetabolism>,
-    pub(crate) union: SortedUnion,
-    pub(crate) positions: Vec<i32>,
-    pub(crate) visited: Visited,
-    pub(crate) found: Vec<u32>,
-    pub(crate) gone: Vec<u8>,
+    pub removed: Vec<RemovedMetabolism>,
+    pub union: SortedUnion,
+    pub positions: Vec<i32>,
+    pub visited: Visited,
+    pub found: Vec<u32>,
+    pub gone: Vec<u8>,
     /// New number of each gene in the sample at hand.
-    pub(crate) table: Vec<u32>,
+    pub table: Vec<u32>,
     /// New number of each reaction.
-    pub(crate) reaction_table: Vec<u32>,
+    pub reaction_table: Vec<u32>,
     /// Genes of each sample.
-    pub(crate) genes: Vec<usize>,
+    pub genes: Vec<usize>,
     /// Edges of each type that the samples lose.
-    pub(crate) lost: Vec<RemovedLists>,
+    pub lost: Vec<RemovedLists>,
     /// Edge types and, with metabolism, gpr and rmr; of the subgraph processors only the latter.
-    pub(crate) edges: Vec<RelabeledEdges>,
+    pub edges: Vec<RelabeledEdges>,
 }
 
 impl Scratch {
     /// Forget the samples of the last batch.
-    pub(crate) fn clear(&mut self, edge_types: usize, metabolism: bool) {
+    pub fn clear(&mut self, edge_types: usize, metabolism: bool) {
         self.genes.clear();
         self.lost.resize_with(edge_types, RemovedLists::default);
         self.lost.iter_mut().for_each(RemovedLists::clear);
@@ -284,7 +284,7 @@ impl Scratch {
     }
 
     /// Bytes of the edges and tables that a thread holds for itself. What is left out is a few tables of the graph's genes.
-    pub(crate) fn own_bytes(&self) -> usize {
+    fn own_bytes(&self) -> usize {
         let edges: usize = self.edges.iter().map(RelabeledEdges::capacity_bytes).sum();
         let lost: usize = self.lost.iter().map(|lost| 4 * lost.positions.capacity()).sum();
         edges + lost + 4 * (self.table.capacity() + self.reaction_table.capacity() + self.positions.capacity())
@@ -316,7 +316,7 @@ mod tests {
             let second = first.clone();
             assert!(Arc::ptr_eq(&first.shared, &second.shared));
             assert!(Arc::ptr_eq(&graph, &second.shared.graph));
-            // What is not shared is the struct itself and what a batch needs while it is made.
+            // A clone has its own struct and scratch buffers; all else is shared.
             assert!(size_of::<Assembler>() < 1024);
             assert_eq!(second.scratch.own_bytes(), 0);
             assert_eq!(first.scratch.own_bytes() == 0, processor == Processor::Lazy);

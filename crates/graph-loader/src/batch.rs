@@ -1,4 +1,4 @@
-/// What every batch has. Σk is the number of perturbed genes over its B samples.
+/// The columns that every batch has. Σk is the number of perturbed genes over its B samples.
 ///
 /// The published batches have `gene_sample` and `gene_ptr` only where `follow_batch` names `perturbation_indices`; here
 /// they are always there, 8·(Σk + B + 1) B, because nothing that reads `genes` can do without.
@@ -12,7 +12,7 @@ pub struct Common {
     pub gene_ptr: Vec<i64>,
     /// float32 `[B]`: gene interactions.
     pub labels: Vec<f32>,
-    /// float32 `[B]`: p-values, NaN where there is none.
+    /// float32 `[B]`: p-values, NaN if there is none.
     pub p_values: Vec<f32>,
 }
 
@@ -38,7 +38,7 @@ impl Common {
     }
 }
 
-/// What a batch has besides [`Common`]: one of the published or faster layouts.
+/// The tensors of a batch besides [`Common`]: one of the published or faster layouts.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Layout {
     /// A graph for each sample: lazy, subgraph, neighborhood.
@@ -127,7 +127,7 @@ impl Edges {
     }
 }
 
-/// What `follow_batch` adds for one field: the sample of each of its rows.
+/// The tensors that `follow_batch` adds for one field: the sample of each of its rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Followed {
     /// int64 `[rows]`: the sample of each row.
@@ -139,13 +139,13 @@ pub struct Followed {
 /// Coordinates of the phenotypes, int64 `[B]` each. A record has one phenotype, so all are 0; they are not offset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Phenotype {
-    /// Which phenotype a value is of.
+    /// Index of the phenotype of a value.
     pub type_indices: Vec<i64>,
-    /// Which record of the sample a value is of.
+    /// Index of the record of a value within the sample.
     pub sample_indices: Vec<i64>,
-    /// Which phenotype a p-value is of.
+    /// Index of the phenotype of a p-value.
     pub stat_type_indices: Vec<i64>,
-    /// Which record of the sample a p-value is of.
+    /// Index of the record of a p-value within the sample.
     pub stat_sample_indices: Vec<i64>,
 }
 
@@ -171,9 +171,9 @@ pub struct MetabolicGraphs {
 pub struct Graphs {
     /// Genes.
     pub genes: Nodes,
-    /// Of float32 `x` `[ΣN, 0]`, which has no bytes of its own: the embedding is the model's.
+    /// Followed field `x`, float32 `[ΣN, 0]`, which has no bytes: the embedding is the model's.
     pub x: Followed,
-    /// Of float32 `x_pert` `[Σk, 0]`, or `[ΣN, 0]` of the neighborhood. Lazy has none.
+    /// Followed field `x_pert`, float32 `[Σk, 0]`, or `[ΣN, 0]` of the neighborhood; empty with lazy.
     pub x_pert: Followed,
     /// Coordinates of labels and p-values.
     pub phenotype: Phenotype,
@@ -225,7 +225,7 @@ impl BitMasks {
 }
 
 /// TensorBytes of all tensors that something has.
-pub(crate) trait TensorBytes {
+trait TensorBytes {
     fn bytes(&self) -> usize;
 }
 

@@ -146,9 +146,8 @@ impl CellGraph {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
     use super::*;
 

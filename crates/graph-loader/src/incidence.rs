@@ -128,8 +128,8 @@ pub struct Catalysis {
     rmr_offsets: Vec<u32>,
 }
 
-/// What one sample removes of the metabolism; positions ascend, each once. Keep it between samples: its buffers are used
-/// again.
+/// Reactions and edges of the metabolism that one sample removes; positions ascend, each once. Keep the value between samples:
+/// its buffers are used again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemovedMetabolism {
     /// Reactions of which a gene is gone.
@@ -174,7 +174,7 @@ impl Catalysis {
         &self.gpr_of[self.gene_offsets[gene] as usize..self.gene_offsets[gene + 1] as usize]
     }
 
-    /// Whether the gene catalyses anything: what the published scripts call a metabolic gene.
+    /// Whether the gene catalyses a reaction; the published scripts call it a metabolic gene.
     pub fn is_metabolic(&self, gene: i64) -> bool {
         !self.gpr_of(gene).is_empty()
     }
@@ -184,7 +184,7 @@ impl Catalysis {
         self.rmr_offsets[reaction as usize]..self.rmr_offsets[reaction as usize + 1]
     }
 
-    /// What the loss of `genes` (each once) removes.
+    /// Find the reactions and edges that the loss of `genes` (each once) removes.
     pub fn removed(&self, genes: &[i64], out: &mut RemovedMetabolism) {
         let RemovedMetabolism { reactions, gpr, rmr } = out;
         reactions.clear();

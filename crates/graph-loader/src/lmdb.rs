@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 
-use crate::GraphError;
 use crate::lmdb_tree::ValueLocation;
 use crate::lmdb_writer::text_order;
+use crate::{GraphError, lmdb_tree};
 
 /// A store that is open for reading. Threads share it; each reads through a [`LmdbReader`] of its own.
 pub struct LmdbStore {
@@ -36,7 +36,7 @@ impl LmdbStore {
     /// [`GraphError::NoStore`]; [`GraphError::Lmdb`] if it is damaged or has other keys.
     pub fn open(folder: &Path) -> Result<Self, GraphError> {
         let file = StoreFile::open(folder)?;
-        let locations = crate::lmdb_tree::value_locations(&file)?;
+        let locations = lmdb_tree::value_locations(&file)?;
         file.unchanged()?;
         Ok(Self { file, locations })
     }
@@ -59,7 +59,7 @@ impl LmdbStore {
     /// Start reading on this thread.
     ///
     /// # Errors
-    /// The store is not the one that was opened any more.
+    /// [`GraphError::Rewritten`].
     pub fn reader(&self) -> Result<LmdbReader<'_>, GraphError> {
         self.file.unchanged()?;
         Ok(LmdbReader { store: self })
@@ -90,8 +90,8 @@ impl LmdbReader<'_> {
     /// Append the bytes of record `index` to `out` and return how many they are.
     ///
     /// # Errors
-    /// There is no such record, or the file cannot be read or is damaged. That it was rewritten since it was opened is for
-    /// [`LmdbReader::unchanged`] to say, unless a read fails for it.
+    /// There is no such record; the file cannot be read, or is damaged. A store that was rewritten is found by
+    /// [`LmdbReader::unchanged`], unless a read fails for it.
     pub fn read(&mut self, index: u64, out: &mut Vec<u8>) -> Result<usize, GraphError> {
         let file = &self.store.file;
         let Some(location) = usize::try_from(index).ok().and_then(|at| self.store.locations.get(at)) else {
@@ -112,11 +112,11 @@ impl LmdbReader<'_> {
         Ok(bytes)
     }
 
-    /// Whether all that was read so far is of the store that was opened. Costs as much as four reads of small records, so ask
+    /// Check that the store is still the one that was opened. This costs as much as four reads of small records, so call it
     /// once for many of them, after the last.
     ///
     /// # Errors
-    /// [`GraphError::Rewritten`] if it may not be; the file cannot be looked at.
+    /// [`GraphError::Rewritten`]; the file cannot be inspected.
     pub fn unchanged(&self) -> Result<(), GraphError> {
         self.store.file.unchanged()
     }
@@ -126,24 +126,24 @@ impl LmdbReader<'_> {
     }
 }
 
-pub(crate) fn lmdb_error(path: &Path, reason: impl ToString) -> GraphError {
+pub fn lmdb_error(path: &Path, reason: impl ToString) -> GraphError {
     GraphError::Lmdb { path: path.to_owned(), reason: reason.to_string() }
 }
 
 /// `data.mdb` of a store, read at positions, so that a file that is cut short while it is read is an error (a mapped one
 /// would end the process with SIGBUS).
-pub(crate) struct StoreFile {
+pub struct StoreFile {
     folder: PathBuf,
     path: PathBuf,
     file: File,
     /// Length in bytes when it was opened.
     bytes: u64,
     /// Newest meta page when it was opened.
-    pub(crate) meta: MetaPage,
+    pub meta: MetaPage,
     identity: FileIdentity,
 }
 
-/// What changes when somebody writes to the file or puts another in its location.
+/// Identity of a file; it changes when the file is written to or replaced.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct FileIdentity {
     device: u64,
@@ -155,7 +155,7 @@ struct FileIdentity {
 
 impl StoreFile {
     /// Open the store in `folder`; [`GraphError::NoStore`] if it has no `data.mdb`.
-    pub(crate) fn open(folder: &Path) -> Result<Self, GraphError> {
+    pub fn open(folder: &Path) -> Result<Self, GraphError> {
         let path = folder.join("data.mdb");
         let file = match File::open(&path) {
             Err(e) if is_gone(&e) => {
@@ -163,41 +163,35 @@ impl StoreFile {
             }
             other => other.map_err(GraphError::io("open", &path))?,
         };
-        // Records are read in random order. This is advice: a system that does not take it reads more than it must.
+        // Records are read in random order. A system that ignores this advice reads ahead for nothing.
         #[cfg(target_os = "linux")]
         let _ = nix::fcntl::posix_fadvise(&file, 0, 0, nix::fcntl::PosixFadviseAdvice::POSIX_FADV_RANDOM);
         let about = file.metadata().map_err(GraphError::io("inspect", &path))?;
         let meta =
             MetaPage::newest(|offset, out| file.read_exact_at(out, offset)).map_err(|e| lmdb_error(folder, e))?;
         let transactions = transactions(&file, &meta).map_err(GraphError::io("read", &path))?;
-        let identity = FileIdentity::of(&about, transactions);
+        let identity = FileIdentity::new(&about, transactions);
         Ok(Self { folder: folder.to_owned(), path, file, bytes: about.len(), meta, identity })
     }
 
     /// Folder of the store.
-    pub(crate) fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// Whole pages that the file has, as far as they are in use.
-    pub(crate) fn pages(&self) -> u64 {
+    pub fn pages(&self) -> u64 {
         (self.bytes / u64::from(self.meta.page_size)).min(self.meta.last_page.saturating_add(1))
     }
 
     /// Fill `out` from `offset` on.
-    pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), GraphError> {
+    pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), GraphError> {
         self.file.read_exact_at(out, offset).map_err(|e| self.failed(e))
     }
 
     /// Read `header` at `offset` and append the `bytes` behind it to `out`, in one call of the system and without clearing
     /// memory first.
-    pub(crate) fn append(
-        &self,
-        offset: u64,
-        header: &mut [u8],
-        bytes: usize,
-        out: &mut Vec<u8>,
-    ) -> Result<(), GraphError> {
+    pub fn append(&self, offset: u64, header: &mut [u8], bytes: usize, out: &mut Vec<u8>) -> Result<(), GraphError> {
         out.reserve(bytes);
         let (of_header, total) = (header.len(), header.len() + bytes);
         let mut done = 0;
@@ -228,7 +222,7 @@ impl StoreFile {
     }
 
     /// An error if the file is another one than was opened. Less than a microsecond.
-    pub(crate) fn unchanged(&self) -> Result<(), GraphError> {
+    pub fn unchanged(&self) -> Result<(), GraphError> {
         let rewritten = || GraphError::Rewritten { path: self.folder.clone() };
         let about = match self.path.metadata() {
             Err(e) if is_gone(&e) => return Err(rewritten()),
@@ -239,11 +233,10 @@ impl StoreFile {
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Err(rewritten()),
             other => other.map_err(GraphError::io("read", &self.path))?,
         };
-        if FileIdentity::of(&about, transactions) == self.identity { Ok(()) } else { Err(rewritten()) }
+        if FileIdentity::new(&about, transactions) == self.identity { Ok(()) } else { Err(rewritten()) }
     }
 
-    /// Why a read failed. Of a file that is not the one that was opened this says more than the system does; what else keeps
-    /// one from looking does not.
+    /// The error of a failed read: that the file was rewritten if it was, else the system's.
     fn failed(&self, e: io::Error) -> GraphError {
         match self.unchanged() {
             Err(rewritten @ GraphError::Rewritten { .. }) => rewritten,
@@ -253,13 +246,13 @@ impl StoreFile {
     }
 }
 
-/// There is no such file.
+/// Whether the file does not exist.
 fn is_gone(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 impl FileIdentity {
-    fn of(about: &std::fs::Metadata, transactions: [u64; 2]) -> Self {
+    fn new(about: &std::fs::Metadata, transactions: [u64; 2]) -> Self {
         let modified = (about.mtime(), about.mtime_nsec());
         Self { device: about.dev(), inode: about.ino(), bytes: about.len(), modified, transactions }
     }
@@ -277,21 +270,21 @@ fn transactions(file: &File, meta: &MetaPage) -> io::Result<[u64; 2]> {
 }
 
 /// Bytes of a page's header.
-pub(crate) const PAGE_HEADER: usize = 16;
+pub const PAGE_HEADER: usize = 16;
 /// Page number that stands for none.
-pub(crate) const NO_PAGE: u64 = u64::MAX;
+pub const NO_PAGE: u64 = u64::MAX;
 /// Flag of a meta page.
 const META: u16 = 0x08;
 const MAGIC: u32 = 0xBEEF_C0DE;
 const VERSION: u32 = 1;
-/// Where in a meta page its transaction number stands.
-pub(crate) const TXN_OFFSET: u64 = (PAGE_HEADER + 128) as u64;
+/// Offset of the transaction number in a meta page.
+const TXN_OFFSET: u64 = (PAGE_HEADER + 128) as u64;
 /// Pages that liblmdb can make.
 const PAGE_SIZES: std::ops::RangeInclusive<u32> = 512..=32768;
 
-/// What a meta page says: where one state of the store begins.
+/// A meta page: the root of one state of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MetaPage {
+pub struct MetaPage {
     /// Bytes of a page.
     pub page_size: u32,
     /// Levels of the tree, leaves included; 0 when it is empty.
@@ -310,8 +303,8 @@ impl MetaPage {
     /// The newer of the two meta pages of a file. `read` fills a buffer from an offset on.
     ///
     /// # Errors
-    /// What makes it no LMDB file, or one of a kind that stores are not.
-    pub(crate) fn newest(mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>) -> Result<Self, String> {
+    /// Why the file is no LMDB file, or has another kind of database.
+    fn newest(mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>) -> Result<Self, String> {
         let mut page = [0; PAGE_HEADER + 136];
         let mut meta = |number: u64, offset: u64| {
             read(offset, &mut page).map_err(|e| format!("meta page {number}: {e}"))?;

@@ -5,16 +5,16 @@ use crate::lmdb::{NO_PAGE, PAGE_HEADER, StoreFile, lmdb_error};
 const BRANCH: u16 = 0x01;
 const LEAF: u16 = 0x02;
 const OVERFLOW: u16 = 0x04;
-/// Flag of a node whose value lies in pages of its own.
+/// Flag of a node whose value lies in overflow pages.
 const BIG: u16 = 0x01;
 /// Bytes of a node before its key.
 const NODE_HEADER: usize = 8;
 /// liblmdb cannot go deeper.
 const DEEPEST: u16 = 32;
 
-/// Where a value lies.
+/// Location of a value in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ValueLocation {
+pub struct ValueLocation {
     /// Position of its first byte in the file.
     pub offset: u64,
     /// Its length.
@@ -24,8 +24,11 @@ pub(crate) struct ValueLocation {
 }
 
 impl ValueLocation {
-    /// What is wrong with the header of the value's overflow pages.
-    pub(crate) fn check(&self, header: &[u8; PAGE_HEADER], page_size: u32) -> Result<(), String> {
+    /// Check the header of the value's overflow pages.
+    ///
+    /// # Errors
+    /// The page is not the first of a value, or has too few pages.
+    pub fn check(&self, header: &[u8; PAGE_HEADER], page_size: u32) -> Result<(), String> {
         let page = (self.offset - PAGE_HEADER as u64) / u64::from(page_size);
         let page = Page { bytes: header, number: page };
         if page.u64_at(0) != page.number || page.u16_at(10) & OVERFLOW == 0 {
@@ -43,7 +46,7 @@ impl ValueLocation {
 ///
 /// # Errors
 /// A page or node that cannot be, or keys other than the decimal numbers from 0 on.
-pub(crate) fn value_locations(file: &StoreFile) -> Result<Vec<ValueLocation>, GraphError> {
+pub fn value_locations(file: &StoreFile) -> Result<Vec<ValueLocation>, GraphError> {
     let failed = |reason: String| lmdb_error(file.folder(), reason);
     let meta = &file.meta;
     let mut found = Vec::new();
@@ -111,7 +114,7 @@ impl<'b> Page<'b> {
         u64::from(self.u32_at(at)) | u64::from(self.u32_at(at + 4)) << 32
     }
 
-    /// How many nodes a page of this kind has.
+    /// Number of nodes of a page of this kind.
     fn nodes(&self, kind: u16) -> Result<usize, String> {
         let (number, flags) = (self.number, self.u16_at(10));
         if self.u64_at(0) != number {
@@ -189,26 +192,26 @@ impl Node<'_, '_> {
     }
 }
 
-/// The number that a key says, if it is written as the writer would.
+/// The number of a decimal key without leading zeros.
 fn index_of(key: &[u8]) -> Option<u64> {
     let plain = !key.is_empty() && key.iter().all(u8::is_ascii_digit) && (key.len() == 1 || key[0] != b'0');
     if plain { std::str::from_utf8(key).ok()?.parse().ok() } else { None }
 }
 
 /// Pages of a file that have been met, a bit each.
-pub(crate) struct PageSet {
+struct PageSet {
     bits: Vec<u64>,
     pages: u64,
 }
 
 impl PageSet {
-    /// None of `0..pages`.
-    pub(crate) fn new(pages: u64) -> Self {
+    /// The empty set over `0..pages`.
+    pub fn new(pages: u64) -> Self {
         Self { bits: vec![0; pages.div_ceil(64) as usize], pages }
     }
 
     /// Enter `count` pages from `first` on; false if one of them is not in the file or has been entered before.
-    pub(crate) fn insert(&mut self, first: u64, count: u64) -> bool {
+    fn insert(&mut self, first: u64, count: u64) -> bool {
         let Some(end) = first.checked_add(count).filter(|end| *end <= self.pages) else {
             return false;
         };

@@ -14,11 +14,14 @@ pub struct LmdbWriter {
 }
 
 impl LmdbWriter {
-    /// Create the store in `folder`, or go on with the one that is there. `map_size` is the most the file may grow to, in
-    /// bytes; the file itself grows as it is written.
+    /// Create the store in `folder`, or continue the one that is there. `map_size` is the maximum size of the file in bytes; the
+    /// file itself grows as it is written. No other process may have the store open.
+    ///
+    /// # Errors
+    /// The folder or the store cannot be created.
     pub fn open(folder: &Path, map_size: u64) -> Result<Self, GraphError> {
         std::fs::create_dir_all(folder).map_err(GraphError::io("create", folder))?;
-        // LMDB would make files that only their owner may read, whatever the umask; it takes empty ones for new.
+        // LMDB creates files that only their owner may read, whatever the umask; empty ones it takes for new.
         for name in ["data.mdb", "lock.mdb"] {
             let path = folder.join(name);
             let made = std::fs::File::options().create(true).append(true).open(&path);
@@ -43,7 +46,10 @@ impl LmdbWriter {
         Ok(Self { path: folder.to_owned(), env, database })
     }
 
-    /// How many records there are, and the last key.
+    /// Number of records, and the last key.
+    ///
+    /// # Errors
+    /// LMDB cannot read the store.
     pub fn state(&self) -> Result<(u64, Option<Vec<u8>>), GraphError> {
         let failed = |e| lmdb_error(&self.path, e);
         let txn = self.env.read_txn().map_err(failed)?;
@@ -51,7 +57,10 @@ impl LmdbWriter {
         Ok((self.database.len(&txn).map_err(failed)?, last))
     }
 
-    /// Append records in one transaction: all of them or none.
+    /// Append records in one transaction: all of them or none. `value` appends the value of a record.
+    ///
+    /// # Errors
+    /// LMDB refuses: the disk is full, or the records are not in key order.
     pub fn append(&self, indices: &[u64], mut value: impl FnMut(u64, &mut Vec<u8>)) -> Result<(), GraphError> {
         let mut bytes = Vec::new();
         let mut ends = Vec::with_capacity(indices.len());
@@ -62,7 +71,10 @@ impl LmdbWriter {
         self.append_values(indices, &ends, &bytes)
     }
 
-    /// Append records whose values lie one after another in `bytes`, each up to its place in `ends`, in one transaction.
+    /// Append records whose values lie one after another in `bytes`, the i-th up to `ends[i]`, in one transaction.
+    ///
+    /// # Errors
+    /// As [`LmdbWriter::append`].
     pub fn append_values(&self, indices: &[u64], ends: &[usize], bytes: &[u8]) -> Result<(), GraphError> {
         let failed = |e| lmdb_error(&self.path, e);
         let mut txn = self.env.write_txn().map_err(failed)?;
@@ -77,6 +89,9 @@ impl LmdbWriter {
     }
 
     /// Flush everything to disk, close, and leave `data.mdb` alone in the folder.
+    ///
+    /// # Errors
+    /// The disk cannot be written to.
     pub fn finish(self) -> Result<(), GraphError> {
         self.env.force_sync().map_err(|e| lmdb_error(&self.path, e))?;
         self.env.prepare_for_closing().wait();

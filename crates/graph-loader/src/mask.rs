@@ -2,14 +2,14 @@ use crate::incidence::{GeneMasks, Incidence};
 use crate::mask_sources::EdgeDraws;
 use crate::records::MaskForm;
 
-/// What one mask of one sample is made from.
+/// One mask of one sample, by what it is made from.
 #[derive(Clone, Copy, Debug)]
 pub enum SampleMask<'a> {
     /// The edges of one type at these genes.
     Genes(&'a Incidence, &'a [i64]),
-    /// The same, from the masks of these genes.
+    /// The edges of one type at these genes, from the masks of the genes.
     GeneMasks(&'a GeneMasks, &'a [i64]),
-    /// Of the edges of one type at these genes those that are drawn.
+    /// The edges of one type at these genes that are drawn.
     Sampled(&'a Incidence, &'a [i64], EdgeDraws),
     /// The False positions, ascending, each once.
     Removed(&'a [u32]),
@@ -32,7 +32,7 @@ impl SampleMask<'_> {
         match self {
             Self::Genes(incidence, genes) => genes.iter().for_each(|gene| clear_bytes(incidence.of(*gene), mask)),
             Self::GeneMasks(masks, genes) => {
-                // Nearly all words are 0: they are only looked at.
+                // Nearly all words are 0, and are only read.
                 for (at, word) in genes.iter().flat_map(|gene| masks.of(*gene).iter().enumerate()) {
                     ones(*word).for_each(|bit| mask[64 * at + bit] = 0);
                 }
@@ -122,14 +122,14 @@ fn ones(mut word: u64) -> impl Iterator<Item = usize> {
 }
 
 /// Set these entries of a byte mask to 0.
-pub(crate) fn clear_bytes(positions: &[u32], mask: &mut [u8]) {
+fn clear_bytes(positions: &[u32], mask: &mut [u8]) {
     for &position in positions {
         mask[position as usize] = 0;
     }
 }
 
 /// Set these entries of a bit mask to 0.
-pub(crate) fn clear_bits(positions: &[u32], mask: &mut [u64]) {
+fn clear_bits(positions: &[u32], mask: &mut [u64]) {
     for &position in positions {
         mask[position as usize / 64] &= !(1 << (position % 64));
     }
@@ -148,7 +148,7 @@ pub fn fill_gene_masks(genes: &[i64], kept: &mut [u8], perturbed: &mut [u8]) {
 /// A mask as a store holds it, still in the bytes of its record.
 #[derive(Clone, Copy, Debug)]
 pub struct StoredMask<'a> {
-    /// How the bytes are to be read; never [`MaskForm::None`].
+    /// Encoding of the bytes; never [`MaskForm::None`].
     pub form: MaskForm,
     /// The bytes.
     pub bytes: &'a [u8],
@@ -160,7 +160,7 @@ impl StoredMask<'_> {
         self.bytes.as_chunks::<8>().0.iter().map(|p| i64::from_le_bytes(*p) as usize)
     }
 
-    pub(crate) fn to_bytes(self, mask: &mut [u8]) {
+    fn to_bytes(self, mask: &mut [u8]) {
         match self.form {
             MaskForm::None | MaskForm::FalsePositions => {
                 mask.fill(1);
@@ -181,7 +181,7 @@ impl StoredMask<'_> {
         }
     }
 
-    pub(crate) fn to_bits(self, entries: usize, mask: &mut [u64]) {
+    fn to_bits(self, entries: usize, mask: &mut [u64]) {
         match self.form {
             MaskForm::None | MaskForm::FalsePositions => {
                 mask.fill(u64::MAX);
@@ -217,7 +217,7 @@ impl StoredMask<'_> {
         }
     }
 
-    pub(crate) fn append_removed(self, entries: usize, out: &mut Vec<i32>) {
+    fn append_removed(self, entries: usize, out: &mut Vec<i32>) {
         match self.form {
             MaskForm::None | MaskForm::FalsePositions => out.extend(self.positions().map(|p| p as i32)),
             MaskForm::Bytes => {
@@ -339,10 +339,9 @@ fn merge(a: &[i32], b: &[u32], out: &mut Vec<i32>) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use proptest::collection::{btree_set, vec};
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
     use super::*;
     use crate::cell_graph::EdgeType;

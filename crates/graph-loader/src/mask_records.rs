@@ -1,11 +1,11 @@
 use std::ops::Range;
 
-use crate::options::RecordFormat;
-
 use crate::cell_graph::CellGraph;
 use crate::incidence::{Catalysis, Incidence, RemovedMetabolism};
 use crate::npz::{Dtype, Member, NpzWalk};
+use crate::options::RecordFormat;
 use crate::records::{MaskForm, Sample};
+use crate::{npz, records};
 
 /// Nodes and edges that masks are over. Invariant: three types of nodes (genes, reactions, metabolites), then the networks
 /// of the data set in their order, then gpr and rmr.
@@ -16,11 +16,11 @@ pub struct MaskSizes {
 }
 
 /// Position of a mask in [`MaskSizes`].
-pub(crate) type MaskIndex = usize;
-pub(crate) const GENE: MaskIndex = 0;
-pub(crate) const REACTION: MaskIndex = 1;
+pub type MaskIndex = usize;
+const GENE: MaskIndex = 0;
+const REACTION: MaskIndex = 1;
 /// Types of nodes.
-pub(crate) const NODE_TYPES: usize = 3;
+const NODE_TYPES: usize = 3;
 
 impl MaskSizes {
     /// `nodes` are the numbers of genes, reactions and metabolites; `networks` have names and numbers of edges.
@@ -53,7 +53,7 @@ impl MaskSizes {
     }
 
     /// Mask of a network.
-    pub(crate) fn network(&self, name: &str) -> Option<MaskIndex> {
+    fn network(&self, name: &str) -> Option<MaskIndex> {
         let name = format!("gene__{name}__gene");
         self.names.iter().position(|n| *n == name).filter(|i| *i >= NODE_TYPES)
     }
@@ -67,9 +67,9 @@ impl MaskSizes {
     }
 }
 
-/// What a field holds.
+/// The content of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Content {
+pub enum Content {
     /// int64 `[k]`: perturbed genes.
     Genes,
     /// int64 `[1]`: 0, a coordinate (there is one phenotype of one type).
@@ -100,14 +100,14 @@ impl Content {
 
 /// One array of a record.
 #[derive(Clone, Debug)]
-pub(crate) struct Field {
+struct Field {
     pub content: Content,
     pub member: Member,
 }
 
 /// The fields of a record in their order: those of the published pickle under their names, but the lengths of all masks in
 /// one array. `None` for stores without masks.
-pub(crate) fn fields(kind: RecordFormat, sizes: &MaskSizes) -> Option<Vec<Field>> {
+fn fields(format: RecordFormat, sizes: &MaskSizes) -> Option<Vec<Field>> {
     let mut fields = Vec::new();
     let mut add =
         |name: &str, content: Content| fields.push(Field { content, member: Member::new(name, content.dtype()) });
@@ -118,7 +118,7 @@ pub(crate) fn fields(kind: RecordFormat, sizes: &MaskSizes) -> Option<Vec<Field>
     add("gene/phenotype_values", Content::Label);
     add("gene/phenotype_stat_values", Content::PValue);
     let group = |mask: MaskIndex| if mask < NODE_TYPES { "node_masks" } else { "edge_masks" };
-    match kind {
+    match format {
         RecordFormat::FalsePositions => {
             add("mask_sizes", Content::Sizes);
             for (mask, (name, _)) in sizes.all().enumerate() {
@@ -139,13 +139,13 @@ pub(crate) fn fields(kind: RecordFormat, sizes: &MaskSizes) -> Option<Vec<Field>
 }
 
 /// Elements of a mask's field as this kind of store keeps it.
-pub(crate) fn mask_bytes(kind: RecordFormat, entries: usize) -> usize {
-    if kind == RecordFormat::BitMasks { entries.div_ceil(8) } else { entries }
+fn mask_bytes(format: RecordFormat, entries: usize) -> usize {
+    if format == RecordFormat::BitMasks { entries.div_ceil(8) } else { entries }
 }
 
 /// Finds genes, label and the masks of a trial in the records of a store of masks. Threads share it.
-pub(crate) struct MaskDecoder {
-    kind: RecordFormat,
+pub struct MaskDecoder {
+    format: RecordFormat,
     form: MaskForm,
     sizes: MaskSizes,
     fields: Vec<Field>,
@@ -159,20 +159,20 @@ impl MaskDecoder {
     ///
     /// # Errors
     /// An edge type without masks in the store.
-    pub(crate) fn new(
-        kind: RecordFormat,
+    pub fn new(
+        format: RecordFormat,
         sizes: MaskSizes,
         edge_types: &[String],
         metabolism: bool,
     ) -> Result<Self, String> {
-        let form = match kind {
+        let form = match format {
             RecordFormat::FalsePositions => MaskForm::FalsePositions,
             RecordFormat::ByteMasks => MaskForm::Bytes,
             RecordFormat::BitMasks => MaskForm::Bits,
             RecordFormat::Json | RecordFormat::Ids => MaskForm::None,
         };
-        let Some(fields) = fields(kind, &sizes) else {
-            return Err(format!("a {} store holds no masks", kind.name()));
+        let Some(fields) = fields(format, &sizes) else {
+            return Err(format!("records of format {format:?} hold no masks"));
         };
         let unknown = |name: &String| format!("the store has no masks of edge type `{name}`");
         let mut masks = edge_types
@@ -188,11 +188,11 @@ impl MaskDecoder {
                 return Err("an edge type is listed twice".to_owned());
             }
         }
-        Ok(Self { kind, form, fields, slots, spans: masks.len(), sizes })
+        Ok(Self { format, form, fields, slots, spans: masks.len(), sizes })
     }
 
     /// Decode the record at `range` of `bytes`. Spans of masks refer to `bytes`.
-    pub(crate) fn decode(&self, bytes: &[u8], range: Range<usize>, sample: &mut Sample) -> Result<(), String> {
+    pub fn decode(&self, bytes: &[u8], range: Range<usize>, sample: &mut Sample) -> Result<(), String> {
         let record = &bytes[range.clone()];
         sample.masks.form = self.form;
         sample.masks.spans.clear();
@@ -235,12 +235,12 @@ impl MaskDecoder {
             Content::False(_) => Ok(()),
             Content::Kept(mask) | Content::Perturbed(mask) => {
                 let entries = self.sizes.size(mask);
-                let expected = mask_bytes(self.kind, entries);
+                let expected = mask_bytes(self.format, entries);
                 if data.len() != expected {
                     return Err(format!("{} bytes, not {expected}", data.len()));
                 }
                 match (content, self.form) {
-                    // Of masks that the trial does not use, nothing is looked at.
+                    // Masks that the trial does not use are not checked.
                     (Content::Kept(_), MaskForm::Bytes) if self.slots[mask].is_some() => zeros_and_ones(data),
                     (Content::Kept(_), MaskForm::Bits) if self.slots[mask].is_some() => nothing_behind(data, entries),
                     _ => Ok(()),
@@ -261,7 +261,7 @@ fn float(data: &[u8]) -> Result<f32, String> {
 }
 
 /// Genes ascend, each once, and are among `n`.
-pub(crate) fn ascending(genes: &[i64], n: usize) -> Result<(), String> {
+pub fn ascending(genes: &[i64], n: usize) -> Result<(), String> {
     let mut least = 0;
     for &gene in genes {
         if gene < least || gene >= n as i64 {
@@ -309,8 +309,8 @@ fn nothing_behind(bits: &[u8], entries: usize) -> Result<(), String> {
 
 /// Writes the records of a store of masks.
 #[derive(Clone)]
-pub(crate) struct MaskEncoder {
-    kind: RecordFormat,
+pub struct MaskEncoder {
+    format: RecordFormat,
     sizes: MaskSizes,
     fields: Vec<Field>,
     graph: std::sync::Arc<Incidences>,
@@ -319,7 +319,7 @@ pub(crate) struct MaskEncoder {
     metabolism: RemovedMetabolism,
 }
 
-/// What perturbed genes remove.
+/// Edges and reactions that each gene removes.
 struct Incidences {
     networks: Vec<Incidence>,
     catalysis: Option<Catalysis>,
@@ -328,12 +328,12 @@ struct Incidences {
 impl MaskEncoder {
     /// An encoder over all networks of a data set and its metabolism, of which `sizes` speaks too. `None` for stores without
     /// masks.
-    pub(crate) fn new(kind: RecordFormat, sizes: MaskSizes, graph: &CellGraph) -> Option<Self> {
+    pub fn new(format: RecordFormat, sizes: MaskSizes, graph: &CellGraph) -> Option<Self> {
         let networks = graph.edge_types.iter().map(|e| Incidence::build(e, graph.num_genes())).collect();
         let catalysis = graph.metabolism.as_ref().map(|m| Catalysis::build(m, graph.num_genes()));
         Some(Self {
-            kind,
-            fields: fields(kind, &sizes)?,
+            format,
+            fields: fields(format, &sizes)?,
             graph: std::sync::Arc::new(Incidences { networks, catalysis }),
             removed: vec![Vec::new(); sizes.len()],
             sizes,
@@ -342,9 +342,9 @@ impl MaskEncoder {
     }
 
     /// Append the record of `sample` to `out`: an NPZ archive.
-    pub(crate) fn encode(&mut self, sample: &Sample, out: &mut Vec<u8>) {
+    pub fn encode(&mut self, sample: &Sample, out: &mut Vec<u8>) {
         self.find_removed(&sample.genes);
-        crate::npz::write_npz(self.fields.iter().map(|field| &field.member), out, |i, out| {
+        npz::write_npz(self.fields.iter().map(|field| &field.member), out, |i, out| {
             self.write(self.fields[i].content, sample, out);
         });
     }
@@ -391,8 +391,8 @@ impl MaskEncoder {
     /// All entries `kept`, then the opposite at the False positions.
     fn mask(&self, mask: MaskIndex, kept: bool, out: &mut Vec<u8>) {
         let (start, entries) = (out.len(), self.sizes.size(mask));
-        let n = mask_bytes(self.kind, entries);
-        if self.kind == RecordFormat::BitMasks {
+        let n = mask_bytes(self.format, entries);
+        if self.format == RecordFormat::BitMasks {
             out.resize(start + n, if kept { 0xff } else { 0 });
             if kept && !entries.is_multiple_of(8) {
                 out[start + n - 1] = (1 << (entries % 8)) - 1;
@@ -411,16 +411,16 @@ impl MaskEncoder {
 
 /// Bytes of the value of a record in a store of this kind, made from the base store: of `genes` perturbed genes, with so many False
 /// positions of each mask, in the order of [`MaskSizes`].
-pub fn value_bytes(kind: RecordFormat, sizes: &MaskSizes, genes: usize, removed: &[f64]) -> f64 {
-    let Some(fields) = fields(kind, sizes) else { return crate::records::record_bytes(genes) as f64 };
+pub fn value_bytes(format: RecordFormat, sizes: &MaskSizes, genes: usize, removed: &[f64]) -> f64 {
+    let Some(fields) = fields(format, sizes) else { return records::record_bytes(genes) as f64 };
     let elements = |content: Content| match content {
         Content::Genes => genes as f64,
         Content::Zero | Content::Label | Content::PValue => 1.0,
         Content::False(mask) => removed.get(mask).copied().unwrap_or(0.0),
         Content::Sizes => sizes.len() as f64,
-        Content::Kept(mask) | Content::Perturbed(mask) => mask_bytes(kind, sizes.size(mask)) as f64,
+        Content::Kept(mask) | Content::Perturbed(mask) => mask_bytes(format, sizes.size(mask)) as f64,
     };
-    crate::npz::archive_bytes(fields.iter().map(|field| (&field.member, elements(field.content))))
+    npz::archive_bytes(fields.iter().map(|field| (&field.member, elements(field.content))))
 }
 
 #[cfg(test)]
@@ -439,10 +439,11 @@ mod tests {
         let sample = Sample { genes: vec![0], label: 0.5, p_value: 0.5, ..Sample::default() };
         // The perturbed gene, and of the edges its loop and the one that it has.
         let removed = [1.0, 0.0, 0.0, 2.0, 0.0, 0.0];
-        for kind in [RecordFormat::FalsePositions, RecordFormat::ByteMasks, RecordFormat::BitMasks, RecordFormat::Ids] {
+        for format in [RecordFormat::FalsePositions, RecordFormat::ByteMasks, RecordFormat::BitMasks, RecordFormat::Ids]
+        {
             let mut record = Vec::new();
-            StoreEncoder::new(kind, sizes.clone(), &graph).encode(&sample, &mut record);
-            assert_eq!(value_bytes(kind, &sizes, 1, &removed), record.len() as f64, "{}", kind.name());
+            StoreEncoder::new(format, sizes.clone(), &graph).encode(&sample, &mut record);
+            assert_eq!(value_bytes(format, &sizes, 1, &removed), record.len() as f64, "{format:?}");
         }
     }
 }

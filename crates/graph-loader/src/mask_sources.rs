@@ -16,7 +16,7 @@ use crate::records::{MaskForm, Sample};
 #[derive(Clone, Debug)]
 pub struct MaskSources {
     incidence: Vec<Incidence>,
-    /// Of each edge type; empty where masks are made from the incidence.
+    /// Masks of single genes by edge type; empty if masks are made from the incidence.
     gene_masks: Vec<GeneMasks>,
     /// `None` if all removed edges are masked.
     sampling: Option<EdgeSampling>,
@@ -41,10 +41,10 @@ impl MaskSources {
         }
     }
 
-    /// The same with a mask for each gene and edge type, of which masks of samples are made; these take at most `bytes`.
+    /// Add a mask for each gene and edge type, from which masks of samples are made; they may take `bytes` bytes.
     ///
     /// # Errors
-    /// They would take more.
+    /// [`GraphError::GeneMasksTooLarge`].
     pub fn with_gene_masks(self, bytes: u64) -> Result<Self, GraphError> {
         let of_type = |incidence: &Incidence| GeneMasks::bytes(incidence.num_genes(), incidence.num_edges());
         let needed = self.incidence.iter().map(of_type).fold(0, u64::saturating_add);
@@ -57,7 +57,7 @@ impl MaskSources {
         Ok(Self { gene_masks, ..self })
     }
 
-    /// The same with `sampling` of the edges that samples remove.
+    /// Mask only a `sampling` of the edges that samples remove.
     #[must_use]
     pub fn sampled(self, sampling: Option<EdgeSampling>) -> Self {
         Self { sampling, ..self }
@@ -73,18 +73,18 @@ impl MaskSources {
         &self.incidence
     }
 
-    /// What genes catalyse, with metabolism.
+    /// Reactions by gene, with metabolism.
     pub fn catalysis(&self) -> Option<&Catalysis> {
         self.catalysis.as_ref()
     }
 
-    /// What the mask of this number is of, as marks name it.
+    /// The operand that a mask belongs to.
     pub fn operand(&self, mask: usize) -> Operand {
         if mask < self.incidence.len() { Operand::EdgeType(mask) } else { Operand::Metabolism }
     }
 
-    /// Call `each` with the number of every mask, of the sample in the batch, and the source of that mask: from the sample's record if that
-    /// holds masks, else from its genes. Mask by mask, and for each mask sample by sample. `removed` is room to work in.
+    /// Call `each` with the index of the mask, the index of the sample in the batch, and the mask: that of the sample's record
+    /// if it holds masks, else that of its genes. The order is mask by mask, and sample by sample within. `removed` is scratch.
     pub fn for_each<M: Marker>(
         &self,
         samples: &[Sample],
@@ -121,8 +121,8 @@ impl MaskSources {
         marks.mark(Operation::Fill, Operand::Metabolism);
     }
 
-    /// Ask memory for what the genes of all samples have in the edge type `mask`, rather than for each gene when the last one is done: lists lie
-    /// all over 20 MB.
+    /// Load the first cache line of each list that the samples need of the edge type `mask`: the lists are spread over 20 MB, and
+    /// these misses overlap.
     fn touch(&self, mask: usize, samples: &[Sample]) {
         let genes = samples.iter().filter(|sample| sample.masks.form == MaskForm::None).flat_map(|s| &s.genes);
         let sum = match self.gene_masks.get(mask) {
@@ -160,8 +160,8 @@ fn stored<'a>(sample: &Sample, mask: usize, bytes: &'a [u8]) -> Option<SampleMas
 
 /// Masks each removed edge of a sample with a fixed probability.
 ///
-/// Whether an edge is masked follows from the seed, the sample's genes, the edge type and the edge alone: it is the same in every epoch, on
-/// every rank and for every store, and an edge between two perturbed genes is drawn once. The draws are those of SplitMix64, a
+/// The draw of an edge is a function of the seed, the sample's genes, the edge type and the edge alone: it is the same in every
+/// epoch, on every rank and for every store, and an edge between two perturbed genes is drawn once. The draws are those of SplitMix64, a
 /// generator whose n-th number is a function of n, so each edge has its own.
 ///
 /// Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014; constants of its reference
@@ -169,7 +169,7 @@ fn stored<'a>(sample: &Sample, mask: usize, bytes: &'a [u8]) -> Option<SampleMas
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EdgeSampling {
     seed: u64,
-    /// Of 2⁶⁴ draws those below this mask their edge.
+    /// Draws below this, out of 2⁶⁴, mask their edge.
     below: u64,
 }
 

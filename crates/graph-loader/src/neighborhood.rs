@@ -6,7 +6,6 @@
 //! numbered anew and say by a mask whether a perturbed gene is at an end; `original` leads back to the whole graph;
 //! reactions and metabolites are all there with the masks of the lazy processor, and of gpr the edges at genes found.
 
-use crate::options::Walk;
 use loader_core::Operation;
 
 use crate::assembler::Scratch;
@@ -15,15 +14,16 @@ use crate::cell_graph::{CellGraph, EdgeType};
 use crate::incidence::Catalysis;
 use crate::mask::SampleMask;
 use crate::operations::{Marker, Operand};
+use crate::options::Walk;
 use crate::records::Sample;
 use crate::subgraph::{ABSENT, RelabeledEdges};
 
 /// Set in the new number of a perturbed gene.
 const PERTURBED: u32 = 1 << 31;
 
-/// What the processor needs of the graph; threads share it.
+/// Lookup tables of the processor over the graph; threads share them.
 #[derive(Debug)]
-pub(crate) struct Neighborhoods {
+pub struct Neighborhoods {
     neighbours: Neighbours,
     /// Targets of each type's edges, so that the edges of a few genes are found without looking at all: a sample costs the
     /// out-edges of the genes found, which are never more than all edges.
@@ -32,7 +32,7 @@ pub(crate) struct Neighborhoods {
 }
 
 impl Neighborhoods {
-    pub(crate) fn build(graph: &CellGraph, neighbours: Neighbours) -> Self {
+    pub fn build(graph: &CellGraph, neighbours: Neighbours) -> Self {
         let genes = graph.num_genes();
         Self {
             neighbours,
@@ -42,7 +42,7 @@ impl Neighborhoods {
     }
 
     /// One sample. Edges are ordered by source, those of a source as they are in the graph.
-    pub(crate) fn process<M: Marker>(
+    pub fn process<M: Marker>(
         &self,
         graph: &CellGraph,
         sample: &Sample,

@@ -8,19 +8,19 @@
 use std::ops::Range;
 
 /// Bytes of a local header up to the name.
-pub(crate) const LOCAL: usize = 30;
+const LOCAL: usize = 30;
 /// Bytes of the zip64 field behind the name: two 64-bit sizes.
-pub(crate) const EXTRA: usize = 20;
+const EXTRA: usize = 20;
 /// Bytes of an npy header: numpy leaves room for a shape of 21 digits and pads to 64, which gives this for each type here.
-pub(crate) const NPY: usize = 128;
+const NPY: usize = 128;
 /// Bytes of an entry of the central directory up to the name.
-pub(crate) const CENTRAL: usize = 46;
+const CENTRAL: usize = 46;
 /// Bytes of the end record.
-pub(crate) const END: usize = 22;
+const END: usize = 22;
 
 /// Type of an array's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dtype {
+pub enum Dtype {
     I64,
     F32,
     U8,
@@ -28,7 +28,7 @@ pub(crate) enum Dtype {
 
 impl Dtype {
     /// As an npy header calls it.
-    pub(crate) const fn descr(self) -> &'static str {
+    const fn descr(self) -> &'static str {
         match self {
             Self::I64 => "<i8",
             Self::F32 => "<f4",
@@ -37,7 +37,7 @@ impl Dtype {
     }
 
     /// Bytes of an element.
-    pub(crate) const fn bytes(self) -> usize {
+    pub const fn bytes(self) -> usize {
         match self {
             Self::I64 => 8,
             Self::F32 => 4,
@@ -49,28 +49,28 @@ impl Dtype {
 /// An array of an archive: name and type. Invariant of all writing here: a record, which LMDB limits to 32 bits, is far
 /// smaller than the 2 GiB from which on zip writes sizes and offsets in another way.
 #[derive(Clone, Debug)]
-pub(crate) struct Member {
+pub struct Member {
     /// Name in the archive, with `.npy`.
     pub file: String,
     pub dtype: Dtype,
 }
 
 impl Member {
-    pub(crate) fn new(name: &str, dtype: Dtype) -> Self {
+    pub fn new(name: &str, dtype: Dtype) -> Self {
         Self { file: format!("{name}.npy"), dtype }
     }
 
     /// Name of the array.
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         self.file.strip_suffix(".npy").unwrap_or(&self.file)
     }
 
     /// Bytes before the elements.
-    pub(crate) fn header(&self) -> usize {
+    pub fn header(&self) -> usize {
         LOCAL + self.file.len() + EXTRA + NPY
     }
 
-    /// What local header and central directory have alike: version, flags, method, time (the first that zip knows), CRC.
+    /// Bytes that the local header and the central directory share: version, flags, method, time (the first of zip), CRC.
     fn common(&self, crc: u32) -> [u8; 14] {
         // Bit 11: the name is UTF-8.
         let flags: u16 = if self.file.is_ascii() { 0 } else { 1 << 11 };
@@ -81,7 +81,7 @@ impl Member {
     }
 
     /// LocalHeader header up to the name.
-    pub(crate) fn local(&self, crc: u32) -> [u8; LOCAL] {
+    fn local(&self, crc: u32) -> [u8; LOCAL] {
         let mut bytes = [0xff; LOCAL];
         bytes[..4].copy_from_slice(b"PK\x03\x04");
         bytes[4..18].copy_from_slice(&self.common(crc));
@@ -91,7 +91,7 @@ impl Member {
     }
 
     /// Entry of the central directory up to the name.
-    pub(crate) fn central(&self, crc: u32, size: usize, offset: usize) -> [u8; CENTRAL] {
+    fn central(&self, crc: u32, size: usize, offset: usize) -> [u8; CENTRAL] {
         let mut bytes = [0; CENTRAL];
         bytes[..4].copy_from_slice(b"PK\x01\x02");
         // Made on Unix, by version 4.5.
@@ -107,7 +107,7 @@ impl Member {
     }
 
     /// Header of an array of shape `[elements]`.
-    pub(crate) fn npy(&self, elements: usize) -> [u8; NPY] {
+    fn npy(&self, elements: usize) -> [u8; NPY] {
         let mut bytes = [b' '; NPY];
         bytes[..10].copy_from_slice(b"\x93NUMPY\x01\x00\x76\x00");
         let mut at = 10;
@@ -137,7 +137,7 @@ impl Member {
 }
 
 /// The zip64 field of a member of `size` bytes.
-pub(crate) fn extra(size: u64) -> [u8; EXTRA] {
+fn extra(size: u64) -> [u8; EXTRA] {
     let mut bytes = [0; EXTRA];
     bytes[..4].copy_from_slice(&[1, 0, 16, 0]);
     bytes[4..12].copy_from_slice(&size.to_le_bytes());
@@ -146,7 +146,7 @@ pub(crate) fn extra(size: u64) -> [u8; EXTRA] {
 }
 
 /// The end record of an archive.
-pub(crate) fn end_record(members: usize, directory: Range<usize>) -> [u8; END] {
+fn end_record(members: usize, directory: Range<usize>) -> [u8; END] {
     let mut bytes = [0; END];
     bytes[..4].copy_from_slice(b"PK\x05\x06");
     bytes[8..10].copy_from_slice(&(members as u16).to_le_bytes());
@@ -157,7 +157,7 @@ pub(crate) fn end_record(members: usize, directory: Range<usize>) -> [u8; END] {
 }
 
 /// Bytes of an archive of these members, each with so many elements, or so many on average.
-pub(crate) fn archive_bytes<'m>(members: impl Iterator<Item = (&'m Member, f64)>) -> f64 {
+pub fn archive_bytes<'m>(members: impl Iterator<Item = (&'m Member, f64)>) -> f64 {
     let of_member = |(member, elements): (&Member, f64)| {
         (member.header() + CENTRAL + member.file.len()) as f64 + elements * member.dtype.bytes() as f64
     };
@@ -165,7 +165,7 @@ pub(crate) fn archive_bytes<'m>(members: impl Iterator<Item = (&'m Member, f64)>
 }
 
 /// Append an archive to `out`. `elements` appends those of the `i`-th member.
-pub(crate) fn write_npz<'m>(
+pub fn write_npz<'m>(
     members: impl Iterator<Item = &'m Member>,
     out: &mut Vec<u8>,
     mut elements: impl FnMut(usize, &mut Vec<u8>),
@@ -197,22 +197,22 @@ pub(crate) fn write_npz<'m>(
 
 /// Walks through the members of an archive. CRCs are compared with each other and not with the elements: that would cost more
 /// than reading them.
-pub(crate) struct NpzWalk<'b> {
+pub struct NpzWalk<'b> {
     bytes: &'b [u8],
     at: usize,
 }
 
 impl<'b> NpzWalk<'b> {
     /// Start at the front of an archive.
-    pub(crate) fn new(bytes: &'b [u8]) -> Self {
+    pub fn new(bytes: &'b [u8]) -> Self {
         Self { bytes, at: 0 }
     }
 
-    /// Where the elements of the next member lie, which must be `member`; they are whole.
+    /// Byte range of the elements of the next member, which must be `member`; the elements are whole.
     ///
     /// # Errors
     /// Another member, one that is not stored as savez does, another type or number of dimensions, or the archive's end.
-    pub(crate) fn next(&mut self, member: &Member) -> Result<Range<usize>, String> {
+    pub fn next(&mut self, member: &Member) -> Result<Range<usize>, String> {
         let rest = &self.bytes[self.at..];
         let (Some(local), Some(header)) = (LocalHeader::read(rest, member), rest.get(..member.header())) else {
             return Err(format!("the record ends at {} within the header", self.bytes.len()));
@@ -240,8 +240,8 @@ impl<'b> NpzWalk<'b> {
     /// Check that nothing but the central directory of `members`, all of which have been walked through, is left.
     ///
     /// # Errors
-    /// It is another one, or bytes follow it.
-    pub(crate) fn finish<'m>(self, members: impl Iterator<Item = &'m Member>) -> Result<(), String> {
+    /// The directory is another one, or bytes follow it.
+    pub fn finish<'m>(self, members: impl Iterator<Item = &'m Member>) -> Result<(), String> {
         let wrong = |at: usize| format!("the zip directory is not that of the arrays at byte {at}");
         let (mut at, mut offset, mut count) = (self.at, 0, 0);
         for member in members {
@@ -267,7 +267,7 @@ impl<'b> NpzWalk<'b> {
     }
 }
 
-/// What differs between local headers of one member.
+/// The fields that differ between local headers of one member.
 struct LocalHeader {
     crc: u32,
     size: u64,

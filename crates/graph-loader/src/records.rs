@@ -3,13 +3,13 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crate::options::RecordFormat;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::GraphError;
 use crate::cell_graph::CellGraph;
 use crate::mask_records::{MaskDecoder, MaskEncoder, MaskSizes, ascending};
+use crate::options::RecordFormat;
 
 /// A record, decoded to the indices of the graph.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,13 +30,13 @@ pub struct Sample {
 /// with metabolism, three more: reactions, gpr, rmr. Masks of genes follow from the genes; metabolites are always kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredMasks {
-    /// How the spans are to be read.
+    /// Encoding of the spans.
     pub form: MaskForm,
-    /// Where each mask lies in the bytes of the batch's records.
+    /// Byte range of each mask in the records of the batch.
     pub spans: Vec<std::ops::Range<usize>>,
 }
 
-/// How a store keeps a mask of E entries.
+/// Encoding of a mask of E entries in a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MaskForm {
     /// Not at all: it follows from the genes.
@@ -209,13 +209,13 @@ struct Phenotype {
 const FIXED: usize = 8;
 
 /// Bytes of a record of so many genes.
-pub(crate) const fn record_bytes(genes: usize) -> usize {
+pub const fn record_bytes(genes: usize) -> usize {
     IDS_HEADER + 4 * genes
 }
 
 /// Append the record of an ids store, little-endian: float32 label, float32 p-value (NaN if there is none), uint32 of each
 /// perturbed gene. Their number follows from the length.
-pub(crate) fn encode_ids(sample: &Sample, out: &mut Vec<u8>) {
+fn encode_ids(sample: &Sample, out: &mut Vec<u8>) {
     out.extend_from_slice(&sample.label.to_le_bytes());
     out.extend_from_slice(&sample.p_value.to_le_bytes());
     sample.genes.iter().for_each(|gene| out.extend_from_slice(&(*gene as u32).to_le_bytes()));
@@ -225,7 +225,7 @@ pub(crate) fn encode_ids(sample: &Sample, out: &mut Vec<u8>) {
 ///
 /// # Errors
 /// Another length, a label that is no number, or genes that are not in the graph or not in order.
-pub(crate) fn decode_ids(record: &[u8], genes: usize, sample: &mut Sample) -> Result<(), String> {
+fn decode_ids(record: &[u8], genes: usize, sample: &mut Sample) -> Result<(), String> {
     let (words, rest) = record.as_chunks::<4>();
     if record.len() < IDS_HEADER || !rest.is_empty() {
         return Err(format!("{} bytes, not 8 and 4 for each gene", record.len()));

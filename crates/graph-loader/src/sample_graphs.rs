@@ -2,7 +2,6 @@
 
 use std::iter::repeat_n;
 
-use crate::options::Processor;
 use loader_core::Operation;
 
 use crate::assembler::{AssemblyPlan, Scratch, SharedGraph};
@@ -11,12 +10,14 @@ use crate::cell_graph::{CellGraph, Metabolism};
 use crate::mask::fill_gene_masks;
 use crate::mask_sources::MaskSources;
 use crate::operations::{Marker, Operand};
+use crate::options::Processor;
 use crate::records::Sample;
 use crate::stream::{replicate, replicate_shifted};
+use crate::subgraph;
 use crate::subgraph::{join_kept, join_own};
 
 /// Stage *mask*.
-pub(crate) fn mask_graphs<M: Marker>(
+pub fn mask_graphs<M: Marker>(
     plan: AssemblyPlan,
     shared: &SharedGraph,
     samples: &[Sample],
@@ -40,7 +41,7 @@ pub(crate) fn mask_graphs<M: Marker>(
         perturbed.clear();
         original.clear();
     } else {
-        // Of the genes only `pert_mask` is published, over the whole graph.
+        // Only `pert_mask` of the genes is published, over the whole graph.
         mask_genes(samples, graph.num_genes(), &mut graphs.genes);
         graphs.genes.kept.clear();
         marks.mark(Operation::Fill, Operand::Genes);
@@ -59,8 +60,8 @@ pub(crate) fn mask_graphs<M: Marker>(
                 neighborhoods.process(graph, sample, at, scratch, graphs, marks);
             }
         }
-        (None, Some(sources)) => crate::subgraph::from_sources(graph, sources, samples, bytes, scratch, graphs, marks),
-        (None, None) => crate::subgraph::scan(graph, samples, scratch, graphs, marks),
+        (None, Some(sources)) => subgraph::from_sources(graph, sources, samples, bytes, scratch, graphs, marks),
+        (None, None) => subgraph::scan(graph, samples, scratch, graphs, marks),
     }
 }
 
@@ -79,7 +80,7 @@ fn size_metabolic(metabolism: &Metabolism, samples: usize, neighborhood: bool, j
 }
 
 /// Stage *collate*.
-pub(crate) fn join_graphs<M: Marker>(
+pub fn join_graphs<M: Marker>(
     plan: AssemblyPlan,
     shared: &SharedGraph,
     samples: &[Sample],
@@ -153,7 +154,7 @@ fn join_genes(plan: AssemblyPlan, genes: impl Iterator<Item = usize> + Clone, sa
         follow(genes.clone(), &mut graphs.x);
     }
     if plan.follow_x_pert {
-        // The neighborhood's is as long as `x`, the others' has a row for each perturbed gene.
+        // `x_pert` of the neighborhood is as long as `x`; of the other processors it has a row for each perturbed gene.
         if plan.processor == Processor::Neighborhood {
             follow(genes, &mut graphs.x_pert);
         } else {
@@ -163,7 +164,7 @@ fn join_genes(plan: AssemblyPlan, genes: impl Iterator<Item = usize> + Clone, sa
 }
 
 /// Write the masks of all samples into the batch.
-pub(crate) fn mask_whole_graphs<M: Marker>(
+fn mask_whole_graphs<M: Marker>(
     graph: &CellGraph,
     sources: &MaskSources,
     samples: &[Sample],
@@ -195,7 +196,7 @@ pub(crate) fn mask_whole_graphs<M: Marker>(
 }
 
 /// Edge indices of all samples, and the stoichiometry; nothing but the counts if the index stays with the graph.
-pub(crate) fn join_whole_edges<M: Marker>(
+fn join_whole_edges<M: Marker>(
     graph: &CellGraph,
     samples: usize,
     with_index: bool,
@@ -221,7 +222,7 @@ pub(crate) fn join_whole_edges<M: Marker>(
 }
 
 /// One edge type, once per sample: `(sources, targets)`, each shifted by its stride from one sample to the next.
-pub(crate) fn join_edge_type<M: Marker>(
+fn join_edge_type<M: Marker>(
     (sources, targets): (&[i64], &[i64]),
     stride: (i64, i64),
     samples: usize,
@@ -243,7 +244,7 @@ pub(crate) fn join_edge_type<M: Marker>(
 }
 
 /// Gene masks of all samples over the whole graph.
-pub(crate) fn mask_genes(samples: &[Sample], genes: usize, nodes: &mut Nodes) {
+pub fn mask_genes(samples: &[Sample], genes: usize, nodes: &mut Nodes) {
     nodes.kept.resize(samples.len() * genes, 0);
     nodes.perturbed.resize(samples.len() * genes, 0);
     let kept = nodes.kept.chunks_exact_mut(genes.max(1));
@@ -254,33 +255,33 @@ pub(crate) fn mask_genes(samples: &[Sample], genes: usize, nodes: &mut Nodes) {
 }
 
 /// Every node of every sample is kept: metabolites.
-pub(crate) fn keep_all(samples: usize, per_sample: usize, nodes: &mut Nodes) {
+fn keep_all(samples: usize, per_sample: usize, nodes: &mut Nodes) {
     refill(&mut nodes.kept, samples * per_sample, 1);
     refill(&mut nodes.perturbed, samples * per_sample, 0);
 }
 
 /// The complement of a byte mask.
-pub(crate) fn complement(mask: &[u8], out: &mut Vec<u8>) {
+fn complement(mask: &[u8], out: &mut Vec<u8>) {
     out.clear();
     out.extend(mask.iter().map(|kept| u8::from(*kept == 0)));
 }
 
 /// `vec` of `len` times `value`, in the same buffer.
-pub(crate) fn refill<T: Copy>(vec: &mut Vec<T>, len: usize, value: T) {
+pub fn refill<T: Copy>(vec: &mut Vec<T>, len: usize, value: T) {
     vec.clear();
     vec.resize(len, value);
 }
 
 /// The sample of each row, of which the samples have `counts`.
-pub(crate) fn sample_of_rows(counts: impl Iterator<Item = usize>, out: &mut Vec<i64>) {
+fn sample_of_rows(counts: impl Iterator<Item = usize>, out: &mut Vec<i64>) {
     out.clear();
     for (sample, count) in counts.enumerate() {
         out.resize(out.len() + count, sample as i64);
     }
 }
 
-/// Where each sample's rows start, and the end.
-pub(crate) fn starts_of_rows(counts: impl Iterator<Item = usize>, out: &mut Vec<i64>) {
+/// Position of each sample's first row, and the end.
+fn starts_of_rows(counts: impl Iterator<Item = usize>, out: &mut Vec<i64>) {
     out.clear();
     out.push(0);
     let mut end = 0;
@@ -291,7 +292,7 @@ pub(crate) fn starts_of_rows(counts: impl Iterator<Item = usize>, out: &mut Vec<
 }
 
 /// `batch` of one kind of node and, where the collation makes it, `ptr`.
-pub(crate) fn join_nodes(counts: impl Iterator<Item = usize> + Clone, with_ptr: bool, nodes: &mut Nodes) {
+pub fn join_nodes(counts: impl Iterator<Item = usize> + Clone, with_ptr: bool, nodes: &mut Nodes) {
     sample_of_rows(counts.clone(), &mut nodes.batch);
     if with_ptr {
         starts_of_rows(counts, &mut nodes.ptr);
@@ -299,13 +300,13 @@ pub(crate) fn join_nodes(counts: impl Iterator<Item = usize> + Clone, with_ptr: 
 }
 
 /// Vectors of a followed field.
-pub(crate) fn follow(counts: impl Iterator<Item = usize> + Clone, field: &mut Followed) {
+fn follow(counts: impl Iterator<Item = usize> + Clone, field: &mut Followed) {
     sample_of_rows(counts.clone(), &mut field.batch);
     starts_of_rows(counts, &mut field.ptr);
 }
 
 /// Coordinates of one label and one p-value per sample.
-pub(crate) fn join_phenotype(samples: usize, phenotype: &mut Phenotype) {
+pub fn join_phenotype(samples: usize, phenotype: &mut Phenotype) {
     let Phenotype { type_indices, sample_indices, stat_type_indices, stat_sample_indices } = phenotype;
     for indices in [type_indices, sample_indices, stat_type_indices, stat_sample_indices] {
         refill(indices, samples, 0);

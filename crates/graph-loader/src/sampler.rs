@@ -199,9 +199,8 @@ impl Sampler for Schedule {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
+    use proptest::prelude::*;
 
     fn sampler(len: u64, world_size: u32, rank: u32, shuffle: bool, drop_last: bool) -> DistributedSampler {
         DistributedSampler { len, world_size, rank, shuffle, seed: 42, drop_last }

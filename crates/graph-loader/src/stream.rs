@@ -5,19 +5,19 @@
 const FEW: usize = 4 << 17;
 
 /// `out[i] = nodes[i] + shift`, for slices of one length.
-pub(crate) type ShiftFn = fn(&[i64], i64, &mut [i64]);
+type ShiftFn = fn(&[i64], i64, &mut [i64]);
 /// `out[i] = nodes[i] + shift` from 32-bit nodes.
-pub(crate) type WidenFn = fn(&[u32], i64, &mut [i64]);
+pub type WidenFn = fn(&[u32], i64, &mut [i64]);
 /// `out[i]` = the new number of `nodes[i]`, for slices of one length.
-pub(crate) type RenumberFn = fn(&[i64], NodeNumbers<'_>, &mut [i64]);
+pub type RenumberFn = fn(&[i64], NodeNumbers<'_>, &mut [i64]);
 
 /// New numbers of nodes after some of them are removed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct NodeNumbers<'a> {
+pub struct NodeNumbers<'a> {
     /// Removed nodes; a handful, because each is compared with each node.
-    pub(crate) removed: &'a [i64],
+    pub removed: &'a [i64],
     /// Number of the first node.
-    pub(crate) shift: i64,
+    pub shift: i64,
 }
 
 impl NodeNumbers<'_> {
@@ -27,7 +27,7 @@ impl NodeNumbers<'_> {
 }
 
 /// The function that writes an output of `len` elements in all. After its last use call [`finish`].
-pub(crate) fn shift_for(len: usize) -> ShiftFn {
+fn shift_for(len: usize) -> ShiftFn {
     #[cfg(target_arch = "x86_64")]
     if around_caches(len) {
         // SAFETY: the processor has AVX2.
@@ -38,7 +38,7 @@ pub(crate) fn shift_for(len: usize) -> ShiftFn {
 }
 
 /// As [`shift_for`].
-pub(crate) fn widen_for(len: usize) -> WidenFn {
+pub fn widen_for(len: usize) -> WidenFn {
     #[cfg(target_arch = "x86_64")]
     if around_caches(len) {
         // SAFETY: the processor has AVX2.
@@ -49,7 +49,7 @@ pub(crate) fn widen_for(len: usize) -> WidenFn {
 }
 
 /// As [`shift_for`].
-pub(crate) fn renumber_for(len: usize) -> RenumberFn {
+pub fn renumber_for(len: usize) -> RenumberFn {
     #[cfg(target_arch = "x86_64")]
     if around_caches(len) {
         // SAFETY: the processor has AVX2.
@@ -60,7 +60,7 @@ pub(crate) fn renumber_for(len: usize) -> RenumberFn {
 }
 
 /// Make what was written around the caches visible to other threads, as any other write is.
-pub(crate) fn finish() {
+pub fn finish() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 processor has SSE.
     #[allow(unused_unsafe, reason = "safe from some compiler version on")]
@@ -83,12 +83,11 @@ fn write_each<T: Copy>(nodes: &[T], out: &mut [i64], of: impl Fn(T) -> i64) {
 /// Non-temporal stores of whole vectors; the ends of `out`, which are not aligned, by plain ones.
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
+    use super::{NodeNumbers, write_each};
     use std::arch::x86_64::{
         __m128i, __m256i, _mm_loadu_si128, _mm256_add_epi64, _mm256_cmpgt_epi64, _mm256_cvtepu32_epi64,
         _mm256_loadu_si256, _mm256_set1_epi64x, _mm256_stream_si256,
     };
-
-    use super::{NodeNumbers, write_each};
 
     /// Split `nodes` and `out` where `out` is aligned; vectors of four elements between.
     fn split<'a, T>(nodes: &'a [T], out: &'a mut [i64]) -> [(&'a [T], &'a mut [i64]); 3] {
@@ -103,7 +102,7 @@ mod avx2 {
     }
 
     #[target_feature(enable = "avx2")]
-    pub(crate) fn shift(nodes: &[i64], shift: i64, out: &mut [i64]) {
+    pub fn shift(nodes: &[i64], shift: i64, out: &mut [i64]) {
         let [head, (nodes, out), tail] = split(nodes, out);
         let shifts = _mm256_set1_epi64x(shift);
         for (to, from) in out.as_chunks_mut::<4>().0.iter_mut().zip(nodes.as_chunks::<4>().0) {
@@ -117,7 +116,7 @@ mod avx2 {
     }
 
     #[target_feature(enable = "avx2")]
-    pub(crate) fn widen(nodes: &[u32], shift: i64, out: &mut [i64]) {
+    pub fn widen(nodes: &[u32], shift: i64, out: &mut [i64]) {
         let [head, (nodes, out), tail] = split(nodes, out);
         let shifts = _mm256_set1_epi64x(shift);
         for (to, from) in out.as_chunks_mut::<4>().0.iter_mut().zip(nodes.as_chunks::<4>().0) {
@@ -131,7 +130,7 @@ mod avx2 {
     }
 
     #[target_feature(enable = "avx2")]
-    pub(crate) fn renumber(nodes: &[i64], numbers: NodeNumbers<'_>, out: &mut [i64]) {
+    pub fn renumber(nodes: &[i64], numbers: NodeNumbers<'_>, out: &mut [i64]) {
         let [head, (nodes, out), tail] = split(nodes, out);
         let shifts = _mm256_set1_epi64x(numbers.shift);
         for (to, from) in out.as_chunks_mut::<4>().0.iter_mut().zip(nodes.as_chunks::<4>().0) {
@@ -172,7 +171,7 @@ pub fn replicate_shifted(nodes: &[i64], copies: usize, stride: i64, out: &mut [i
 }
 
 /// `copies` copies of `values` one after another, in the buffer of `out`.
-pub(crate) fn replicate<T: Copy>(values: &[T], copies: usize, out: &mut Vec<T>) {
+pub fn replicate<T: Copy>(values: &[T], copies: usize, out: &mut Vec<T>) {
     out.clear();
     for _ in 0..copies {
         out.extend_from_slice(values);

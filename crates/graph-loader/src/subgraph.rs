@@ -13,10 +13,11 @@ use crate::mask_sources::MaskSources;
 use crate::operations::{Marker, Operand};
 use crate::records::Sample;
 use crate::sample_graphs::refill;
+use crate::stream;
 use crate::stream::NodeNumbers;
 
 /// All samples by looking at every edge; masks of a store are not looked at. Perturbed genes are marked in `graphs` already.
-pub(crate) fn scan<M: Marker>(
+pub fn scan<M: Marker>(
     graph: &CellGraph,
     samples: &[Sample],
     scratch: &mut Scratch,
@@ -57,7 +58,7 @@ pub(crate) fn scan<M: Marker>(
 }
 
 /// All samples from the positions of their removed edges, which may come from a store.
-pub(crate) fn from_sources<M: Marker>(
+pub fn from_sources<M: Marker>(
     graph: &CellGraph,
     sources: &MaskSources,
     samples: &[Sample],
@@ -147,38 +148,38 @@ fn metabolic(
 }
 
 /// A node that the sample does not have.
-pub(crate) const ABSENT: u32 = u32::MAX;
+pub const ABSENT: u32 = u32::MAX;
 
 /// Edges of one type of all samples of a batch, sample after sample. A sample's nodes are numbered from 0.
 ///
 /// Processors make these, and collation copies them into the batch, as in the published runs: the two stages are timed
 /// apart. 8 B per edge, and 1 B more with a mask; buffers keep their length, so nothing is cleared.
 #[derive(Debug, Default)]
-pub(crate) struct RelabeledEdges {
+pub struct RelabeledEdges {
     sources: Vec<u32>,
     targets: Vec<u32>,
     mask: Vec<u8>,
     used: usize,
     /// Edges of each sample.
-    pub(crate) counts: Vec<usize>,
+    pub counts: Vec<usize>,
 }
 
 /// Buffers for the edges of one sample; all three have the same length.
-pub(crate) struct EdgeRoom<'a> {
-    pub(crate) sources: &'a mut [u32],
-    pub(crate) targets: &'a mut [u32],
-    pub(crate) mask: &'a mut [u8],
+pub struct EdgeRoom<'a> {
+    pub sources: &'a mut [u32],
+    pub targets: &'a mut [u32],
+    pub mask: &'a mut [u8],
 }
 
 impl RelabeledEdges {
     /// Remove all samples.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.used = 0;
         self.counts.clear();
     }
 
     /// Buffers for up to `max_edges` edges of the next sample. They hold values of earlier samples.
-    pub(crate) fn room(&mut self, max_edges: usize) -> EdgeRoom<'_> {
+    pub fn room(&mut self, max_edges: usize) -> EdgeRoom<'_> {
         let (start, end) = (self.used, self.used + max_edges);
         if self.sources.len() < end {
             self.sources.resize(end, 0);
@@ -193,31 +194,31 @@ impl RelabeledEdges {
     }
 
     /// The first `edges` of the buffers are the edges of the next sample.
-    pub(crate) fn take(&mut self, edges: usize) {
+    pub fn take(&mut self, edges: usize) {
         self.used += edges;
         self.counts.push(edges);
     }
 
     /// Bytes that are held, used or not.
-    pub(crate) fn capacity_bytes(&self) -> usize {
+    pub fn capacity_bytes(&self) -> usize {
         4 * (self.sources.capacity() + self.targets.capacity()) + self.mask.capacity()
     }
 
-    pub(crate) fn sources(&self) -> &[u32] {
+    pub fn sources(&self) -> &[u32] {
         &self.sources[..self.used]
     }
 
-    pub(crate) fn targets(&self) -> &[u32] {
+    pub fn targets(&self) -> &[u32] {
         &self.targets[..self.used]
     }
 
-    pub(crate) fn mask(&self) -> &[u8] {
+    pub fn mask(&self) -> &[u8] {
         &self.mask[..self.used]
     }
 }
 
 /// New index of each of `nodes` nodes when `removed` (ascending, each once) are gone.
-pub(crate) fn number_without(removed: impl Iterator<Item = usize>, nodes: usize, table: &mut Vec<u32>) {
+fn number_without(removed: impl Iterator<Item = usize>, nodes: usize, table: &mut Vec<u32>) {
     table.clear();
     let mut next = 0;
     for gone in removed {
@@ -234,7 +235,7 @@ pub(crate) fn number_without(removed: impl Iterator<Item = usize>, nodes: usize,
 const EDGE_BLOCK: usize = 1024;
 
 /// Join the edges of one type of all samples, each end shifted by the nodes of the samples before.
-pub(crate) fn join_own<M: Marker>(
+pub fn join_own<M: Marker>(
     own: &RelabeledEdges,
     source_nodes: impl Iterator<Item = usize>,
     target_nodes: impl Iterator<Item = usize>,
@@ -259,7 +260,7 @@ pub(crate) fn join_own<M: Marker>(
 }
 
 fn shift(mut from: &[u32], counts: &[usize], nodes: impl Iterator<Item = usize>, mut to: &mut [i64]) {
-    let widen = crate::stream::widen_for(to.len());
+    let widen = stream::widen_for(to.len());
     let mut before = 0;
     for (count, nodes) in counts.iter().zip(nodes) {
         let (sample, rest) = from.split_at(*count);
@@ -269,7 +270,7 @@ fn shift(mut from: &[u32], counts: &[usize], nodes: impl Iterator<Item = usize>,
         widen(sample, before, target);
         before += nodes as i64;
     }
-    crate::stream::finish();
+    stream::finish();
 }
 
 /// Copy the edges of one type for each sample without those that it removes, its genes numbered anew and shifted by the
@@ -277,7 +278,7 @@ fn shift(mut from: &[u32], counts: &[usize], nodes: impl Iterator<Item = usize>,
 ///
 /// Floor: one write of the edges. The graph is taken in blocks, so it is read from memory once and not once per sample;
 /// within a block the runs between lost edges are copied.
-pub(crate) fn join_kept<M: Marker>(
+pub fn join_kept<M: Marker>(
     edge_type: &EdgeType,
     lost: &RemovedLists,
     samples: &[Sample],
@@ -306,7 +307,7 @@ pub(crate) fn join_kept<M: Marker>(
     edges.edge_index.resize(2 * next, 0);
     marks.mark(Operation::Allocate, operand);
     let (to_sources, to_targets) = edges.edge_index.split_at_mut(next);
-    let write = crate::stream::renumber_for(next);
+    let write = stream::renumber_for(next);
     let (sources, targets) = (edge_type.sources(), edge_type.targets());
     for first in (0..e).step_by(EDGE_BLOCK) {
         let end = e.min(first + EDGE_BLOCK);
@@ -324,7 +325,7 @@ pub(crate) fn join_kept<M: Marker>(
             }
         }
     }
-    crate::stream::finish();
+    stream::finish();
     marks.mark(Operation::Copy, operand);
 }
 

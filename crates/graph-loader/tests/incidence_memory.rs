@@ -5,7 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use graph_loader::{Assembler, CellGraph, DistributedSampler, EdgeType, GraphBatchOptions, GraphBatcher, GraphError, Incidence, Processor, ReadRecord, Records, Sample, Schedule};
+use graph_loader::{
+    Assembler, CellGraph, DistributedSampler, EdgeType, GraphBatchOptions, GraphBatcher, GraphError, Incidence,
+    Processor, ReadRecord, Records, Sample, Schedule,
+};
 use loader_core::{Loader, LoaderOptions};
 
 /// Counts the bytes that are in use.

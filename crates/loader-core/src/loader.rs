@@ -88,14 +88,14 @@ pub struct Loader<B: Batcher> {
 }
 
 struct Shared<B: Batcher> {
-    state: Mutex<State<B>>,
+    state: Mutex<LoaderState<B>>,
     /// A batch is ready, or a thread has ended.
     ready: Condvar,
     /// There is room for another batch, or the loader stops.
     room: Condvar,
 }
 
-struct State<B: Batcher> {
+struct LoaderState<B: Batcher> {
     /// Next step that no thread has claimed.
     claim: u64,
     /// Next step to deliver.
@@ -106,7 +106,7 @@ struct State<B: Batcher> {
     stopped: bool,
 }
 
-impl<B: Batcher> State<B> {
+impl<B: Batcher> LoaderState<B> {
     /// Takes out the spare buffers that there is no room for. Drop them without the lock: giving a gigabyte back to the
     /// system takes a while.
     fn surplus(&mut self) -> Vec<B::Batch> {
@@ -123,7 +123,7 @@ impl<B: Batcher> State<B> {
 impl<B: Batcher> Shared<B> {
     /// A thread that panicked while it held the lock left whole values: nothing below panics between changes that belong
     /// together.
-    fn lock(&self) -> MutexGuard<'_, State<B>> {
+    fn lock(&self) -> MutexGuard<'_, LoaderState<B>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -136,7 +136,7 @@ impl<B: Batcher> Loader<B> {
     pub fn start(mut batcher: B, options: LoaderOptions) -> Result<Self, B::Error> {
         batcher.starting(&options);
         let shared = Arc::new(Shared {
-            state: Mutex::new(State {
+            state: Mutex::new(LoaderState {
                 claim: options.first,
                 deliver: options.first,
                 finished: BTreeMap::new(),
@@ -294,7 +294,7 @@ fn work<B: Batcher>(shared: &Shared<B>, mut batcher: B, options: LoaderOptions, 
             (state.claim - 1, state.spare.pop())
         };
         let batch = batch.unwrap_or_else(|| batcher.empty());
-        let built = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        let built = std::panic::catch_unwind(AssertUnwindSafe(|| -> Result<Loaded<B::Batch>, B::Error> {
             if reader.is_none() {
                 reader = Some(dataset.reader()?);
             }

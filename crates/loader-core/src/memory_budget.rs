@@ -5,7 +5,7 @@
 /// never waits for memory for ever: the batch that it waits for may be begun if no other is being built, whatever the step
 /// itself still holds.
 #[derive(Clone, Debug)]
-pub(crate) struct MemoryBudget {
+pub struct MemoryBudget {
     /// Bytes; `None` is no limit.
     limit: Option<u64>,
     threads: u64,
@@ -26,7 +26,7 @@ pub(crate) struct MemoryBudget {
 
 /// The limit leaves room for fewer batches than would be loaded ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FewerBatches {
+pub struct FewerBatches {
     /// Batches that fit.
     pub batches: u64,
     /// Bytes of the largest of them.

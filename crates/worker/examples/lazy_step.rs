@@ -12,11 +12,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use graph_loader::{Assembler, Batch, Sample, GraphBatchOptions, Processor};
 use expctl_datasets::graph::{Dataset, Recipe, build};
 use expctl_record::{BenchFigure, BenchRecord, Data, Implementation, LabelSource, LocalHead, Networks};
 use expctl_worker::models::lazy::{Lazy, LazyConfig};
 use expctl_worker::models::{EdgeList, Inputs};
+use graph_loader::{Assembler, Batch, GraphBatchOptions, Processor, Sample};
 use tch::{Device, Kind, nn};
 
 #[derive(Parser)]

@@ -15,11 +15,11 @@ use std::time::Instant;
 
 use expctl_datasets::{ledger_operations, ledger_times};
 use expctl_dist::Range;
-use loader_core::{BatchOperations, Operation, Interval, Loaded, exposed_wait};
-use graph_loader::{Marker, Marks, Operand};
 use expctl_record::{
     AttemptDir, BenchFigure, BenchRecord, Journal, LastWords, PerStage, Stage, StepRecord, trace_rows,
 };
+use graph_loader::{Marker, Marks, Operand};
+use loader_core::{BatchOperations, Interval, Loaded, Operation, exposed_wait};
 
 /// Written between two steps, so that these find nothing in the caches: four times the second level of the machine in the docs.
 const EVICTED_BYTES: usize = 8 << 20;

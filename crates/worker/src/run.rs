@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use expctl_dist::{ProcessGroup, Store, check_libtorch};
 use expctl_datasets::array::remote_counts;
+use expctl_dist::{ProcessGroup, Store, check_libtorch};
 use expctl_record::{
     AttemptDir, DroppedPages, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, EXIT_STUCK, Journal,
     LastWords, Mode, RankEnv, RankStatus, RankUsage, Settings, Trial, drop_from_page_cache, peak_resident, write_json,

@@ -1,9 +1,9 @@
 use std::time::Instant;
 
-use expctl_dist::Range;
-use loader_core::{Batcher, Loaded, Loader, StageTimes};
 use expctl_datasets::{ledger_operations, ledger_times};
+use expctl_dist::Range;
 use expctl_record::{Journal, PerStage, Stage, StepRecord, is_measured, trace_rows};
+use loader_core::{Batcher, Loaded, Loader, StageTimes};
 
 use crate::activity::Phase;
 use crate::checkpoints::Checkpoints;
@@ -212,7 +212,8 @@ impl<B: Batcher<Batch: ModelBatch, Error: Into<Stop>>> Steps<'_, B> {
         match self.upcoming.take() {
             Some(loaded) => Ok(loaded),
             None => {
-                let next = self.loader.next_batch().ok_or_else(|| Stop::Invalid(format!("no batch for step {step}")))?;
+                let next =
+                    self.loader.next_batch().ok_or_else(|| Stop::Invalid(format!("no batch for step {step}")))?;
                 next.map_err(Into::into)
             }
         }

@@ -1,9 +1,9 @@
-use expctl_dist::DistError;
 use anndata_io::AnnDataError;
 use cell_loader::CellError;
 use expctl_datasets::DatasetError;
-use graph_loader::GraphError;
+use expctl_dist::DistError;
 use expctl_record::RecordError;
+use graph_loader::GraphError;
 
 use crate::device::DeviceError;
 use crate::device_masks::DeviceMaskError;

@@ -7,9 +7,9 @@ mod support;
 
 use std::time::Duration;
 
+use cell_loader::{CellBatch, CellValues};
 use common::{Role, ends_with, leave, meet, neighbours_end, trained};
 use expctl_dist::{ProcessGroup, Store};
-use cell_loader::{CellBatch, CellValues};
 use expctl_record::{Loss, ModelKind, Settings};
 use expctl_rounding::{assert_rounding, distance, floor};
 use expctl_worker::Activity;

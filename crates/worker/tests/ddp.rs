@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use common::{Role, leave, meet, neighbours_end, trained};
 use expctl_dist::{Reducer, ReducerOptions};
-use graph_loader::{Assembler, CellGraph, Common, EdgeType, Sample, GraphBatchOptions, Processor};
-use expctl_record::{Reconstruction};
+use expctl_record::Reconstruction;
 use expctl_rounding::{assert_rounding, distance, floor, nudged};
 use expctl_worker::losses::{ReconstructionWeight, log_cosh};
 use expctl_worker::models::dango::{Dango, DangoConfig};
 use expctl_worker::models::{EdgeList, named_parameters, parameters_digest};
+use graph_loader::{Assembler, CellGraph, Common, EdgeType, GraphBatchOptions, Processor, Sample};
 use tch::nn::OptimizerConfig;
 use tch::{Device, Tensor, nn};
 
@@ -99,7 +99,6 @@ fn assembled(step: i64, role: &Role, graph: &Arc<CellGraph>) -> (Tensor, Tensor,
         })
         .collect();
     let processor = PROCESSORS[step as usize % PROCESSORS.len()];
-    let names = graph.edge_types.iter().map(|edges| edges.name.clone()).collect();
     let mut assembler = Assembler::new(&GraphBatchOptions::new(processor), Arc::clone(graph)).unwrap();
     let mut batch = assembler.empty();
     assembler.mask(&samples, &[], &mut batch);

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use graph_loader::{Assembler, Batch, CellGraph, EdgeType, Sample, GraphBatchOptions, Processor};
-use expctl_record::{DeviceMasks};
+use expctl_record::DeviceMasks;
 use expctl_worker::device_masks::DeviceMaskMaker;
+use graph_loader::{Assembler, Batch, CellGraph, EdgeType, GraphBatchOptions, Processor, Sample};
 use proptest::prelude::*;
 use tch::Device;
 

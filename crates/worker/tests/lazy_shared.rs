@@ -4,10 +4,10 @@
 
 mod lazy_common;
 
-use graph_loader::{Batch, Layout, Processor};
 use expctl_record::Implementation;
 use expctl_worker::models::lazy::LazyConfig;
 use expctl_worker::models::{Inputs, ModelError, named_parameters};
+use graph_loader::{Batch, Layout, Processor};
 use lazy_common::{Case, SMALL, build_as, graph};
 use tch::{Device, Kind, Tensor};
 

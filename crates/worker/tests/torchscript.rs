@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use expctl_dist::ScriptModule;
-use graph_loader::{Batch, Common, Layout};
 use expctl_worker::models::torchscript::Script;
 use expctl_worker::models::{Inputs, named_parameters, named_variables};
+use graph_loader::{Batch, Common, Layout};
 use tch::{Device, Kind, Tensor, nn};
 
 /// A weight for each of ten genes, summed over a sample.

@@ -21,7 +21,6 @@ use std::time::{Duration, Instant};
 
 use cell_loader::{CellBatchOptions, CellBatcher, Draw, Output, RowSampler, Sharding};
 use loader_core::{Loader, LoaderOptions};
-
 use memory::Memory;
 
 fn main() {
@@ -97,8 +96,7 @@ fn rate(store: &Arc<Memory>, threads: u32, batch_size: u64, settings: &CellBatch
     let sharding = Sharding { seed: 1, rank: 0, world_size: 1, batch_size, drop_last: true };
     let sampler = Arc::new(RowSampler::new(&Draw::Uniform, store.as_ref(), sharding, None).unwrap());
     let builder = CellBatcher::new(Arc::<Memory>::clone(store), sampler, settings, Arc::default()).unwrap();
-    let options =
-        LoaderOptions { workers: threads, steps: u64::MAX / 2, ..LoaderOptions::default() };
+    let options = LoaderOptions { workers: threads, steps: u64::MAX / 2, ..LoaderOptions::default() };
     let mut loader = Loader::start(builder, options).unwrap();
     let mut take = |time: Duration| {
         let (start, mut rows) = (Instant::now(), 0);

@@ -1,11 +1,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cell_loader::{CellBatch, CellBatchOptions, Fetch, Output, };
 use anndata_io::Form;
+use cell_loader::{CellBatch, CellBatchOptions, Fetch, Output};
 use proptest::prelude::*;
 
-use super::store::{Derived, Draw, Sampler, alone, class, dense, drawn, loader, options, row_sampler, rows_of, settings};
+use super::store::{
+    Derived, Draw, Sampler, alone, class, dense, drawn, loader, options, row_sampler, rows_of, settings,
+};
 
 const DRAWS: [Draw; 5] = [Draw::Sequential, Draw::Uniform, Draw::Weighted, Draw::Balanced, Draw::Chunked];
 

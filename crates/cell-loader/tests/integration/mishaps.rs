@@ -1,8 +1,8 @@
-use cell_loader::{Output};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use anndata_io::Form;
+use cell_loader::Output;
 use proptest::prelude::*;
 
 use super::store::{Derived, Draw, Sampler, alone, drawn, loader, options, settings};

@@ -1,5 +1,5 @@
-use cell_loader::{CellError, Sharding, ShuffleMeter, ShuffleQuality};
 use anndata_io::{ArrayStore, Form, Labels};
+use cell_loader::{CellError, Sharding, ShuffleMeter, ShuffleQuality};
 
 use super::store::{Derived, Draw, Sampler, alone, class, drawn, row_sampler};
 

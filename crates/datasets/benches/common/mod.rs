@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use expctl_datasets::graph::{Dataset, Recipe, build};
-use graph_loader::{CellGraph, Sample};
 use expctl_record::{BenchFigure, BenchInterval, BenchRecord, Data, LabelSource, Networks};
+use graph_loader::{CellGraph, Sample};
 
 /// What [`against_floor`] found, for the record.
 static FIGURES: Mutex<Vec<BenchFigure>> = Mutex::new(Vec::new());

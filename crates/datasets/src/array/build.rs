@@ -12,14 +12,13 @@ use crate::array::model::{Cell, Model, Scratch};
 use crate::array::recipe::ArrayRecipe;
 use crate::array::rows::RowsSeen;
 use crate::build_folder::{BuildFolder, BuildProgress, Report, bytes_of, checksums, existing, report, room};
-use crate::manifest::Family;
-use crate::manifest::{MANIFEST_FILE, Origin};
+use crate::manifest::{Family, Origin};
 use crate::parallel::in_order;
 
-/// Values that are drawn at a time by a thread, about.
+/// Values that a thread draws at a time, about.
 const PIECE: u64 = 1 << 20;
 
-/// Rows whose classes are counted at a time by a thread.
+/// Rows whose classes a thread counts at a time.
 const COUNTED: u64 = 1 << 16;
 
 /// Build a data set in `folder` with `jobs` threads, or return its manifest at once if it is there.
@@ -96,21 +95,20 @@ pub fn build(
         build_seconds: started.elapsed().as_secs_f64(),
         resumed_files,
     };
-    let path = partial.path().join(MANIFEST_FILE);
-    expctl_record::write_json(&path, &manifest).map_err(|e| DatasetError::damaged(&path, e))?;
+    partial.write_manifest(&manifest)?;
     finished.remove()?;
     partial.finish(folder)?;
     Ok(manifest)
 }
 
 /// Bytes of a row of a base file on the disk, about: values and their columns, and what obs has of it.
-pub(crate) fn row_bytes(recipe: &ArrayRecipe, data: &Data) -> u64 {
+pub fn row_bytes(recipe: &ArrayRecipe, data: &Data) -> u64 {
     (recipe.genes_of(data) as f64 * recipe.density_of(data) * 8.1) as u64 + 100
 }
 
-/// Rows of the n-th of `files` that have `rows` together: as many in each, and one more in the first ones where that does not come out
-/// even.
-pub(crate) fn file_range(rows: u64, files: u64, file: u64) -> Range<u64> {
+/// Rows of the n-th of `files` files with `rows` rows together: the same number in each, and one more in the first ones if they
+/// do not divide evenly.
+pub fn file_range(rows: u64, files: u64, file: u64) -> Range<u64> {
     let (each, over) = (rows / files, rows % files);
     let start = file * each + file.min(over);
     start..start + each + u64::from(file < over)
@@ -151,7 +149,7 @@ impl<'a> BuildRun<'a> {
         self.recipe.density_of(self.data)
     }
 
-    /// How many rows each class has: a pass over what rows are, without their counts.
+    /// Count the rows of each class: a pass over the annotations, without counts.
     fn weights(&self, to: &mut Report<'_>) -> Result<ClassCounts, DatasetError> {
         let none = || ClassCounts {
             of_type: vec![0; self.recipe.cell_types.count as usize],
@@ -297,36 +295,36 @@ impl<'a> BuildRun<'a> {
     }
 }
 
-/// Folder of what is known of files that a stopped run has finished.
+/// Folder with a note for each file that a stopped run has finished.
 const FINISHED: &str = ".finished";
 
 /// The files that runs have finished so far, in a folder under construction.
-pub(crate) struct Finished {
+pub struct Finished {
     folder: PathBuf,
 }
 
 impl Finished {
-    pub(crate) fn open(folder: &Path) -> Result<Self, DatasetError> {
+    pub fn open(folder: &Path) -> Result<Self, DatasetError> {
         let notes = folder.join(FINISHED);
         std::fs::create_dir_all(&notes).map_err(DatasetError::io("create", &notes))?;
         Ok(Self { folder: folder.to_owned() })
     }
 
-    /// What is known of the n-th file, which is to have this path, if it is there.
-    pub(crate) fn get(&self, index: u64, path: &str) -> Option<ArrayFile> {
+    /// The n-th file with this path, if it is finished and still there.
+    pub fn get(&self, index: u64, path: &str) -> Option<ArrayFile> {
         let file: ArrayFile = serde_json::from_slice(&std::fs::read(self.note(index)).ok()?).ok()?;
         let (there, _) = bytes_of(&self.folder.join(path)).ok()?;
         (there == file.file.bytes && file.file.path == path).then_some(file)
     }
 
-    /// A file is finished.
-    pub(crate) fn put(&self, index: u64, file: &ArrayFile) -> Result<(), DatasetError> {
+    /// Note that a file is finished.
+    pub fn put(&self, index: u64, file: &ArrayFile) -> Result<(), DatasetError> {
         let path = self.note(index);
         expctl_record::write_json(&path, file).map_err(|e| DatasetError::damaged(&path, e))
     }
 
-    /// Forget them: everything is finished.
-    pub(crate) fn remove(self) -> Result<(), DatasetError> {
+    /// Remove the notes: everything is finished.
+    pub fn remove(self) -> Result<(), DatasetError> {
         let notes = self.folder.join(FINISHED);
         std::fs::remove_dir_all(&notes).map_err(DatasetError::io("remove", &notes))
     }

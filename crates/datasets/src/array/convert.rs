@@ -11,9 +11,9 @@ use crate::array::dataset::{ARRAY_SCHEMA, ArrayDataset, ArrayFile, ArrayStoreMan
 use crate::array::rows::{RowsSeen, seen, stored};
 use crate::array::shuffle::{Shards, Shuffle};
 use crate::build_folder::{BuildFolder, BuildProgress, Report, checksums, room, tidy};
-use crate::manifest::{FileInfo, MANIFEST_FILE};
+use crate::manifest::FileInfo;
 
-/// How files are converted.
+/// Options of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvertOptions {
     /// Rows of a parquet row group.
@@ -70,7 +70,7 @@ fn make(
     };
     let asked = StoredOptions::new(format, &ConvertOptions { shard_rows, ..*options });
     let StoredOptions { row_group, shard_rows, seed, file_count } = asked;
-    if let Some(manifest) = there(dataset, format, asked)? {
+    if let Some(manifest) = existing_files(dataset, format, asked)? {
         tidy(&folder);
         return Ok(manifest);
     }
@@ -84,7 +84,7 @@ fn make(
         return Err(DatasetError::Invalid(format!("{} rows cannot be in {file_count} files", base.rows)));
     }
     let partial = BuildFolder::open(&folder)?;
-    if let Some(manifest) = there(dataset, format, asked)? {
+    if let Some(manifest) = existing_files(dataset, format, asked)? {
         partial.discard()?;
         return Ok(manifest);
     }
@@ -118,8 +118,8 @@ fn make(
                     let source = H5adStore::open(source, "")?;
                     let one = FileConversion { format, row_group, jobs: options.jobs, source: &source };
                     let written = one.run(&partial.path().join(expected(index)), done, base.rows, to)?;
-                    as_announced(&base.files[index], &written, source.path())?;
-                    let file = described(partial.path(), expected(index), &written, to)?;
+                    check_base(&base.files[index], &written, source.path())?;
+                    let file = describe(partial.path(), expected(index), &written, to)?;
                     finished.put(index as u64, &file)?;
                     file
                 }
@@ -140,8 +140,7 @@ fn make(
         files,
         build_seconds: started.elapsed().as_secs_f64(),
     };
-    let path = partial.path().join(MANIFEST_FILE);
-    expctl_record::write_json(&path, &manifest).map_err(|e| DatasetError::damaged(&path, e))?;
+    partial.write_manifest(&manifest)?;
     finished.remove()?;
     partial.finish(&folder)?;
     Ok(manifest)
@@ -172,8 +171,8 @@ impl StoredOptions {
     }
 }
 
-/// What is there of a format, if it was made as it is asked for.
-fn there(
+/// The files of a format that exist, if they were made with these options.
+fn existing_files(
     dataset: &ArrayDataset,
     format: ArrayFormat,
     asked: StoredOptions,
@@ -191,16 +190,16 @@ fn there(
     Err(DatasetError::damaged(&dataset.store_folder(format), reason))
 }
 
-/// The rows that came out of a base file are those that were built.
-pub(crate) fn as_announced(file: &ArrayFile, written: &RowsSeen, path: &Path) -> Result<(), DatasetError> {
+/// Check that the rows of a base file are those that were built.
+pub fn check_base(file: &ArrayFile, written: &RowsSeen, path: &Path) -> Result<(), DatasetError> {
     if file.content_blake3 == written.digest() {
         return Ok(());
     }
     Err(DatasetError::damaged(path, "holds other rows than were built"))
 }
 
-/// What is to be known of a file with these rows.
-pub(crate) fn described(
+/// The manifest's entry of a file with these rows.
+pub fn describe(
     folder: &Path,
     name: String,
     written: &RowsSeen,
@@ -234,7 +233,7 @@ fn shuffled(
         .zip(written)
         .zip(0..)
         .map(|((name, written), index)| {
-            let file = described(shards.folder, name, &written, to)?;
+            let file = describe(shards.folder, name, &written, to)?;
             finished.put(index, &file)?;
             Ok(file)
         })
@@ -287,7 +286,7 @@ pub fn convert_files(
     each_file(&written, targets, format, options, progress)
 }
 
-/// What files become in a folder: none of them is there, and no two are one.
+/// Paths of converted files in a folder. None of them may exist, and no two may be the same.
 fn targets<'a>(
     sources: impl Iterator<Item = &'a Path>,
     format: ArrayFormat,
@@ -345,7 +344,7 @@ fn each_file(
 }
 
 /// Read all rows of a file once more and compare them with what is known of it.
-pub(crate) fn check_content(
+pub fn check_content(
     path: &Path,
     file: &ArrayFile,
     jobs: usize,

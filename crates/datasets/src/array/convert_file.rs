@@ -11,18 +11,18 @@ use expctl_record::ArrayFormat;
 
 use crate::DatasetError;
 use crate::array::build::{Finished, file_range};
-use crate::array::convert::{as_announced, described};
+use crate::array::convert::{check_base, describe};
 use crate::array::dataset::{ArrayFile, part};
 use crate::array::rows::{RowsSeen, each_row, each_row_of, seen, stored};
 use crate::build_folder::{Report, report};
 
 /// Makes a file of another format from an AnnData file, row for row.
-pub(crate) struct FileConversion<'a> {
-    pub(crate) format: ArrayFormat,
+pub struct FileConversion<'a> {
+    pub format: ArrayFormat,
     /// Rows of a parquet row group.
-    pub(crate) row_group: u64,
-    pub(crate) jobs: usize,
-    pub(crate) source: &'a H5adStore,
+    pub row_group: u64,
+    pub jobs: usize,
+    pub source: &'a H5adStore,
 }
 
 /// Chunks as h5py makes them.
@@ -30,8 +30,8 @@ const fn chunked(compression: Compression) -> Layout {
     Layout::Chunked { chunk: None, compression }
 }
 
-/// How the matrix of an AnnData file of this format lies in it; `None` of other files.
-pub(crate) fn layout(format: ArrayFormat) -> Option<(Matrix, Layout)> {
+/// Matrix and layout of an AnnData file of this format; `None` for other files.
+pub fn layout(format: ArrayFormat) -> Option<(Matrix, Layout)> {
     Some(match format {
         ArrayFormat::H5ad | ArrayFormat::H5adShuffled => (Matrix::Csr, chunked(Compression::None)),
         ArrayFormat::H5adGzip => (Matrix::Csr, chunked(Compression::Gzip { level: 4, shuffle: false })),
@@ -50,8 +50,8 @@ pub(crate) fn layout(format: ArrayFormat) -> Option<(Matrix, Layout)> {
 }
 
 /// Bytes that files of a format take at most, about, for so many rows, columns and values that are not 0.
-pub(crate) fn max_bytes(format: ArrayFormat, rows: u64, columns: u64, values: u64) -> u64 {
-    // What no number can hold fits on no disk.
+pub fn max_bytes(format: ArrayFormat, rows: u64, columns: u64, values: u64) -> u64 {
+    // A saturated number fits on no disk.
     let annotations = rows.saturating_mul(100).saturating_add(columns.saturating_mul(100)).saturating_add(1 << 20);
     let matrix = match format {
         ArrayFormat::H5adDense => rows.saturating_mul(columns).saturating_mul(4),
@@ -65,18 +65,12 @@ impl FileConversion<'_> {
     /// done before.
     ///
     /// # Errors
-    /// It cannot be read or written; what was written reads back as something else.
-    pub(crate) fn run(
-        &self,
-        target: &Path,
-        done: u64,
-        rows: u64,
-        to: &mut Report<'_>,
-    ) -> Result<RowsSeen, DatasetError> {
+    /// The source cannot be read, or the target written; the target reads back as other rows.
+    pub fn run(&self, target: &Path, done: u64, rows: u64, to: &mut Report<'_>) -> Result<RowsSeen, DatasetError> {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
-        // Of the same extension, which says how it is read back.
+        // The same extension: it decides how the file is read back.
         let hidden = target.with_file_name(format!(".unchecked-{name}"));
-        // What a process that was killed has left.
+        // Left by a process that was killed.
         if hidden.is_dir() {
             std::fs::remove_dir_all(&hidden).map_err(DatasetError::io("remove", &hidden))?;
         }
@@ -191,7 +185,7 @@ impl FileConversion<'_> {
         to: &mut Report<'_>,
     ) -> Result<(), DatasetError> {
         let store = self.source;
-        let obs = ParquetObs::of(store)?;
+        let obs = ParquetObs::read(store)?;
         let options = parquet_options(self.format, self.row_group);
         let mut writer = ParquetWriter::create(target, store.genes(), &obs.columns, &options)?;
         self.each_row(written, at, to, |piece, range| {
@@ -231,8 +225,8 @@ pub(crate) fn open(path: &Path) -> Result<Box<dyn ArrayStore>, DatasetError> {
     })
 }
 
-/// How parquet files of a format are written, in row groups of so many rows.
-pub(crate) fn parquet_options(format: ArrayFormat, row_group: u64) -> ParquetOptions {
+/// Options of parquet files of a format, in row groups of so many rows.
+fn parquet_options(format: ArrayFormat, row_group: u64) -> ParquetOptions {
     let layout = match format {
         ArrayFormat::ParquetSparse => ParquetLayout::Sparse,
         _ => ParquetLayout::Dense,
@@ -242,22 +236,22 @@ pub(crate) fn parquet_options(format: ArrayFormat, row_group: u64) -> ParquetOpt
 }
 
 /// obs of an AnnData file as parquet files have it: the columns, and the values of each.
-pub(crate) struct ParquetObs {
-    pub(crate) columns: Vec<ParquetObsColumn>,
+struct ParquetObs {
+    pub columns: Vec<ParquetObsColumn>,
     cells: Vec<ParquetCells>,
 }
 
 impl ParquetObs {
     /// # Errors
     /// obs cannot be read.
-    pub(crate) fn of(store: &H5adStore) -> Result<Self, DatasetError> {
+    pub fn read(store: &H5adStore) -> Result<Self, DatasetError> {
         let (columns, frame) = store.table()?;
         let (columns, cells) = columns.into_iter().zip(frame.columns).map(|(c, cells)| parquet_obs(c, cells)).unzip();
         Ok(Self { columns, cells })
     }
 
     /// The values of some rows, column by column.
-    pub(crate) fn of_rows(&self, rows: Range<usize>) -> Vec<ParquetObsValues<'_>> {
+    fn of_rows(&self, rows: Range<usize>) -> Vec<ParquetObsValues<'_>> {
         self.cells.iter().map(|cells| cells.of(rows.clone())).collect()
     }
 }
@@ -314,17 +308,17 @@ fn distinct(values: Vec<String>) -> (Vec<String>, Vec<i32>) {
 }
 
 /// Puts the rows of the base files, in order, into another number of parquet files.
-pub(crate) struct Regroup<'a> {
-    pub(crate) sources: &'a [H5adStore],
-    /// What was built of each.
-    pub(crate) base: &'a [ArrayFile],
+pub struct Regroup<'a> {
+    pub sources: &'a [H5adStore],
+    /// The manifest's entry of each source.
+    pub base: &'a [ArrayFile],
     /// Parquet.
-    pub(crate) format: ArrayFormat,
+    pub format: ArrayFormat,
     /// Rows of a row group; not 0.
-    pub(crate) row_group: u64,
+    pub row_group: u64,
     /// Number of files, at most as many as there are rows; not 0.
-    pub(crate) file_count: u64,
-    pub(crate) jobs: usize,
+    pub file_count: u64,
+    pub jobs: usize,
 }
 
 /// The base file that rows are read from.
@@ -341,16 +335,11 @@ impl Regroup<'_> {
     /// # Errors
     /// A base file cannot be read, has other rows than were built, or other columns of obs than the first one; a file cannot be
     /// written, or reads back as other rows.
-    pub(crate) fn run(
-        &self,
-        folder: &Path,
-        finished: &Finished,
-        to: &mut Report<'_>,
-    ) -> Result<Vec<ArrayFile>, DatasetError> {
+    pub fn run(&self, folder: &Path, finished: &Finished, to: &mut Report<'_>) -> Result<Vec<ArrayFile>, DatasetError> {
         let Some(first) = self.sources.first() else {
             return Err(DatasetError::Invalid("there are no files to convert".to_owned()));
         };
-        let columns = ParquetObs::of(first)?.columns;
+        let columns = ParquetObs::read(first)?.columns;
         let options = parquet_options(self.format, self.row_group);
         let total: u64 = self.sources.iter().map(|source| source.len()).sum();
         let mut reading: Option<Reading> = None;
@@ -358,7 +347,7 @@ impl Regroup<'_> {
         for index in 0..self.file_count {
             let (name, rows) = (part(index, self.format.extension()), file_range(total, self.file_count, index));
             if let Some(file) = finished.get(index, &name) {
-                // Of the file that is read now some rows are passed over: whether they are those that were built is not seen.
+                // Rows of the current source are skipped, so its digest cannot be compared with what was built.
                 reading = None;
                 files.push(file);
                 continue;
@@ -386,7 +375,7 @@ impl Regroup<'_> {
                     if own.end == end
                         && let Some(seen) = &reading.seen
                     {
-                        as_announced(&self.base[number], seen, source.path())?;
+                        check_base(&self.base[number], seen, source.path())?;
                     }
                 }
                 start = end;
@@ -399,7 +388,7 @@ impl Regroup<'_> {
             }
             let target = folder.join(&name);
             std::fs::rename(&path, &target).map_err(DatasetError::io("rename to", &target))?;
-            let file = described(folder, name, &written, to)?;
+            let file = describe(folder, name, &written, to)?;
             finished.put(index, &file)?;
             files.push(file);
         }
@@ -419,7 +408,7 @@ impl Regroup<'_> {
             Some(known) => known,
             None => {
                 let store = &self.sources[source];
-                let obs = ParquetObs::of(store)?;
+                let obs = ParquetObs::read(store)?;
                 if obs.columns != columns {
                     let reason = format!("its columns of obs are not those of {}", self.sources[0].path().display());
                     return Err(DatasetError::damaged(store.path(), reason));
@@ -437,7 +426,7 @@ const HELD: u64 = 32 << 20;
 /// Hand the columns of a matrix to `take`, in order: CSR turned into CSC. All of it is read once to count, and once for each
 /// so many columns as have [`HELD`] values together, so that memory is bounded. `pass` sees all rows of every reading, and
 /// whether it is the first.
-pub(crate) fn each_column(
+fn each_column(
     store: &dyn ArrayStore,
     jobs: usize,
     mut take: impl FnMut(CsrView<'_>, u64) -> Result<(), DatasetError>,

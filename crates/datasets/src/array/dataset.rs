@@ -27,7 +27,7 @@ impl ArrayDataset {
         Ok(Self { folder: folder.to_owned(), manifest: ArrayManifest::load(folder)? })
     }
 
-    /// What was built.
+    /// Its manifest.
     pub fn manifest(&self) -> &ArrayManifest {
         &self.manifest
     }
@@ -64,12 +64,12 @@ impl ArrayDataset {
     /// As [`ArrayDataset::store_files`]; there are more or fewer.
     pub fn store_files_of(&self, format: ArrayFormat, count: u32) -> Result<Vec<PathBuf>, DatasetError> {
         let files = self.store_files(format)?;
-        self.are_so_many(format, files.len(), count)?;
+        self.check_count(format, files.len(), count)?;
         Ok(files)
     }
 
-    /// An error if files of a format that are there are not the `count` that are asked for; 0 asks for any number.
-    fn are_so_many(&self, format: ArrayFormat, there: usize, count: u32) -> Result<(), DatasetError> {
+    /// Check that there are `count` files of a format; 0 asks for any number.
+    fn check_count(&self, format: ArrayFormat, there: usize, count: u32) -> Result<(), DatasetError> {
         if count == 0 || there == count as usize {
             return Ok(());
         }
@@ -98,10 +98,10 @@ impl ArrayDataset {
         self.present(&self.store_folder(format), &manifest.files).map_err(|e| self.advise(e))
     }
 
-    /// What is there of a format that was made from the base files; `None` if nothing is.
+    /// Manifest of the files of a format that were made from the base files; `None` if there are none.
     ///
     /// # Errors
-    /// Its manifest is damaged, it was made from other base files, or a file is missing or of another length than the
+    /// The manifest is damaged; the files were made from other base files; a file is missing or of another length than the
     /// manifest says.
     pub fn converted(&self, format: ArrayFormat) -> Result<Option<ArrayStoreManifest>, DatasetError> {
         self.complete(format).map_err(|e| self.advise(e))
@@ -114,7 +114,7 @@ impl ArrayDataset {
     pub fn converted_of(&self, format: ArrayFormat, count: u32) -> Result<Option<ArrayStoreManifest>, DatasetError> {
         let found = self.converted(format)?;
         if let Some(manifest) = &found {
-            self.are_so_many(format, manifest.files.len(), count)?;
+            self.check_count(format, manifest.files.len(), count)?;
         }
         Ok(found)
     }
@@ -148,7 +148,7 @@ impl ArrayDataset {
         files.iter().map(present).collect()
     }
 
-    /// Whether there is nothing left to do before rows of this format can be read.
+    /// Whether rows of this format can be read.
     pub fn has(&self, format: ArrayFormat) -> bool {
         self.files(format).is_ok()
     }
@@ -160,12 +160,12 @@ impl ArrayDataset {
 }
 
 /// Name of the n-th file, from 0.
-pub(crate) fn part(index: u64, extension: &str) -> String {
+pub fn part(index: u64, extension: &str) -> String {
     format!("part-{index:04}.{extension}")
 }
 
 /// Path of the n-th base file inside a data set.
-pub(crate) fn base_file(index: u64) -> String {
+pub fn base_file(index: u64) -> String {
     format!("{FILES_FOLDER}/{}", part(index, ArrayFormat::H5ad.extension()))
 }
 
@@ -181,7 +181,7 @@ pub struct ArrayManifest {
     pub family: Family,
     /// Title of the recipe.
     pub title: String,
-    /// What was asked for.
+    /// The settings of `[data]`.
     pub data: Data,
     /// blake3 of the recipe and of what was asked for.
     pub recipe_blake3: String,
@@ -195,7 +195,7 @@ pub struct ArrayManifest {
     pub sum: f64,
     /// Columns of obs.
     pub obs: Vec<ObsColumn>,
-    /// Where the counts come from.
+    /// Origin of the counts.
     pub class: Origin,
     /// The files, in order.
     pub files: Vec<ArrayFile>,
@@ -210,7 +210,7 @@ pub struct ArrayManifest {
 pub struct ObsColumn {
     /// Its name.
     pub name: String,
-    /// What it holds.
+    /// Kind of its values.
     pub kind: String,
     /// The classes of a categorical one.
     pub classes: Vec<ObsClass>,
@@ -228,7 +228,7 @@ pub struct ObsClass {
 /// One file of rows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ArrayFile {
-    /// Where it is, its size and checksum.
+    /// Its path, size and checksum.
     #[serde(flatten)]
     pub file: FileInfo,
     /// Its rows.
@@ -247,9 +247,9 @@ pub struct ArrayFile {
 pub struct ArrayStoreManifest {
     /// Layout version.
     pub schema: u32,
-    /// What the files are.
+    /// Their format.
     pub format: ArrayFormat,
-    /// What they were made from: blake3 over the contents of the base files.
+    /// blake3 over the contents of the base files that they were made from.
     pub base_blake3: String,
     /// Rows of a parquet row group; 0 of other formats.
     pub row_group: u64,
@@ -294,7 +294,7 @@ impl ArrayStoreManifest {
     /// Read the manifest in the folder of converted files; `None` if there are none.
     ///
     /// # Errors
-    /// It is damaged, of another version, or of another format.
+    /// The manifest is damaged, of another version, or of another format.
     pub fn load(folder: &Path, format: ArrayFormat) -> Result<Option<Self>, DatasetError> {
         let Some(manifest) = load_converted::<Self>(folder, ARRAY_SCHEMA)? else { return Ok(None) };
         if manifest.format != format {

@@ -4,13 +4,13 @@ use expctl_record::Data;
 use crate::array::recipe::ArrayRecipe;
 use crate::random::{RandomStream, logarithmic_below, normal, poisson};
 
-/// How counts are drawn.
+/// The distribution of the counts.
 ///
 /// A cell of type t and size L has for gene g a count of the negative binomial distribution with mean L m and variance
 /// L m (1 + m / r), where m is the gene's mean in the type and r the recipe's `dispersion_shape`: a Poisson number whose rate
 /// is a gamma number of shape L r. It is 0 with probability (1 + m / r)^(-L r).
 ///
-/// It is drawn as what that equals (Quenouille 1949): a Poisson number of bursts, L r ln(1 + m / r) on average, each of a
+/// It is drawn as an equal distribution (Quenouille 1949): a Poisson number of bursts, L r ln(1 + m / r) on average, each of a
 /// size of the logarithmic distribution with p = m / (m + r). Bursts of all genes are drawn together, then dealt to the genes
 /// in proportion, so that a cell costs as much as it has bursts and not as there are genes.
 ///
@@ -21,7 +21,7 @@ use crate::random::{RandomStream, logarithmic_below, normal, poisson};
 /// rows that lie together are of one donor. Over all donors the types have the shares of the recipe.
 ///
 /// Every row has a stream of random numbers of its own: it follows from the recipe, seed, number of genes and its number alone.
-pub(crate) struct Model {
+pub struct Model {
     seed: u64,
     scale: f64,
     cell_log_sd: f64,
@@ -31,10 +31,10 @@ pub(crate) struct Model {
     run_rows: u64,
     donors: Vec<Donor>,
     /// Expected count of each gene in a cell of average size, over the types.
-    pub(crate) means: Vec<f64>,
+    pub means: Vec<f64>,
 }
 
-/// What the cells of a donor have in common.
+/// The parameters that the cells of a donor share.
 struct Donor {
     /// Size of its average cell.
     depth: f64,
@@ -60,16 +60,16 @@ struct BurstSize {
     log_q: f32,
 }
 
-/// What a row is besides its counts.
+/// The annotations of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Cell {
-    pub(crate) cell_type: u32,
-    pub(crate) donor: u32,
-    pub(crate) age: Option<i64>,
+pub struct Cell {
+    pub cell_type: u32,
+    pub donor: u32,
+    pub age: Option<i64>,
 }
 
 /// Memory to draw a row in.
-pub(crate) struct Scratch {
+pub struct Scratch {
     counts: Vec<u32>,
     met: Vec<u64>,
 }
@@ -82,7 +82,7 @@ const SIDE: i32 = 10;
 const FITS: u32 = 100;
 
 impl Model {
-    pub(crate) fn new(recipe: &ArrayRecipe, data: &Data) -> Self {
+    pub fn new(recipe: &ArrayRecipe, data: &Data) -> Self {
         let genes = recipe.genes_of(data) as usize;
         let stream = |purpose: &str| RandomStream::new(data.seed, data.scale, purpose);
         let mut of_genes = stream("genes");
@@ -129,11 +129,11 @@ impl Model {
     }
 
     /// Number of genes.
-    pub(crate) fn genes(&self) -> usize {
+    pub fn genes(&self) -> usize {
         self.means.len()
     }
 
-    pub(crate) fn scratch(&self) -> Scratch {
+    pub fn scratch(&self) -> Scratch {
         Scratch { counts: vec![0; self.genes()], met: vec![0; self.genes().div_ceil(64)] }
     }
 
@@ -141,8 +141,8 @@ impl Model {
         RandomStream::new(self.seed, self.scale, &format!("row {row}"))
     }
 
-    /// What the row is, without its counts.
-    pub(crate) fn cell(&self, row: u64) -> Cell {
+    /// The annotations of a row, without its counts.
+    pub fn cell(&self, row: u64) -> Cell {
         self.describe(row, &mut self.stream(row))
     }
 
@@ -156,13 +156,7 @@ impl Model {
     }
 
     /// Draw a row and append its genes and counts. Returns what it is and the sum of the counts.
-    pub(crate) fn draw(
-        &self,
-        row: u64,
-        scratch: &mut Scratch,
-        indices: &mut Vec<i32>,
-        data: &mut Vec<f32>,
-    ) -> (Cell, u64) {
+    pub fn draw(&self, row: u64, scratch: &mut Scratch, indices: &mut Vec<i32>, data: &mut Vec<f32>) -> (Cell, u64) {
         let mut stream = self.stream(row);
         let cell = self.describe(row, &mut stream);
         let size = self.donors[cell.donor as usize].depth * libm::exp(self.cell_log_sd * normal(&mut stream));
@@ -257,7 +251,7 @@ fn cumulated(shares: &[f64]) -> Vec<f64> {
 
 /// For genes with so many bursts in a cell of size 1: the share of a type's cells that have one, over sizes and donors.
 struct ZeroShare {
-    /// At the logarithms [`ZeroShare::FROM`], and so on in steps of [`ZeroShare::STEP`].
+    /// Values at the logarithms from [`ZeroShare::FROM`] in steps of [`ZeroShare::STEP`].
     table: Vec<f64>,
 }
 

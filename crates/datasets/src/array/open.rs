@@ -7,12 +7,13 @@ use expctl_record::{Array, RemoteCounts, is_url};
 
 use crate::DatasetError;
 
-/// The rows of `files` as `settings` say: joined on genes, all of them (a subset is taken when batches are made, so that sums
-/// are over all genes), and read into memory by `threads` threads where they are to be, which
-/// may take `free` bytes (`u64::MAX` where that is not known).
+/// Open the rows of `files`, joined on genes. All genes are kept: a subset is taken when batches are made, so that sums are over
+/// all genes. With `array.memory` the rows are read into memory by `threads` threads; they may take `free` bytes (`u64::MAX` if
+/// that is not known).
 ///
 /// # Errors
-/// A file cannot be opened; the folder of the cache for remote ones is of no use; they do not fit together; a layer is asked for where files have none; there is not enough memory.
+/// A file cannot be opened; the folder of the cache for remote files cannot be used; the files do not fit together; a layer is
+/// asked for where files have none; there is not enough memory.
 pub fn open(
     settings: &Array,
     files: &[PathBuf],
@@ -30,7 +31,7 @@ pub fn open(
     open_as_configured(settings, files, threads, free)
 }
 
-/// The same, where [`remote::configure`] has said how remote files are read.
+/// As [`open`], but remote files are read as [`remote::configure`] was told before.
 ///
 /// # Errors
 /// As [`open`].
@@ -76,7 +77,7 @@ pub fn open_as_configured(
     Ok(Arc::new(collection))
 }
 
-/// How `settings` say that remote files are read.
+/// Options of remote reads from `[array]`.
 pub fn remote_options(settings: &Array) -> RemoteOptions {
     let cache = CacheOptions { folder: cache_folder(&settings.cache_dir), bytes: settings.cache_mib << 20 };
     RemoteOptions {
@@ -86,8 +87,8 @@ pub fn remote_options(settings: &Array) -> RemoteOptions {
     }
 }
 
-/// Folder of the cache of remote files: the one that is named, `EXPCTL_CACHE_DIR`, or one of this user's where temporary files
-/// are, which on most clusters is a disk of the node.
+/// Folder of the cache of remote files: `array.cache_dir`, `EXPCTL_CACHE_DIR`, or a folder of this user among the temporary files,
+/// which on most clusters are on a disk of the node.
 fn cache_folder(named: &str) -> PathBuf {
     if !named.is_empty() {
         return PathBuf::from(named);
@@ -98,7 +99,7 @@ fn cache_folder(named: &str) -> PathBuf {
     }
 }
 
-/// Requests and bytes that reading remote files took this process since [`open`]; all 0 before.
+/// Requests and bytes of this process for remote files since [`open`]; all 0 before.
 pub fn remote_counts() -> RemoteCounts {
     let remote::RemoteCounts { requests, retries, remote_bytes, cache_bytes, hits, misses, not_kept } =
         remote::remote_counts();

@@ -42,7 +42,7 @@ pub struct ArrayRecipe {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CellTypes {
-    /// How many.
+    /// Number of them.
     pub count: u32,
     /// The n-th of them is drawn in proportion to n to the power of minus this.
     pub skew: f64,
@@ -56,7 +56,7 @@ pub struct CellTypes {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Donors {
-    /// How many.
+    /// Number of them.
     pub count: u32,
     /// Rows of a donor that come one after the other; then the next donor has as many, and after the last one the first again.
     pub run_rows: u64,
@@ -72,7 +72,7 @@ impl ArrayRecipe {
     /// Read the recipe in `folder`.
     ///
     /// # Errors
-    /// It cannot be read, or is of another family.
+    /// The recipe cannot be read, or is of another family.
     pub fn load(folder: &Path) -> Result<Self, DatasetError> {
         let (path, text) = recipe_text(folder, Family::Array)?;
         let mut recipe: Self = toml::from_str(&text).map_err(|e| DatasetError::damaged(&path, e))?;
@@ -135,7 +135,7 @@ impl ArrayRecipe {
         self.density * (self.genes as f64 / self.genes_of(data) as f64).min(1.0)
     }
 
-    /// What makes `data` impossible to build from this recipe.
+    /// Check that `data` can be built from this recipe.
     ///
     /// # Errors
     /// [`DatasetError::Invalid`] that says what is wrong.
@@ -188,9 +188,8 @@ pub fn expected_bytes(recipe: &ArrayRecipe, data: &Data, format: ArrayFormat) ->
 
 #[cfg(test)]
 mod tests {
-    use expctl_record::{LabelSource, Networks};
-
     use super::*;
+    use expctl_record::{LabelSource, Networks};
 
     #[test]
     fn sizes_follow_from_counts() {

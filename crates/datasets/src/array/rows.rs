@@ -7,16 +7,16 @@ use crate::parallel::in_order;
 
 /// Digest, number and sum of rows that pass by.
 #[derive(Default)]
-pub(crate) struct RowsSeen {
+pub struct RowsSeen {
     hasher: blake3::Hasher,
-    pub(crate) rows: u64,
-    pub(crate) nnz: u64,
-    pub(crate) sum: f64,
+    pub rows: u64,
+    pub nnz: u64,
+    pub sum: f64,
 }
 
 impl RowsSeen {
     /// Rows in CSR; columns ascend in each, and no value is 0.
-    pub(crate) fn add(&mut self, view: CsrView<'_>) {
+    pub fn add(&mut self, view: CsrView<'_>) {
         for row in 0..view.indptr.len().saturating_sub(1) {
             let (indices, data) = view.row(row);
             self.hasher.update(&(indices.len() as u64).to_le_bytes());
@@ -27,13 +27,13 @@ impl RowsSeen {
         }
     }
 
-    pub(crate) fn digest(&self) -> String {
+    pub fn digest(&self) -> String {
         self.hasher.finalize().to_hex().to_string()
     }
 }
 
-/// The same rows in CSR without values that are 0, in whatever form they came.
-pub(crate) fn without_zeros(rows: Rows) -> CsrRows {
+/// Rows in CSR without values that are 0.
+fn without_zeros(rows: Rows) -> CsrRows {
     let mut kept = CsrRows::default();
     let mut keep = |(column, value): (i32, f32)| {
         if value != 0.0 {
@@ -63,19 +63,19 @@ pub(crate) fn without_zeros(rows: Rows) -> CsrRows {
     kept
 }
 
-/// Values that are read at a time by a thread, about.
+/// Values that a thread reads at a time, about.
 const PIECE: u64 = 1 << 20;
 
 /// Values that a store holds at most, those of a dense one whether they are 0 or not.
-pub(crate) fn stored(store: &dyn ArrayStore) -> u64 {
+pub fn stored(store: &dyn ArrayStore) -> u64 {
     store.max_values().unwrap_or(store.len() * store.genes().len() as u64)
 }
 
 /// Hand all rows of a store to `take`, in order and without values that are 0, read by `jobs` threads.
 ///
 /// # Errors
-/// It cannot be read; what `take` gives.
-pub(crate) fn each_row(
+/// The store cannot be read; the error of `take`.
+pub fn each_row(
     store: &dyn ArrayStore,
     jobs: usize,
     take: impl FnMut(CsrRows) -> Result<(), DatasetError>,
@@ -87,7 +87,7 @@ pub(crate) fn each_row(
 ///
 /// # Errors
 /// As [`each_row`].
-pub(crate) fn each_row_of(
+pub fn each_row_of(
     store: &dyn ArrayStore,
     range: Range<u64>,
     jobs: usize,
@@ -112,11 +112,11 @@ pub(crate) fn each_row_of(
     in_order(jobs, pieces, &what, || Ok(store.reader()?), read, take)
 }
 
-/// Digest, number and sum of all rows of a store; `passed` is told how many have been read.
+/// Digest, number and sum of all rows of a store; `passed` gets the number of rows read so far.
 ///
 /// # Errors
-/// It cannot be read; what `passed` gives.
-pub(crate) fn seen(
+/// The store cannot be read; the error of `passed`.
+pub fn seen(
     store: &dyn ArrayStore,
     jobs: usize,
     mut passed: impl FnMut(u64) -> Result<(), DatasetError>,

@@ -17,19 +17,19 @@ const MAX_BUCKETS: u64 = 512;
 /// Rows that are handed to the writer at a time.
 const PIECE_ROWS: usize = 1024;
 
-/// Where shuffled rows go.
-pub(crate) struct Shards<'a> {
-    pub(crate) folder: &'a Path,
+/// The shards that shuffled rows are written to.
+pub struct Shards<'a> {
+    pub folder: &'a Path,
     /// Rows of a shard; the last one may have fewer.
-    pub(crate) rows: u64,
-    pub(crate) seed: u64,
-    pub(crate) jobs: usize,
+    pub rows: u64,
+    pub seed: u64,
+    pub jobs: usize,
 }
 
 /// Puts the rows of several files into random order, all orders alike likely, in bounded memory (Rao 1961, Sandelius 1962):
 /// each row goes into a bucket that is drawn for it, the rows of each bucket are put into random order in memory, and the
 /// buckets follow one another.
-pub(crate) struct Shuffle<'a> {
+pub struct Shuffle<'a> {
     sources: &'a [H5adStore],
     shards: &'a Shards<'a>,
     columns: Vec<Column>,
@@ -42,7 +42,7 @@ type Multiset = u128;
 impl<'a> Shuffle<'a> {
     /// # Errors
     /// The files differ in their genes or in the kinds of their columns of obs.
-    pub(crate) fn new(sources: &'a [H5adStore], shards: &'a Shards<'a>) -> Result<Self, DatasetError> {
+    pub fn new(sources: &'a [H5adStore], shards: &'a Shards<'a>) -> Result<Self, DatasetError> {
         let Some(first) = sources.first() else {
             return Err(DatasetError::Invalid("there are no files to shuffle".to_owned()));
         };
@@ -72,7 +72,7 @@ impl<'a> Shuffle<'a> {
     ///
     /// # Errors
     /// They cannot be read or written; what was written reads back as other rows.
-    pub(crate) fn run(&self, names: &[String], to: &mut Report<'_>) -> Result<Vec<RowsSeen>, DatasetError> {
+    pub fn run(&self, names: &[String], to: &mut Report<'_>) -> Result<Vec<RowsSeen>, DatasetError> {
         let rows: u64 = self.sources.iter().map(|source| source.len()).sum();
         let spill = tempfile::Builder::new().prefix(".buckets-").tempdir_in(self.shards.folder);
         let spill = spill.map_err(DatasetError::io("create a folder in", self.shards.folder))?;
@@ -325,16 +325,16 @@ fn empty(columns: &[Column]) -> Frame {
 }
 
 /// Rows of the obs of one file as bytes, in the classes of all files.
-pub(crate) struct Codec<'a> {
+struct Codec<'a> {
     frame: &'a Frame,
     columns: &'a [Column],
-    /// Of each categorical column: its own classes as those of all files.
+    /// For each categorical column: the code among the classes of all files of each class of this file.
     classes: Vec<Vec<i32>>,
 }
 
 impl<'a> Codec<'a> {
     /// For rows of `frame`, whose columns are `own`, as `columns`.
-    pub(crate) fn new(columns: &'a [Column], own: &[Column], frame: &'a Frame) -> Self {
+    pub fn new(columns: &'a [Column], own: &[Column], frame: &'a Frame) -> Self {
         let classes = columns.iter().zip(own).map(|(all, own)| match (&all.kind, &own.kind) {
             (ColumnKind::Categorical { categories: all, .. }, ColumnKind::Categorical { categories: own, .. }) => {
                 let places: HashMap<&String, i32> = all.iter().zip(0..).collect();
@@ -346,7 +346,7 @@ impl<'a> Codec<'a> {
     }
 
     /// Append a row.
-    pub(crate) fn encode(&self, row: usize, out: &mut Vec<u8>) {
+    pub fn encode(&self, row: usize, out: &mut Vec<u8>) {
         let text = |out: &mut Vec<u8>, text: &str| {
             out.extend((text.len() as u32).to_le_bytes());
             out.extend_from_slice(text.as_bytes());
@@ -378,7 +378,7 @@ impl<'a> Codec<'a> {
 }
 
 /// Append the row that [`Codec::encode`] made of it; `None` if it is none.
-pub(crate) fn decode(mut bytes: &[u8], frame: &mut Frame) -> Option<()> {
+pub fn decode(mut bytes: &[u8], frame: &mut Frame) -> Option<()> {
     fn take<'b, const N: usize>(bytes: &mut &'b [u8]) -> Option<&'b [u8; N]> {
         let (head, rest) = bytes.split_first_chunk::<N>()?;
         *bytes = rest;

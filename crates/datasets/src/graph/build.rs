@@ -14,7 +14,8 @@ use crate::graph::manifest::{BipartiteInfo, GeneCounts, Manifest, NetworkInfo, S
 use crate::graph::networks::{GeneNames, GeneratedMetabolism};
 use crate::graph::recipe::Recipe;
 use crate::graph::samples::{GENES_PER_SAMPLE, SAMPLES_FILE, SampleGenes, SampleLabels, Triples, statistics};
-use crate::manifest::{MANIFEST_FILE, Origin};
+use crate::graph::{graph_file, networks, samples};
+use crate::manifest::Origin;
 
 /// Records that are written in one transaction.
 const BATCH: usize = 1000;
@@ -57,9 +58,9 @@ pub fn build(
     room_for(partial.path(), store_bytes + graph_bytes)?;
 
     report(progress, "graph", 0, 1)?;
-    let networks = crate::graph::networks::build_all(recipe, data, &genes)?;
+    let networks = networks::build_all(recipe, data, &genes)?;
     let metabolism = GeneratedMetabolism::new(&recipe.bipartite, genes.len(), share, data.seed, data.scale);
-    crate::graph::graph_file::write(&partial.path().join(GRAPH_FILE), &networks, &metabolism)?;
+    graph_file::write(&partial.path().join(GRAPH_FILE), &networks, &metabolism)?;
     let names = partial.path().join(GENES_FILE);
     std::fs::write(&names, genes.names.join("\n") + "\n").map_err(DatasetError::io("write", &names))?;
     records.sample_genes(data.samples).write(&partial.path().join(SAMPLES_FILE))?;
@@ -77,17 +78,16 @@ pub fn build(
         title: recipe.title.clone(),
         data: data.clone(),
         recipe_blake3: digest,
-        genes: GeneCounts::of(&genes),
-        networks: networks.iter().map(|network| NetworkInfo::of(network, genes.len())).collect(),
-        bipartite: BipartiteInfo::of(&metabolism),
+        genes: GeneCounts::from_names(&genes),
+        networks: networks.iter().map(|network| NetworkInfo::from_built(network, genes.len())).collect(),
+        bipartite: BipartiteInfo::from_generated(&metabolism),
         samples: sample_info(&labels),
         store,
         files,
         build_seconds: started.elapsed().as_secs_f64(),
         resumed_at,
     };
-    let path = partial.path().join(MANIFEST_FILE);
-    expctl_record::write_json(&path, &manifest).map_err(|e| DatasetError::damaged(&path, e))?;
+    partial.write_manifest(&manifest)?;
     partial.finish(folder)?;
     Ok(manifest)
 }
@@ -97,13 +97,13 @@ fn labels(recipe: &Recipe, data: &Data, genes: &GeneNames, triples: &Triples) ->
         LabelSource::Random => SampleLabels::new(&recipe.samples, data.samples, data.seed, data.scale),
         LabelSource::Planted => {
             let samples = (0..data.samples).map(|index| triples.at(index));
-            let values = crate::graph::samples::values(samples, genes.len(), data.seed, data.scale);
+            let values = samples::values(samples, genes.len(), data.seed, data.scale);
             SampleLabels::planted(values, &recipe.samples, data.seed, data.scale)
         }
     }
 }
 
-/// What the records are made of.
+/// The inputs of the records.
 struct Records<'a> {
     genes: &'a GeneNames,
     triples: &'a Triples,
@@ -185,7 +185,7 @@ fn sample_info(labels: &SampleLabels) -> SampleInfo {
     }
 }
 
-/// Fail before anything is written if the disk cannot hold it; what a stopped build has already written counts.
+/// Fail before anything is written if the disk cannot hold the data set. Bytes that a stopped build left count.
 fn room_for(partial: &Path, needed: u64) -> Result<(), DatasetError> {
     let there = partial.join(STORE_FOLDER).join(DATA_FILE).metadata().map_or(0, |meta| meta.len());
     room(partial, needed.saturating_sub(there))
@@ -197,7 +197,7 @@ fn room_for(partial: &Path, needed: u64) -> Result<(), DatasetError> {
 /// samples: `$gene0` to `$gene2` inside any string are systematic names, the whole strings `"$index"`, `"$label"` and
 /// `"$p_value"` become numbers. Invariant: every record is valid JSON if the template is, because gene names need no
 /// escaping.
-pub(crate) struct RecordTemplate {
+pub struct RecordTemplate {
     parts: Vec<TemplatePart>,
 }
 
@@ -211,7 +211,7 @@ enum TemplatePart {
 }
 
 impl RecordTemplate {
-    pub(crate) fn load(path: &Path) -> Result<Self, DatasetError> {
+    pub fn load(path: &Path) -> Result<Self, DatasetError> {
         let text = std::fs::read_to_string(path).map_err(DatasetError::io("read", path))?;
         Self::parse(&text).map_err(|reason| DatasetError::damaged(path, reason))
     }
@@ -243,7 +243,7 @@ impl RecordTemplate {
     }
 
     /// Append the record of sample `index`.
-    pub(crate) fn render(&self, index: u64, genes: [&str; GENES_PER_SAMPLE], label: f64, p: f64, out: &mut Vec<u8>) {
+    pub fn render(&self, index: u64, genes: [&str; GENES_PER_SAMPLE], label: f64, p: f64, out: &mut Vec<u8>) {
         for part in &self.parts {
             // Writing to a Vec cannot fail. `{:?}` is the shortest text that gives the same number back.
             let _ = match part {

@@ -13,29 +13,28 @@ use crate::build_folder::{BuildFolder, BuildProgress, Report, checksums, free_by
 use crate::graph::dataset::Dataset;
 use crate::graph::forecast::{ESTIMATED_FROM, Estimate, lmdb_bytes, record_bytes};
 use crate::graph::manifest::{CONVERTED, MaskInfo, STORE_SCHEMA, StoreInfo, StoreManifest, base_blake3};
-use crate::manifest::MANIFEST_FILE;
 use crate::parallel::in_order;
 use crate::settings::record_format;
 
-/// The most bytes that are encoded at a time and written in one transaction (one record, if that is more).
-const PIECE: u64 = 16 << 20;
-/// The most records of a transaction.
-const PIECE_RECORDS: u64 = 20_000;
+/// Maximum bytes that are encoded at a time and written in one transaction (one record, if that is more).
+const MAX_BYTES: u64 = 16 << 20;
+/// Maximum records of a transaction.
+const MAX_RECORDS: u64 = 20_000;
 
 /// Makes a store of another kind from the base store of a data set.
 ///
 /// Threads encode, each every n-th piece of the records in key order, and this thread writes the pieces in that order, so
 /// the store has the same content with any number of threads. No more than three pieces of each thread are in memory.
 pub struct Conversion<'d> {
-    pub(crate) dataset: &'d Dataset,
-    pub(crate) kind: StoreKind,
-    pub(crate) graph: CellGraph,
-    pub(crate) base: LmdbStore,
-    pub(crate) decoder: RecordDecoder,
+    dataset: &'d Dataset,
+    kind: StoreKind,
+    graph: CellGraph,
+    base: LmdbStore,
+    decoder: RecordDecoder,
     folder: PathBuf,
     encoder: StoreEncoder,
     estimate: Estimate,
-    /// Bytes of values of the records that the estimate is from, on average.
+    /// Mean bytes of a value, of the records that the estimate is from.
     mean_value: u64,
 }
 
@@ -46,7 +45,7 @@ struct EncodedRecords {
 }
 
 impl<'d> Conversion<'d> {
-    /// Get ready, and estimate how large the store will be. Nothing is written.
+    /// Open the base store and estimate the size of the new one. Nothing is written.
     ///
     /// # Errors
     /// The base store or the graph cannot be read, or `kind` is the base store.
@@ -71,7 +70,7 @@ impl<'d> Conversion<'d> {
         Ok(conversion)
     }
 
-    /// How large the store will be, and whether there is room for it.
+    /// Estimated size of the store, and the free space.
     pub fn size(&self) -> &Estimate {
         &self.estimate
     }
@@ -155,8 +154,7 @@ impl<'d> Conversion<'d> {
             build_seconds: started.elapsed().as_secs_f64(),
             resumed_at,
         };
-        let path = partial.path().join(MANIFEST_FILE);
-        expctl_record::write_json(&path, &manifest).map_err(|e| DatasetError::damaged(&path, e))?;
+        partial.write_manifest(&manifest)?;
         partial.finish(&self.folder)?;
         Ok(manifest)
     }
@@ -172,7 +170,7 @@ impl<'d> Conversion<'d> {
             return Err(DatasetError::damaged(folder, "holds other records than a conversion leaves"));
         }
         report(to, "samples", there, records)?;
-        let of_piece = (PIECE / self.mean_value.max(1)).clamp(1, PIECE_RECORDS) as usize;
+        let of_piece = (MAX_BYTES / self.mean_value.max(1)).clamp(1, MAX_RECORDS) as usize;
         let pieces: Vec<&[u64]> = order[there as usize..].chunks(of_piece).collect();
         let mut done = there;
         let what = |index: u64| {
@@ -215,7 +213,7 @@ impl<'d> Conversion<'d> {
     }
 }
 
-/// Whether a problem is what lies in `folder`, rather than that it could not be read.
+/// Whether a problem is damage in `folder`, and not that it cannot be read.
 fn is_damage_in(folder: &Path, problem: &DatasetError) -> bool {
     match problem {
         DatasetError::Damaged { path, .. }
@@ -232,7 +230,7 @@ const STRIDE: u64 = 100;
 impl Conversion<'_> {
     /// Read the store in `folder` once more, record by record beside the base store, and compare genes and label of all of
     /// them and the masks of some with what the definition of a mask gives.
-    pub(crate) fn check(&self, folder: &Path, to: &mut Report<'_>) -> Result<StoreInfo, DatasetError> {
+    fn check(&self, folder: &Path, to: &mut Report<'_>) -> Result<StoreInfo, DatasetError> {
         let store = LmdbStore::open(folder)?;
         let records = self.base.len();
         if store.len() != records {
@@ -283,7 +281,7 @@ impl Conversion<'_> {
     }
 }
 
-/// Whether the masks in `bytes` are what their definition says, edge by edge.
+/// Whether the masks in `bytes` agree with the definition, edge by edge.
 fn masks_agree(graph: &CellGraph, sample: &Sample, bytes: &[u8]) -> bool {
     let perturbed = |gene: &i64| sample.genes.contains(gene);
     let network = |e: &EdgeType| -> Vec<bool> {
@@ -329,9 +327,8 @@ fn mask(form: MaskForm, bytes: &[u8], span: &Range<usize>, entries: usize) -> Ve
 
 #[cfg(test)]
 mod tests {
-    use std::ops::ControlFlow;
-
     use expctl_record::{Data, LabelSource, Networks};
+    use std::ops::ControlFlow;
 
     use graph_loader::RecordFormat;
 

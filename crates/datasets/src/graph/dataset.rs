@@ -9,6 +9,7 @@ use graph_loader::{
 use crate::DatasetError;
 use crate::build_folder::{DATA_FILE, GENES_FILE, STORE_FOLDER, STORES_FOLDER};
 use crate::error::command;
+use crate::graph::graph_file;
 use crate::graph::graph_file::GRAPH_FILE;
 use crate::graph::manifest::{CONVERTED, Manifest, StoreManifest, base_blake3};
 use crate::settings::record_format;
@@ -26,7 +27,7 @@ impl Dataset {
         Ok(Self { folder: folder.to_owned(), manifest: Manifest::load(folder)? })
     }
 
-    /// What was built.
+    /// Its manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -70,16 +71,15 @@ impl Dataset {
     fn read_graph(&self, edge_types: &[String], metabolism: bool) -> Result<CellGraph, DatasetError> {
         let path = self.folder.join(GRAPH_FILE);
         let genes = self.genes()?;
-        let edge_types = crate::graph::graph_file::read(&path, edge_types, genes.len())?;
+        let edge_types = graph_file::read(&path, edge_types, genes.len())?;
         let sizes = &self.manifest.bipartite;
-        let metabolism =
-            if metabolism { Some(crate::graph::graph_file::read_metabolism(&path, sizes, genes.len())?) } else { None };
+        let metabolism = if metabolism { Some(graph_file::read_metabolism(&path, sizes, genes.len())?) } else { None };
         let graph = CellGraph { genes, edge_types, metabolism };
         self.as_in_manifest(&graph).map_err(|reason| DatasetError::damaged(&path, reason))?;
         Ok(graph)
     }
 
-    /// Records with masks are decoded by the manifest's numbers of edges: a graph of other numbers would not fit them.
+    /// Check the graph against the manifest: records with masks are decoded by the manifest's numbers of edges.
     fn as_in_manifest(&self, graph: &CellGraph) -> Result<(), String> {
         let networks = graph.edge_types.iter().map(|edges| {
             let known = self.manifest.networks.iter().find(|network| network.name == edges.name);
@@ -117,7 +117,7 @@ impl Dataset {
         Self::store_folder_in(&self.folder, kind)
     }
 
-    /// The same for a data set that need not be there.
+    /// As [`Dataset::store_folder`], of a data set that need not exist.
     pub fn store_folder_in(dataset: &Path, kind: StoreKind) -> PathBuf {
         dataset.join(STORES_FOLDER).join(kind.name())
     }
@@ -135,10 +135,10 @@ impl Dataset {
         }
     }
 
-    /// What is in the store of this kind that was made from the base store; `None` if there is none.
+    /// Manifest of the store of this kind that was made from the base store; `None` if there is none.
     ///
     /// # Errors
-    /// Its manifest is damaged, it was made from another base store, or its file is missing or of another length than the
+    /// The manifest is damaged; the store was made from another base store; its file is missing or of another length than the
     /// manifest says.
     pub fn converted(&self, kind: StoreKind) -> Result<Option<StoreManifest>, DatasetError> {
         self.complete(kind).map_err(|e| self.advise(e))
@@ -165,7 +165,7 @@ impl Dataset {
         Ok(Some(manifest))
     }
 
-    /// Whether there is nothing left to do before records of this kind can be read.
+    /// Whether records of this kind can be read.
     pub fn has(&self, kind: StoreKind) -> bool {
         kind == StoreKind::Json || self.converted(kind).is_ok_and(|manifest| manifest.is_some())
     }

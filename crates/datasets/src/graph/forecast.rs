@@ -16,15 +16,15 @@ use crate::settings::record_format;
 
 /// Bytes that a store of a data set will take on disk; of the base store (`json`) with the graph's file.
 ///
-/// Estimated by counts: those of edges are the recipe's where edges are generated, and what a sample removes of a mask is the mean over all
-/// genes. Lengths of records and pages follow from the formats, so a store of whole masks is exact to the percent.
+/// The estimate uses the recipe's numbers of edges where edges are generated, and the mean over all genes for the entries that a
+/// sample removes. Lengths of records and pages follow from the formats, so a store of whole masks is exact to the percent.
 ///
 /// # Errors
 /// A file of the recipe cannot be read.
 pub fn expected_bytes(recipe: &Recipe, data: &Data, kind: StoreKind) -> Result<u64, DatasetError> {
     let genes = GeneNames::new(recipe, data.seed, data.scale)?;
     let share = genes.len() as f64 / recipe.genes as f64;
-    let metabolism = MetabolismSizes::of(&recipe.bipartite, genes.len(), share);
+    let metabolism = MetabolismSizes::new(&recipe.bipartite, genes.len(), share);
     let counted = |network| Ok::<_, DatasetError>((network, expected_edges(recipe, network, data, &genes)?));
     let networks = recipe.network.iter().map(counted).collect::<Result<Vec<_>, _>>()?;
     let (value, of_graph) = match kind {
@@ -79,26 +79,26 @@ fn removed(networks: &[(String, usize)], metabolism: &MetabolismSizes, genes: u6
     nodes.into_iter().chain(networks.iter().map(of_network)).chain([catalysed, catalysed * of_reaction]).collect()
 }
 
-/// Bytes on disk that a build or conversion of `folder` that was stopped has left, for the next one to go on with.
+/// Bytes on disk that a stopped build or conversion of `folder` has left; the next one continues with them.
 pub fn unfinished_bytes(folder: &Path) -> u64 {
     bytes_of(&BuildFolder::path_of(folder)).map_or(0, |(_, allocated)| allocated)
 }
 
 /// Records that are encoded to find how large a store will be.
-pub(crate) const ESTIMATED_FROM: u64 = 64;
+pub const ESTIMATED_FROM: u64 = 64;
 /// LMDB's page, bytes.
-pub(crate) const PAGE: u64 = 4096;
-/// A node of more bytes has its value in pages of its own.
+pub const PAGE: u64 = 4096;
+/// A node of more bytes has its value in overflow pages.
 const NODE_MAX: u64 = 2038;
 
-/// How large a store will be, before anything of it is written.
+/// Estimated size of a store before it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimate {
-    /// What the whole store will take, in bytes.
+    /// Bytes of the whole store.
     pub bytes: u64,
-    /// Records that were encoded to find that.
+    /// Records that were encoded for the estimate.
     pub from: u64,
-    /// What of it is there already, left by a stopped conversion, in bytes.
+    /// Bytes that a stopped conversion has left.
     pub there: u64,
     /// Bytes that are free where it is written.
     pub free: u64,
@@ -124,9 +124,9 @@ impl fmt::Display for Estimate {
     }
 }
 
-/// Bytes that a record takes in an LMDB file, from the lengths of its key and value: in leaves of the tree, and in pages of
-/// its own.
-pub(crate) fn record_bytes(key: u64, value: u64) -> (u64, u64) {
+/// Bytes that a record takes in an LMDB file, from the lengths of its key and value: in leaves of the tree, and in overflow
+/// pages.
+pub fn record_bytes(key: u64, value: u64) -> (u64, u64) {
     let (header, pointer) = (8, 2);
     if header + key + value > NODE_MAX {
         ((header + key + 8).next_multiple_of(2) + pointer, (16 + value).next_multiple_of(PAGE))
@@ -135,9 +135,9 @@ pub(crate) fn record_bytes(key: u64, value: u64) -> (u64, u64) {
     }
 }
 
-/// Bytes of an LMDB file of so many records, each with `leaf` bytes in leaves of the tree and `pages` bytes in pages of its own: two meta
-/// pages, and a percent of the leaves for branches and what a full leaf has no more room for.
-pub(crate) fn lmdb_bytes(records: u64, leaf: f64, pages: f64) -> u64 {
+/// Bytes of an LMDB file of so many records, each with `leaf` bytes in leaves of the tree and `pages` bytes in overflow pages:
+/// with two meta pages, and a percent of the leaves for branches and unused space.
+pub fn lmdb_bytes(records: u64, leaf: f64, pages: f64) -> u64 {
     ((leaf * 1.01 + pages) * records as f64) as u64 + 4 * PAGE
 }
 

@@ -4,18 +4,18 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use graph_loader::EdgeType;
+use graph_loader::{EdgeType, Metabolism};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
+use crate::DatasetError;
 use crate::graph::manifest::BipartiteInfo;
-use crate::graph::networks::{BuiltNetwork, Metabolism};
-use crate::{DatasetError, graph};
+use crate::graph::networks::{BuiltNetwork, GeneratedMetabolism};
 
 /// File name inside a data set.
-pub(crate) const GRAPH_FILE: &str = "graph.safetensors";
+pub const GRAPH_FILE: &str = "graph.safetensors";
 
 /// Write all edges.
-pub(crate) fn write(path: &Path, networks: &[BuiltNetwork], metabolism: &Metabolism) -> Result<(), DatasetError> {
+pub fn write(path: &Path, networks: &[BuiltNetwork], metabolism: &GeneratedMetabolism) -> Result<(), DatasetError> {
     let mut tensors: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = Vec::new();
     for network in networks {
         let edges = network.edge_index.len() / 2;
@@ -40,7 +40,7 @@ pub(crate) fn write(path: &Path, networks: &[BuiltNetwork], metabolism: &Metabol
 }
 
 /// Read the edges of some networks between `genes` genes, in the order asked for.
-pub(crate) fn read(path: &Path, edge_types: &[String], genes: usize) -> Result<Vec<EdgeType>, DatasetError> {
+pub fn read(path: &Path, edge_types: &[String], genes: usize) -> Result<Vec<EdgeType>, DatasetError> {
     // Not mapped: a file cut short by someone else just now would end the process with SIGBUS.
     let bytes = std::fs::read(path).map_err(DatasetError::io("read", path))?;
     let tensors = SafeTensors::deserialize(&bytes).map_err(|e| DatasetError::damaged(path, e))?;
@@ -63,11 +63,7 @@ pub(crate) fn read(path: &Path, edge_types: &[String], genes: usize) -> Result<V
 }
 
 /// Read reactions and metabolites, which `genes` genes catalyse.
-pub(crate) fn read_metabolism(
-    path: &Path,
-    sizes: &BipartiteInfo,
-    genes: usize,
-) -> Result<graph::Metabolism, DatasetError> {
+pub fn read_metabolism(path: &Path, sizes: &BipartiteInfo, genes: usize) -> Result<Metabolism, DatasetError> {
     let bytes = std::fs::read(path).map_err(DatasetError::io("read", path))?;
     let tensors = SafeTensors::deserialize(&bytes).map_err(|e| DatasetError::damaged(path, e))?;
     let tensor = |name: &str| tensors.tensor(name).map_err(|e| DatasetError::damaged(path, format!("{name}: {e}")));
@@ -89,7 +85,7 @@ pub(crate) fn read_metabolism(
     }
     let words = coefficients.data().as_chunks::<4>().0;
     let stoichiometry: Vec<f32> = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
-    Ok(graph::Metabolism { reactions, metabolites, gpr, rmr, stoichiometry })
+    Ok(Metabolism { reactions, metabolites, gpr, rmr, stoichiometry })
 }
 
 /// The int64 `[2, E]` of a tensor with at least one edge, each row with what it counts and how many of them there are.
@@ -118,7 +114,7 @@ fn indices(
 }
 
 /// Shape of each tensor, for verification.
-pub(crate) fn shapes(path: &Path) -> Result<HashMap<String, Vec<usize>>, DatasetError> {
+pub fn shapes(path: &Path) -> Result<HashMap<String, Vec<usize>>, DatasetError> {
     let bytes = std::fs::read(path).map_err(DatasetError::io("read", path))?;
     let tensors = SafeTensors::deserialize(&bytes).map_err(|e| DatasetError::damaged(path, e))?;
     Ok(tensors.iter().map(|(name, tensor)| (name.to_owned(), tensor.shape().to_vec())).collect())
@@ -142,7 +138,7 @@ mod tests {
         metabolites: 2,
         gpr: 2,
         rmr: 2,
-        class: crate::graph::manifest::Origin::Generated,
+        class: crate::manifest::Origin::Generated,
     };
 
     /// A file of three genes with one tensor replaced; returns what reading all of it says.

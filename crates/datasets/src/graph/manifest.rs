@@ -18,7 +18,7 @@ pub struct Manifest {
     pub schema: u32,
     /// Title of the recipe.
     pub title: String,
-    /// What was asked for.
+    /// The settings of `[data]`.
     pub data: Data,
     /// blake3 of the recipe and all files that it names.
     pub recipe_blake3: String,
@@ -66,7 +66,7 @@ pub struct NetworkInfo {
     pub self_loops: u64,
     /// Whether the source is directed.
     pub directed: bool,
-    /// Where the edges come from.
+    /// Origin of the edges.
     pub class: Origin,
 }
 
@@ -83,7 +83,7 @@ pub struct BipartiteInfo {
     pub gpr: u64,
     /// Edges reaction to metabolite.
     pub rmr: u64,
-    /// Where they come from.
+    /// Origin of the metabolism.
     pub class: Origin,
 }
 
@@ -102,7 +102,7 @@ pub struct SampleInfo {
     pub label_min: f64,
     /// Largest label.
     pub label_max: f64,
-    /// Where genes and labels come from.
+    /// Origin of genes and labels.
     pub class: Origin,
 }
 
@@ -136,20 +136,20 @@ impl Manifest {
         self.files.iter().map(|file| file.bytes).sum()
     }
 
-    /// What all files take on the disk, in bytes.
+    /// Bytes that all files take on the disk.
     pub fn allocated_bytes(&self) -> u64 {
         self.files.iter().map(|file| file.allocated_bytes).sum()
     }
 }
 
 impl GeneCounts {
-    pub(crate) fn of(genes: &GeneNames) -> Self {
+    pub(crate) fn from_names(genes: &GeneNames) -> Self {
         Self { count: genes.len(), real: genes.real, generated: genes.len() - genes.real }
     }
 }
 
 impl NetworkInfo {
-    pub(crate) fn of(network: &BuiltNetwork, genes: u64) -> Self {
+    pub(crate) fn from_built(network: &BuiltNetwork, genes: u64) -> Self {
         Self {
             name: network.name.clone(),
             edges: network.edge_index.len() as u64 / 2,
@@ -163,7 +163,7 @@ impl NetworkInfo {
 }
 
 impl BipartiteInfo {
-    pub(crate) fn of(metabolism: &GeneratedMetabolism) -> Self {
+    pub(crate) fn from_generated(metabolism: &GeneratedMetabolism) -> Self {
         Self {
             reactions: metabolism.reactions,
             reactions_with_genes: metabolism.reactions_with_genes,
@@ -178,7 +178,7 @@ impl BipartiteInfo {
 /// Version of the layout of a converted store.
 pub const STORE_SCHEMA: u32 = 1;
 /// The LMDB store inside the folder of a converted store.
-pub(crate) const CONVERTED: &str = "lmdb";
+pub const CONVERTED: &str = "lmdb";
 
 /// `stores/<kind>/manifest.json`: a store that was made from the base store. It is written last, so a folder that has one is
 /// complete.
@@ -186,9 +186,9 @@ pub(crate) const CONVERTED: &str = "lmdb";
 pub struct StoreManifest {
     /// Layout version.
     pub schema: u32,
-    /// How its records are laid out.
+    /// Format of its records.
     pub kind: StoreKind,
-    /// What it was made from: blake3 over the contents of base store, graph and genes.
+    /// blake3 over the contents of base store, graph and genes that the store was made from.
     pub base_blake3: String,
     /// Length of each mask, in the order in which a record has them.
     pub masks: Vec<MaskInfo>,
@@ -215,7 +215,7 @@ impl StoreManifest {
     /// Read the manifest in the folder of a converted store; `None` if there is no such store.
     ///
     /// # Errors
-    /// It is damaged, of another version, or of a store of another kind.
+    /// The manifest is damaged, of another version, or of a store of another kind.
     pub fn load(folder: &Path, kind: StoreKind) -> Result<Option<Self>, DatasetError> {
         let Some(manifest) = load_converted::<Self>(folder, STORE_SCHEMA)? else { return Ok(None) };
         if manifest.kind != kind {
@@ -229,7 +229,7 @@ impl StoreManifest {
 }
 
 /// blake3 over the contents of what stores are made from. Not over files: the same content may lie in another file.
-pub(crate) fn base_blake3(manifest: &Manifest) -> String {
+pub fn base_blake3(manifest: &Manifest) -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(manifest.store.content_blake3.as_bytes());
     for file in manifest.files.iter().filter(|file| [GENES_FILE, GRAPH_FILE].contains(&file.path.as_str())) {

@@ -4,7 +4,7 @@ mod build;
 mod convert;
 mod dataset;
 mod forecast;
-mod graph_file;
+pub(crate) mod graph_file;
 mod manifest;
 mod networks;
 mod recipe;
@@ -23,7 +23,6 @@ pub use recipe::{Bipartite, Network, NetworkSource, Recipe, Samples};
 pub use samples::SampleGenes;
 pub use selection::{choose_samples, select_samples, selected_count, split_sizes};
 
-pub(crate) use graph_file::GRAPH_FILE;
 pub(crate) use manifest::CONVERTED;
 
 pub use crate::verify::verify_graph as verify;

@@ -9,7 +9,7 @@ use crate::graph::recipe::{Bipartite, Network, NetworkSource, Recipe};
 use crate::random::RandomStream;
 
 /// A network of the data set: its edges, and how many of them are real.
-pub(crate) struct BuiltNetwork {
+pub struct BuiltNetwork {
     pub name: String,
     pub directed: bool,
     pub real: u64,
@@ -19,7 +19,7 @@ pub(crate) struct BuiltNetwork {
 }
 
 /// Make all networks of a recipe.
-pub(crate) fn build_all(recipe: &Recipe, data: &Data, genes: &GeneNames) -> Result<Vec<BuiltNetwork>, DatasetError> {
+pub fn build_all(recipe: &Recipe, data: &Data, genes: &GeneNames) -> Result<Vec<BuiltNetwork>, DatasetError> {
     recipe.network.iter().map(|network| build(recipe, network, data, genes)).collect()
 }
 
@@ -47,14 +47,9 @@ fn build(recipe: &Recipe, network: &Network, data: &Data, genes: &GeneNames) -> 
     })
 }
 
-/// How many edges a network will have, a loop of each gene included: counted where all are read from a file, else as many as the published
-/// number makes of so many genes.
-pub(crate) fn expected_edges(
-    recipe: &Recipe,
-    network: &Network,
-    data: &Data,
-    genes: &GeneNames,
-) -> Result<u64, DatasetError> {
+/// Number of edges that a network will have, one self-loop per gene included: counted if all are read from a file, else scaled
+/// from the published number.
+pub fn expected_edges(recipe: &Recipe, network: &Network, data: &Data, genes: &GeneNames) -> Result<u64, DatasetError> {
     let edges = match &network.source {
         NetworkSource::File(file) if data.networks != Networks::Completed => {
             let mut edges = EdgeSet::new(genes.len(), network.directed);
@@ -99,38 +94,38 @@ fn read_edges(path: &Path, genes: &GeneNames, edges: &mut EdgeSet) -> Result<u64
 }
 
 /// Edges between `n` genes as an adjacency bit matrix: a set without duplicates that lists itself in order.
-pub(crate) struct EdgeSet {
+struct EdgeSet {
     n: u64,
     directed: bool,
     bits: Vec<u64>,
     len: u64,
 }
 
-/// How many slots the table of hub weights has: a power of two.
+/// Slots of the table of hub weights: a power of two.
 const SLOT_BITS: u32 = 20;
 
 impl EdgeSet {
-    pub(crate) fn new(n: u64, directed: bool) -> Self {
+    pub fn new(n: u64, directed: bool) -> Self {
         Self { n, directed, bits: vec![0; (n * n).div_ceil(64) as usize], len: 0 }
     }
 
-    pub(crate) fn is_directed(&self) -> bool {
+    fn is_directed(&self) -> bool {
         self.directed
     }
 
     /// Number of edges; an undirected edge counts once.
-    pub(crate) fn len(&self) -> u64 {
+    pub fn len(&self) -> u64 {
         self.len
     }
 
     /// The most edges that fit, self-loops apart.
-    pub(crate) fn capacity(&self) -> u64 {
+    pub fn capacity(&self) -> u64 {
         let pairs = self.n * self.n.saturating_sub(1);
         if self.directed { pairs } else { pairs / 2 }
     }
 
     /// Add an edge; false if it was there, or is a self-loop.
-    pub(crate) fn insert(&mut self, source: u64, target: u64) -> bool {
+    pub fn insert(&mut self, source: u64, target: u64) -> bool {
         if source == target {
             return false;
         }
@@ -147,7 +142,7 @@ impl EdgeSet {
     ///
     /// Chung–Lu: both ends are drawn in proportion to a weight that falls as rank^(-3/4), which makes degrees
     /// heavy-tailed (exponent 7/3). The largest expected degree is held at a third of the genes by shifting the rank.
-    pub(crate) fn add_random(&mut self, count: u64, stream: &mut RandomStream) {
+    fn add_random(&mut self, count: u64, stream: &mut RandomStream) {
         let count = count.min(self.capacity() - self.len);
         let ends = if self.directed { count } else { 2 * count };
         let sources = Hubs::new(self.n, ends, stream);
@@ -166,7 +161,7 @@ impl EdgeSet {
     }
 
     /// int64 `[2, E]`, row major: edges in ascending order of (source, target), then one self-loop per gene.
-    pub(crate) fn edge_index(&self) -> Vec<i64> {
+    pub fn edge_index(&self) -> Vec<i64> {
         let edges = (self.len + self.n) as usize;
         let mut index = vec![0i64; 2 * edges];
         let (sources, targets) = index.split_at_mut(edges);
@@ -189,11 +184,11 @@ impl EdgeSet {
 }
 
 /// A table from which genes are drawn in proportion to their weight.
-pub(crate) struct Hubs(Vec<u32>);
+struct Hubs(Vec<u32>);
 
 impl Hubs {
     /// Weights for a network in which `ends` edge ends are drawn over `n` genes.
-    pub(crate) fn new(n: u64, ends: u64, stream: &mut RandomStream) -> Self {
+    pub fn new(n: u64, ends: u64, stream: &mut RandomStream) -> Self {
         let mut shift = 1;
         let weights = loop {
             let weights: Vec<f64> = (0..n).map(|rank| inverse_power((rank + shift) as f64)).collect();
@@ -217,7 +212,7 @@ impl Hubs {
         Self(table)
     }
 
-    pub(crate) fn draw(&self, stream: &mut RandomStream) -> u64 {
+    pub fn draw(&self, stream: &mut RandomStream) -> u64 {
         u64::from(self.0[(stream.next() >> (64 - SLOT_BITS)) as usize])
     }
 }
@@ -228,10 +223,10 @@ fn inverse_power(x: f64) -> f64 {
 }
 
 /// The genes of a data set. Invariant: `names` ascends bytewise without duplicates.
-pub(crate) struct GeneNames {
+pub struct GeneNames {
     /// All names, ascending.
     pub names: Vec<String>,
-    /// How many of them are real.
+    /// Number of real names.
     pub real: u64,
     /// For each 0-based row of the recipe's file of gene names: position in `names`, if the gene is in this subset.
     pub position_of_row: Vec<Option<u32>>,
@@ -244,7 +239,7 @@ const GENERATED: &str = "GEN";
 
 impl GeneNames {
     /// The recipe's genes, or a random share `scale` of them.
-    pub(crate) fn new(recipe: &Recipe, seed: u64, scale: f64) -> Result<Self, DatasetError> {
+    pub fn new(recipe: &Recipe, seed: u64, scale: f64) -> Result<Self, DatasetError> {
         let path = recipe.folder.join(&recipe.gene_names);
         let text = std::fs::read_to_string(&path).map_err(DatasetError::io("read", &path))?;
         let rows: Vec<&str> = text.lines().map(str::trim).collect();
@@ -286,17 +281,17 @@ impl GeneNames {
     }
 
     /// Number of genes.
-    pub(crate) fn len(&self) -> u64 {
+    pub fn len(&self) -> u64 {
         self.names.len() as u64
     }
 }
 
-/// How many of `total` genes a data set of this scale has, at least one.
-pub(crate) fn genes_at(total: u64, scale: f64) -> u64 {
+/// Number of `total` genes that a data set of this scale has, at least one.
+pub fn genes_at(total: u64, scale: f64) -> u64 {
     ((total as f64 * scale).round() as u64).clamp(1, total.max(1))
 }
 
-/// Which of `total` genes a data set of this scale has, ascending.
+/// Indices of the genes, out of `total`, that a data set of this scale has, ascending.
 fn kept(total: u64, seed: u64, scale: f64) -> Vec<u64> {
     let n = genes_at(total, scale);
     if n == total {
@@ -309,7 +304,7 @@ fn kept(total: u64, seed: u64, scale: f64) -> Vec<u64> {
 }
 
 /// The generated bipartite graph of metabolism: genes catalyse reactions (gpr), reactions turn metabolites (rmr).
-pub(crate) struct GeneratedMetabolism {
+pub struct GeneratedMetabolism {
     pub reactions: u64,
     pub reactions_with_genes: u64,
     pub metabolites: u64,
@@ -322,7 +317,7 @@ pub(crate) struct GeneratedMetabolism {
 }
 
 /// Numbers of nodes and edges of the metabolism.
-pub(crate) struct MetabolismSizes {
+pub struct MetabolismSizes {
     pub reactions: u64,
     pub with_genes: u64,
     pub metabolites: u64,
@@ -332,7 +327,7 @@ pub(crate) struct MetabolismSizes {
 
 impl MetabolismSizes {
     /// The published ones, in proportion to the `share` of the genes that there are.
-    pub(crate) fn of(published: &Bipartite, genes: u64, share: f64) -> Self {
+    pub fn new(published: &Bipartite, genes: u64, share: f64) -> Self {
         let scaled = |n: u64| ((n as f64 * share).round() as u64).max(1);
         let (reactions, metabolites) = (scaled(published.reactions), scaled(published.metabolites));
         let with_genes = scaled(published.reactions_with_genes).min(reactions);
@@ -349,9 +344,9 @@ impl MetabolismSizes {
 
 impl GeneratedMetabolism {
     /// The graph for `genes` genes. With fewer genes than the recipe has, all sizes shrink in proportion.
-    pub(crate) fn new(published: &Bipartite, genes: u64, share: f64, seed: u64, scale: f64) -> Self {
+    pub fn new(published: &Bipartite, genes: u64, share: f64, seed: u64, scale: f64) -> Self {
         let MetabolismSizes { reactions, with_genes, metabolites, gpr, rmr } =
-            MetabolismSizes::of(published, genes, share);
+            MetabolismSizes::new(published, genes, share);
         let mut stream = RandomStream::new(seed, scale, "gpr");
         // Reactions with genes come first, as in a model that lists its exchange reactions at the end.
         let gpr = pairs(with_genes, genes, gpr, &mut stream);

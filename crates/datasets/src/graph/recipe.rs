@@ -52,7 +52,7 @@ pub struct Samples {
     pub label_max: f64,
 }
 
-/// Where the edges of a network come from.
+/// Origin of the edges of a network.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NetworkSource {
@@ -72,7 +72,7 @@ pub struct Network {
     pub edges: u64,
     /// Whether the source is directed.
     pub directed: bool,
-    /// Where the edges come from.
+    /// Origin of the edges.
     pub source: NetworkSource,
 }
 
@@ -111,7 +111,10 @@ impl Recipe {
         genes_at(self.genes, scale)
     }
 
-    /// What makes `data` impossible to build from this recipe.
+    /// Check that `data` can be built from this recipe.
+    ///
+    /// # Errors
+    /// [`DatasetError::Invalid`] that says what is wrong.
     pub fn check(&self, data: &expctl_record::Data) -> Result<(), DatasetError> {
         let invalid = |reason: String| Err(DatasetError::Invalid(reason));
         if data.samples == 0 || data.samples > self.samples.count {

@@ -10,12 +10,12 @@ use crate::graph::recipe::Samples;
 use crate::random::{Bijection, RandomStream};
 
 /// Perturbed genes of a sample.
-pub(crate) const GENES_PER_SAMPLE: usize = 3;
+pub const GENES_PER_SAMPLE: usize = 3;
 
 /// The design of the study: pairs of query genes (double mutants), each crossed with an array of other genes.
 ///
 /// Invariant: query genes and array genes are apart, so each cell of the grid is another set of three distinct genes.
-pub(crate) struct Triples {
+pub struct Triples {
     query: Vec<u32>,
     array: Vec<u32>,
     pairs: Bijection,
@@ -28,7 +28,7 @@ const ARRAY_SHARE: (u64, u64) = (2, 11);
 
 impl Triples {
     /// The grid of a data set; `published` samples fit into it at full scale, with some to spare.
-    pub(crate) fn new(genes: &Genes, published: u64, seed: u64, scale: f64) -> Self {
+    pub fn new(genes: &GeneNames, published: u64, seed: u64, scale: f64) -> Self {
         let mut stream = RandomStream::new(seed, scale, "samples");
         let all: Vec<u32> = (0..genes.len() as u32).collect();
         // The strains of the study are real; generated genes are used only where there is hardly anything else.
@@ -49,12 +49,12 @@ impl Triples {
     }
 
     /// The most distinct samples.
-    pub(crate) fn capacity(&self) -> u64 {
+    pub fn capacity(&self) -> u64 {
         self.num_pairs * self.array.len() as u64
     }
 
     /// Fail where `samples` do not fit.
-    pub(crate) fn check(&self, samples: u64, scale: f64) -> Result<(), DatasetError> {
+    pub fn check(&self, samples: u64, scale: f64) -> Result<(), DatasetError> {
         if samples <= self.capacity() {
             return Ok(());
         }
@@ -65,7 +65,7 @@ impl Triples {
     }
 
     /// Genes of sample `index`, which is below [`Self::capacity`], ascending.
-    pub(crate) fn at(&self, index: u64) -> [u32; GENES_PER_SAMPLE] {
+    pub fn at(&self, index: u64) -> [u32; GENES_PER_SAMPLE] {
         let cell = self.cells.at(index);
         let (pair, column) = (cell % self.num_pairs, cell / self.num_pairs);
         let (a, b) = unrank(self.pairs.at(pair));
@@ -89,20 +89,20 @@ fn unrank(rank: u64) -> (u64, u64) {
 }
 
 /// Label and p-value of each sample.
-pub(crate) struct SampleLabels {
+pub struct SampleLabels {
     pub values: Vec<f64>,
     pub p_values: Vec<f64>,
 }
 
 /// From this many samples on, the smallest and the largest published label are among them.
-pub(crate) const EXTREMES_FROM: u64 = 10_000;
+const EXTREMES_FROM: u64 = 10_000;
 /// Half-width of the standard distribution before it is fitted.
 const CUT: f64 = 30.0;
 
 impl SampleLabels {
     /// `count` labels: Student's t with two degrees of freedom (cut off at ±30), shifted and scaled so that mean and
     /// population standard deviation over these `count` samples are the published ones.
-    pub(crate) fn new(published: &Samples, count: u64, seed: u64, scale: f64) -> Self {
+    pub fn new(published: &Samples, count: u64, seed: u64, scale: f64) -> Self {
         let mut stream = RandomStream::new(seed, scale, "labels");
         let values: Vec<f64> = (0..count).map(|_| student_t2(&mut stream)).collect();
         let mut fixed = None;
@@ -116,7 +116,7 @@ impl SampleLabels {
 
     /// These values with the published mean and population standard deviation: labels that follow from the genes. None is
     /// set to a published extreme, which would not follow from anything.
-    pub(crate) fn planted(values: Vec<f64>, published: &Samples, seed: u64, scale: f64) -> Self {
+    pub fn planted(values: Vec<f64>, published: &Samples, seed: u64, scale: f64) -> Self {
         Self::fitted(values, published, None, &mut RandomStream::new(seed, scale, "planted p-values"))
     }
 
@@ -148,7 +148,7 @@ fn student_t2(stream: &mut RandomStream) -> f64 {
 }
 
 /// Mean and population standard deviation.
-pub(crate) fn statistics(values: &[f64]) -> (f64, f64) {
+pub fn statistics(values: &[f64]) -> (f64, f64) {
     let n = values.len().max(1) as f64;
     let mean = values.iter().sum::<f64>() / n;
     let variance = values.iter().map(|value| (value - mean) * (value - mean)).sum::<f64>() / n;
@@ -161,7 +161,7 @@ fn fit(values: &mut [f64], published: &Samples, fixed: Option<[(usize, f64); 2]>
     let n = values.len() as f64;
     let fixed = fixed.as_ref().map_or(&[][..], |pair| &pair[..]);
     let free = n - fixed.len() as f64;
-    // What the free values must sum up to, around the published mean.
+    // Sum that the free values must have, around the published mean.
     let sum = -fixed.iter().map(|(_, value)| value - published.label_mean).sum::<f64>();
     let squares = n * published.label_sd * published.label_sd
         - fixed.iter().map(|(_, value)| (value - published.label_mean) * (value - published.label_mean)).sum::<f64>();
@@ -205,7 +205,7 @@ const STRENGTHS: (f64, f64) = (-1.0, 2.0);
 const NOISE: f64 = 0.2;
 
 /// SampleLabels of samples with these genes (indices below `num_genes`), before they are fitted to published statistics.
-pub(crate) fn values(
+pub fn values(
     samples: impl Iterator<Item = [u32; GENES_PER_SAMPLE]>,
     num_genes: u64,
     seed: u64,
@@ -235,7 +235,7 @@ fn bell(stream: &mut RandomStream) -> f64 {
 // sample's start.
 
 /// File name inside a data set.
-pub(crate) const SAMPLES_FILE: &str = "samples.safetensors";
+pub const SAMPLES_FILE: &str = "samples.safetensors";
 
 /// The perturbed genes of every sample of a data set, without its records: 4 MB where those are gigabytes of JSON.
 ///

@@ -14,7 +14,7 @@ pub const fn split_sizes(n: u64) -> [u64; 3] {
     [n - 2 * tenth, tenth, tenth]
 }
 
-/// How many samples `select` asks for; `None` if it takes all.
+/// Number of samples that `select` asks for; `None` if it takes all.
 pub const fn selected_count(select: &Select) -> Option<u64> {
     let [train, val, test] = split_sizes(select.subset);
     match (select.subset, select.split) {

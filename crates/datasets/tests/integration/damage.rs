@@ -7,14 +7,15 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::converted::{MADE, built, convert, pipeline};
 use expctl_datasets::DatasetError;
-use graph_loader::{Assembler, CellGraph, DistributedSampler, GraphBatcher, LmdbStore, Records, Sample, Schedule};
 use expctl_datasets::graph::{Conversion, Dataset, DatasetRecords};
-use loader_core::{Loader, LoaderOptions};
 use expctl_record::{Pipeline, Processor, StoreKind};
+use graph_loader::{Assembler, CellGraph, DistributedSampler, GraphBatcher, LmdbStore, Records, Sample, Schedule};
+use loader_core::{Loader, LoaderOptions};
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
+
+use crate::converted::{MADE, built, convert, pipeline};
 
 /// Write the graph file with one edge fewer in these tensors.
 fn without_an_edge(path: &Path, good: &[u8], names: &[&str]) {
@@ -154,7 +155,11 @@ fn loader(dataset: &Dataset, workers: u32) -> Loader<GraphBatcher> {
     let sampler = DistributedSampler { len: 40, world_size: 1, rank: 0, shuffle: false, seed: 0, drop_last: false };
     let schedule = Arc::new(Schedule::new(sampler, 4).unwrap());
     let graph = Arc::new(CellGraph { genes: Vec::new(), edge_types: Vec::new(), metabolism: None });
-    let builder = GraphBatcher::new(Arc::new(records), schedule, Assembler::new(&graph_batch_options(&trial).unwrap(), graph).unwrap());
+    let builder = GraphBatcher::new(
+        Arc::new(records),
+        schedule,
+        Assembler::new(&graph_batch_options(&trial).unwrap(), graph).unwrap(),
+    );
     let options = LoaderOptions { workers, prefetch_factor: 1, steps: 10, ..LoaderOptions::default() };
     Loader::start(builder, options).unwrap()
 }

@@ -6,10 +6,10 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use expctl_datasets::{BuildProgress, DatasetError, Origin};
 use expctl_datasets::graph::{Dataset, Manifest, Recipe, build, verify};
-use graph_loader::{Sample, Selection};
+use expctl_datasets::{BuildProgress, DatasetError, Origin};
 use expctl_record::{Data, LabelSource, Networks, SampleSet, Select};
+use graph_loader::{Sample, Selection};
 
 fn recipe() -> Recipe {
     Recipe::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/006-kuzmin-tmi")).unwrap()

@@ -5,13 +5,14 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::converted::{MADE, built, convert, pipeline};
 use expctl_datasets::graph::{Dataset, DatasetRecords};
-use graph_loader::{LmdbStore, Records, Sample};
 use expctl_record::StoreKind;
+use graph_loader::{LmdbStore, Records, Sample};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+
+use crate::converted::{MADE, built, convert, pipeline};
 
 /// One array of an NPZ archive.
 struct Array {

@@ -6,11 +6,12 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use crate::converted::{MADE, built, convert, pipeline, quiet};
 use expctl_datasets::DatasetError;
 use expctl_datasets::graph::{Conversion, Dataset, DatasetRecords, Recipe, expected_bytes, verify};
-use graph_loader::{CellGraph, EdgeType, MaskForm, Records, Sample};
 use expctl_record::{Data, Pipeline, StoreKind};
+use graph_loader::{CellGraph, EdgeType, MaskForm, Records, Sample};
+
+use crate::converted::{MADE, built, convert, pipeline, quiet};
 
 /// All records of a store as a trial reads them, all in one buffer as in a batch.
 fn samples(dataset: &Dataset, pipeline: &Pipeline) -> (Vec<u8>, Vec<Sample>) {

@@ -6,12 +6,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use graph_loader::{Assembler, Batch, CellGraph, Collation, EdgeType, GraphBatchOptions, Graphs, Layout, Marks, MaskSource, Metabolism, Processor, Sample, Walk};
+use graph_loader::{
+    Assembler, Batch, CellGraph, Collation, EdgeType, GraphBatchOptions, Graphs, Layout, Marks, MaskSource, Metabolism,
+    Processor, Sample, Walk,
+};
 use loader_core::{BatchOperations, Operation, Stage};
 use proptest::prelude::*;
 
-use crate::masked::described::{self, counts};
-use crate::masked::{induced, naive, random, stored, within};
+use crate::masked::described::counts;
+use crate::masked::{described, induced, naive, random, stored, within};
 
 /// Compare every sample of a batch with its definition.
 fn check(pipeline: &GraphBatchOptions, graph: &CellGraph, samples: &[Sample], batch: &Batch) {

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use graph_loader::{Assembler, CellGraph, DistributedSampler, EdgeType, GraphBatchOptions, GraphBatcher, GraphError, Processor, ReadRecord, Records, Sample, Schedule};
+use graph_loader::{
+    Assembler, CellGraph, DistributedSampler, EdgeType, GraphBatchOptions, GraphBatcher, GraphError, Processor,
+    ReadRecord, Records, Sample, Schedule,
+};
 use loader_core::{BatchTimes, Loader, LoaderOptions, Operation, Stage};
 use proptest::prelude::*;
 

@@ -4,7 +4,10 @@
 
 use std::sync::Arc;
 
-use graph_loader::{Assembler, Batch, CellGraph, Collation, EdgeType, GraphBatchOptions, Graphs, Layout, Metabolism, Processor, Sample, Walk};
+use graph_loader::{
+    Assembler, Batch, CellGraph, Collation, EdgeType, GraphBatchOptions, Graphs, Layout, Metabolism, Processor, Sample,
+    Walk,
+};
 
 /// Five genes: 0 → 1 twice, 1 → 2 stored once though it goes both ways, 3 → 0, a self-loop each. Reaction 0 needs genes 0
 /// and 1, reaction 1 needs gene 2, reaction 2 none.
@@ -159,7 +162,8 @@ fn a_batch_of_28_has_the_published_bytes() {
     // As in the published measurement (087).
     let follow_batch = vec!["perturbation_indices".to_owned()];
     let pipeline = GraphBatchOptions { follow_batch, ..GraphBatchOptions::new(Processor::Lazy) };
-    let bytes = |pipeline: &GraphBatchOptions| Assembler::new(pipeline, full_scale()).unwrap().fixed_bytes(28, 3 * 28).unwrap();
+    let bytes =
+        |pipeline: &GraphBatchOptions| Assembler::new(pipeline, full_scale()).unwrap().fixed_bytes(28, 3 * 28).unwrap();
     let mib = |bytes: u64| format!("{:.1}", bytes as f64 / (1 << 20) as f64);
     let as_run = bytes(&pipeline);
     assert_eq!(mib(as_run), "1155.4");

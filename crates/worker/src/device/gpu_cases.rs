@@ -7,9 +7,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use expctl_dist::{Cuda, GpuBackend, ProcessGroup, Profile, ProfileOptions, Range, Store};
-use graph_loader::{Assembler, Batch, CellGraph, EdgeType, Sample, GraphBatchOptions, Processor};
 use expctl_record::{DeviceMasks, Settings, Stage};
 use expctl_rounding::{NEIGHBOURS, assert_rounding, floor, nudged};
+use graph_loader::{Assembler, Batch, CellGraph, EdgeType, GraphBatchOptions, Processor, Sample};
 use serde_json::{Value, json};
 use tch::{Device, Tensor};
 

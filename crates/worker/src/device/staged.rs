@@ -381,7 +381,8 @@ mod tests {
 
     #[test]
     fn a_batch_that_was_not_pinned_is_used_as_it_lies() {
-        let rows = CellBatch { rows: vec![4], columns: 2, values: CellValues::Dense(vec![1.0, 2.0]), labels: Vec::new() };
+        let rows =
+            CellBatch { rows: vec![4], columns: 2, values: CellValues::Dense(vec![1.0, 2.0]), labels: Vec::new() };
         let staged = Staged::of(rows);
         let ModelInputs::Rows(inputs) = staged.inputs(&[], false, Device::Cpu).unwrap() else { unreachable!() };
         assert_eq!((inputs.batch_size, staged.copied(), staged.samples()), (1, 0, 1));

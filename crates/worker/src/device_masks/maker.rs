@@ -1,5 +1,5 @@
-use graph_loader::{CellGraph, Common};
 use expctl_record::DeviceMasks;
+use graph_loader::{CellGraph, Common};
 use tch::{Device, Tensor};
 
 use super::DeviceMaskError;

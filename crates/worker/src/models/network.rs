@@ -1,5 +1,5 @@
-use graph_loader::CellGraph;
 use expctl_record::{ModelKind, Settings};
+use graph_loader::CellGraph;
 use tch::{Tensor, nn};
 
 use super::array::{Mlp, MlpConfig, Transformer, TransformerConfig};

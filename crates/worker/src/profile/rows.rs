@@ -1,11 +1,11 @@
 //! Rows of a trace for what libtorch's profiler does not see or shows where it does not nest.
 
-use loader_core::{BatchOperations, BatchTimes};
 use expctl_record::trace_rows::{
     BUCKET_CATEGORY, BUCKETS, COLLECTIVES, LOADER, LOADER_CATEGORY, LOADER_OPERATION_CATEGORY, LOADER_WAIT_CATEGORY,
     OWN_LOADER,
 };
 use expctl_record::{trace_microseconds, trace_nanoseconds};
+use loader_core::{BatchOperations, BatchTimes};
 use serde_json::{Value as Json, json};
 
 /// Beginnings of the names of events that last from a collective's hand-over until it has completed, beside whatever its thread
@@ -130,8 +130,8 @@ fn lanes(intervals: impl Iterator<Item = (i64, i64)>) -> Vec<i64> {
 
 #[cfg(test)]
 mod tests {
-    use loader_core::Interval;
     use graph_loader::{Marker, Marks, Operand};
+    use loader_core::Interval;
     use loader_core::{Operation, Stage};
 
     use super::*;

@@ -1,8 +1,8 @@
 use std::collections::VecDeque;
 
 use expctl_dist::{Profile, ProfileOptions, Range, Reducer, Store};
-use loader_core::{BatchTimes, Batcher, Loaded, Loader};
 use expctl_record::{AttemptDir, ProfileWindow, RankEnv, TRACE_SCHEMA_VERSION, TraceClock, TraceMeta, Trial};
+use loader_core::{BatchTimes, Batcher, Loaded, Loader};
 
 use super::clock::{ClockPair, monotonic, monotonic_of};
 use super::offset::{Offset, agree};

@@ -1,12 +1,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use expctl_dist::ProcessGroup;
-use expctl_datasets::{DatasetError, graph_batch_options};
-use graph_loader::{Assembler, Batch, CellGraph, DistributedSampler, GraphBatchOptions, GraphBatcher, Schedule};
 use expctl_datasets::graph::{Dataset, DatasetRecords, select_samples};
-use loader_core::Loader;
+use expctl_datasets::{DatasetError, graph_batch_options};
+use expctl_dist::ProcessGroup;
 use expctl_record::{AttemptDir, MaskSource, Select, Settings, Split, Trial, write_json};
+use graph_loader::{Assembler, Batch, CellGraph, DistributedSampler, GraphBatchOptions, GraphBatcher, Schedule};
+use loader_core::Loader;
 use tch::Device;
 
 use super::options::{buffer_bytes, gene_mask_bytes, options, options_of_steps, pinned};

@@ -1,5 +1,5 @@
-use loader_core::LoaderOptions;
 use expctl_record::{Mode, Settings};
+use loader_core::LoaderOptions;
 use tch::Device;
 
 use crate::device::{Gpu, PinOptions};

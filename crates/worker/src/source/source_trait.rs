@@ -1,8 +1,8 @@
 use std::path::PathBuf;
 
 use expctl_dist::ProcessGroup;
-use loader_core::{Batcher, Loader};
 use expctl_record::AttemptDir;
+use loader_core::{Batcher, Loader};
 use tch::{Device, Tensor};
 
 use crate::device::Pinning;

@@ -1,6 +1,6 @@
 use expctl_dist::{AllreduceWatch, Autocast, ProcessGroup, Reducer, ReducerOptions, SentAs};
-use graph_loader::CellGraph;
 use expctl_record::{GradientCompression, Mode, Precision, Settings};
+use graph_loader::CellGraph;
 use tch::{Device, Tensor, nn, no_grad};
 
 use super::{Accumulation, TrainError};

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use expctl_record::Validation;
 use graph_loader::GraphBatcher;
 use loader_core::{Loader, LoaderOptions};
-use expctl_record::Validation;
 
 use crate::activity::Phase;
 use crate::device_masks::DeviceMaskMaker;

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use graph_loader::{Assembler, Batch, CellGraph, EdgeType, Edges, Layout, Sample, GraphBatchOptions, Processor};
-use expctl_record::{Implementation};
+use expctl_record::Implementation;
 use expctl_worker::models::lazy::{Lazy, LazyConfig};
 use expctl_worker::models::{EdgeList, Inputs};
+use graph_loader::{Assembler, Batch, CellGraph, EdgeType, Edges, GraphBatchOptions, Layout, Processor, Sample};
 use tch::{Device, nn};
 
 /// The published edge types.

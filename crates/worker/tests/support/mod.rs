@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use expctl_dist::ProcessGroup;
-use graph_loader::{Assembler, Batch, CellGraph, Common, EdgeType, Layout, Sample, GraphBatchOptions, Processor};
 use expctl_record::{Implementation, Model, ModelKind, Settings};
 use expctl_rounding::nudged;
 use expctl_worker::Activity;
 use expctl_worker::trainer::{StepResult, TrainError, Trainer};
+use graph_loader::{Assembler, Batch, CellGraph, Common, EdgeType, GraphBatchOptions, Layout, Processor, Sample};
 use serde_json::{Value, json};
 use tch::Tensor;
 

@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use expctl_datasets::{BuildProgress, DatasetError};
 use expctl_datasets::graph::{Conversion, Dataset, Recipe, StoreManifest, build};
+use expctl_datasets::{BuildProgress, DatasetError};
 use expctl_record::{Data, LabelSource, Networks, Pipeline, Processor, StoreKind};
 
 /// All kinds but the base store.

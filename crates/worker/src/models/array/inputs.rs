@@ -100,7 +100,9 @@ mod tests {
             labels: vec![vec![1, -1]],
         };
         let inputs = ArrayInputs::of(&dense, Device::Cpu).unwrap();
-        let (ValueInputs::Dense(seen), CellValues::Dense(data)) = (&inputs.values, &dense.values) else { unreachable!() };
+        let (ValueInputs::Dense(seen), CellValues::Dense(data)) = (&inputs.values, &dense.values) else {
+            unreachable!()
+        };
         assert_eq!((seen.size(), seen.double_value(&[1, 0])), (vec![2, 3], 3.0));
         assert_eq!(seen.data_ptr() as usize, data.as_ptr() as usize);
         assert_eq!(inputs.classes.unwrap().int64_value(&[1]), -1);

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use graph_loader::{Batch, CellGraph, EdgeType, Sample};
 use expctl_record::{Aggregation as Join, Implementation, LocalHead, Norm as Over, Processor};
+use graph_loader::{Batch, CellGraph, EdgeType, Sample};
 use tch::{Device, Kind, Tensor};
 
 use super::aggregation::Aggregation;

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use graph_loader::{Assembler, Batch, CellGraph, EdgeType, Sample, GraphBatchOptions, Processor};
 use expctl_record::{Aggregation, LocalHead, Norm};
+use graph_loader::{Assembler, Batch, CellGraph, EdgeType, GraphBatchOptions, Processor, Sample};
 use rand::SeedableRng;
 use rand::rand_core::Rng;
 use rand_pcg::Pcg64;
@@ -56,7 +56,6 @@ fn samples(random: &mut Pcg64, genes: usize, count: usize) -> Vec<Sample> {
 
 /// A batch of samples on this graph, as the loader makes it.
 pub fn collate(processor: Processor, graph: &Arc<CellGraph>, samples: &[Sample]) -> Batch {
-    let names = graph.edge_types.iter().map(|e| e.name.clone()).collect();
     let mut assembler = Assembler::new(&GraphBatchOptions::new(processor), Arc::clone(graph)).unwrap();
     let mut batch = assembler.empty();
     assembler.mask(samples, &[], &mut batch);

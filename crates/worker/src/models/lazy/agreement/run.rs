@@ -1,6 +1,6 @@
 use expctl_dist::Autocast;
-use graph_loader::Batch;
 use expctl_record::{DeviceMasks, Implementation, Precision, Processor};
+use graph_loader::Batch;
 use tch::{Device, Kind, Tensor, nn};
 
 use super::super::Lazy;

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use graph_loader::{Batch, CellGraph, EdgeType, Layout, Sample};
 use expctl_record::{Implementation, Norm, Processor};
+use graph_loader::{Batch, CellGraph, EdgeType, Layout, Sample};
 use tch::{Device, Kind, Tensor};
 
 use super::super::LazyConfig;
