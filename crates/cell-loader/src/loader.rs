@@ -130,7 +130,7 @@ impl CellBatcher {
     }
 
     /// Collate the batch from a store in memory.
-    fn from_memory(&mut self, step: u64, batch: &mut CellBatch, cost: &mut BuildCost) -> Result<u64, CellError> {
+    fn build_from_memory(&mut self, step: u64, batch: &mut CellBatch, cost: &mut BuildCost) -> Result<u64, CellError> {
         let epoch = self.sampler.batch(step, &mut self.indices);
         cost.clock.worked(Stage::Sample);
         let Some(rows) = self.store.resident() else { return Ok(epoch) };
@@ -151,7 +151,7 @@ impl CellBatcher {
     }
 
     /// Read the rows of the batch from the files, together or one by one.
-    fn from_files(
+    fn build_from_files(
         &mut self,
         reader: &mut dyn ReadRows,
         step: u64,
@@ -184,7 +184,7 @@ impl CellBatcher {
     }
 
     /// Read the rest of the batch's blocks and a part of the next one, then collate.
-    fn from_blocks(
+    fn build_from_blocks(
         &mut self,
         reader: &mut dyn ReadRows,
         step: u64,
@@ -371,11 +371,11 @@ impl Batcher for CellBatcher {
         let mut cost = BuildCost { clock: StageClock::start(self.clock), bytes: 0 };
         self.indices.clear();
         let epoch = match reader {
-            None => self.from_memory(step, &mut batch, &mut cost)?,
+            None => self.build_from_memory(step, &mut batch, &mut cost)?,
             Some(reader) if self.sampler.chunks().is_some() => {
-                self.from_blocks(reader.as_mut(), step, &mut batch, &mut cost)?
+                self.build_from_blocks(reader.as_mut(), step, &mut batch, &mut cost)?
             }
-            Some(reader) => self.from_files(reader.as_mut(), step, &mut batch, &mut cost)?,
+            Some(reader) => self.build_from_files(reader.as_mut(), step, &mut batch, &mut cost)?,
         };
         cost.clock.worked(Stage::Collate);
         Ok(Loaded {

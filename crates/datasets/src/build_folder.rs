@@ -221,7 +221,7 @@ pub fn bytes_of(path: &Path) -> Result<(u64, u64), DatasetError> {
     // st_blocks counts units of 512 bytes whatever the file system's block size.
     let of = |path: &Path| {
         let about = path.metadata().map_err(DatasetError::io("read", path))?;
-        Ok((about.len(), about.blocks() * 512, about.is_dir()))
+        Ok::<_, DatasetError>((about.len(), about.blocks() * 512, about.is_dir()))
     };
     let (bytes, allocated, folder) = of(path)?;
     if !folder {

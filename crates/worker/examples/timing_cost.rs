@@ -1,9 +1,9 @@
-//! What a training step pays for being timed, part by part, in ns a step. Public, and called as the worker does: profiler ranges,
-//! the split of a wait, the journal, the last words, the marks of operations (`profile.operations`). Not public, and repeated here with the same calls: the step's own clock
-//! (`src/trainer/step.rs`, `src/step_loop.rs`), a loader thread's clock (`loader-core`, `timing.rs`), and the times of a
-//! bucket in the process group (`torch-dist`, `cpp/timed_allreduce.cpp`, there in C++, with a future around each all-reduce that is
-//! not in these figures). Steps are those of a model on the host without clipping, masks or a running profiler. What only watches for a
-//! step that hangs is not for its times, and left out.
+//! What a training step pays for being timed, part by part, in ns a step. Public, and called as the worker does: profiler
+//! ranges, the split of a wait, the journal, the last words, the marks of operations (`profile.operations`). Not public, and
+//! repeated here with the same calls: the step's own clock (`src/trainer/step.rs`), a loader thread's stage clock (`loader-core`,
+//! `src/timing.rs`), and the times of a bucket in the process group (`torch-dist`, `cpp/timed_allreduce.cpp`, there in C++, with
+//! a future around each all-reduce that is not in these figures). Steps are those of a model on the host without clipping,
+//! masks or a running profiler. What only watches for a step that hangs is not for its times, and left out.
 //!
 //!     cargo run --release -p expctl-worker --example timing_cost -- [REPEATS [STEPS]] [--record FILE]
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a tool for developers")]

@@ -417,7 +417,7 @@ mod tests {
             let mut out = vec![0; data.len()];
             prop_assert_eq!(chain.undo(&stored, mask, &mut out, &mut work), Ok(()));
             prop_assert_eq!(&out, &data);
-            prop_assert!(chain.most(stored.len() as u64) >= data.len() as u64);
+            prop_assert!(chain.max_decoded_bytes(stored.len() as u64) >= data.len() as u64);
             // Another length is noticed, whatever the filters.
             prop_assert!(chain.undo(&stored, mask, &mut vec![0; data.len() + 1], &mut work).is_err());
             prop_assert!(chain.undo(&stored, mask, &mut out[1..], &mut work).is_err());

@@ -416,7 +416,8 @@ fn heap_size_at(header: &[u8]) -> [u8; 8] {
 }
 
 #[cfg(test)]
-mod heap_tests {
+mod tests {
+    use super::*;
 
     fn collection(objects: &[(u16, u64, usize)]) -> Vec<u8> {
         let mut all = vec![0; 16];

@@ -391,7 +391,7 @@ mod tests {
             x: x.map(str::to_owned),
             indices: indices.map(str::to_owned),
             values: values.map(str::to_owned),
-            ..Notes::default()
+            ..IndexNotes::default()
         };
         let columns = [("a", "ndarray:int32"), ("b", "ndarray:int32"), ("c", "int")];
         assert_eq!(of(&columns, &notes(None, Some("b"), Some("a"))), sparse(1, 0));

@@ -395,7 +395,7 @@ mod sparse_tests {
     /// Decodes a row group of `rows` rows with such pages in both columns, and `claimed` values in the footer.
     fn decoded(repetition: &[u8], count: u64, rows: u64, claimed: u64) -> (Result<(), String>, CsrRows, u64) {
         let bytes = pages(repetition, count);
-        let segment = |leaf| Segment {
+        let segment = |leaf| PageSegment {
             offset: 0,
             len: bytes.len(),
             at: 0,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use crate::support::run_python;
-use crate::truth::{Part, Truth, dense, read_range, read_rows};
+use crate::truth::{Joined, Part, Truth, dense, read_range, read_rows};
 use anndata_io::{AnnDataError, ArrayStore, Collection, Form, H5adStore, Join, MemoryStore, Rows, ZarrStore};
 
 /// All that Python wrote: `tests/python/write_anndata.py`.
@@ -157,7 +157,7 @@ fn old_files_are_what_anndata_says() {
 #[test]
 fn files_are_joined_as_anndata_joins_them() {
     for path in files(&WRITTEN.path().join("joined"), "json") {
-        let truth = truth::Joined::read(&path);
+        let truth = Joined::read(&path);
         let parts = files(&path.with_extension(""), "h5ad");
         for (join, expected) in [(Join::Inner, &truth.inner), (Join::Outer, &truth.outer)] {
             let name = format!("{} {join:?}", path.display());

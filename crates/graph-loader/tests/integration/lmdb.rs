@@ -171,7 +171,7 @@ fn other_files_and_other_keys_are_refused_by_name() {
     }
 
     let folder = tempfile::tempdir().unwrap();
-    assert!(matches!(LmdbStore::open(folder.path()), Err(GraphError::NotBuilt { .. })));
+    assert!(matches!(LmdbStore::open(folder.path()), Err(GraphError::NoStore { .. })));
     let path = folder.path().join("data.mdb");
     for (content, word) in [(vec![], "meta page 0"), (vec![7; 9000], "no LMDB file")] {
         std::fs::write(&path, content).unwrap();

@@ -23,7 +23,7 @@ use server::{Bucket, Server};
 
 const ROWS: u64 = 1500;
 
-const FORMATS: [ArrayFormat; 7] = [
+const FORMATS: [ArrayFormat; 9] = [
     ArrayFormat::H5ad,
     ArrayFormat::H5adGzip,
     ArrayFormat::H5adContiguous,
@@ -31,6 +31,8 @@ const FORMATS: [ArrayFormat; 7] = [
     ArrayFormat::Parquet,
     ArrayFormat::ParquetSparse,
     ArrayFormat::Zarr,
+    ArrayFormat::Mds,
+    ArrayFormat::MdsZstd,
 ];
 
 /// What all tests of the process share. Each has it alone: how objects are read is said for the whole process.
