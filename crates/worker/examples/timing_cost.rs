@@ -13,11 +13,11 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use loader_core::{BatchOperations, Interval, Loaded, exposed_wait};
-use graph_loader::{Marker, Marks, Operand};
 use expctl_record::{
     AttemptDir, BenchFigure, BenchRecord, Journal, LastWords, Operation, PerStage, Stage, StepRecord, trace_rows,
 };
+use graph_loader::{Marker, Marks, Operand};
+use loader_core::{BatchOperations, Interval, Loaded, exposed_wait};
 use torch_dist::ProfilerRange;
 
 /// Written between two steps, so that these find nothing in the caches: four times the second level of the machine in the docs.
