@@ -22,5 +22,4 @@ pub mod timings;
 pub mod trace;
 mod watch;
 
-pub use expctl_stats as stats;
 use parallel_map as parallel;

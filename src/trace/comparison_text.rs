@@ -80,7 +80,7 @@ impl TraceComparison<'_> {
     /// Names of the two sides in the head of a column.
     fn columns(&self) -> [String; 2] {
         let (base, side) = (self.base, self.side);
-        let name = |of: &Side| match (base.job == side.job, base.label == side.label) {
+        let name = |of: &TraceSide| match (base.job == side.job, base.label == side.label) {
             (true, _) => of.label.clone(),
             (false, true) => of.job.to_string(),
             (false, false) => format!("{} {}", of.job, of.label),

@@ -12,7 +12,7 @@ use crate::exit::{Exit, Failure};
 use crate::launch::attempt::started;
 use crate::launch::slurm::Standings;
 use crate::parallel;
-use crate::stats::mean;
+use expctl_stats::mean;
 
 /// Interval at which a job on this machine is looked at as a whole; in between only its trials that have not ended are.
 const WHOLE_EVERY: Duration = Duration::from_secs(10);

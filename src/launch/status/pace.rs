@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use expctl_record::{AttemptDir, JournalTail, PerStage, Stage, StepRecord, Trial};
 use serde::Serialize;
 
-use crate::stats::median;
+use expctl_stats::median;
 
 /// A rank is a straggler if its own time is at least this multiple of the median over the ranks.
 const STRAGGLER: f64 = 1.10;
