@@ -12,7 +12,7 @@ use slurm_client::{Availability, Slurm};
 use crate::conf::Profile;
 use crate::launch::slurm::SlurmBackend;
 use crate::launch::{libtorch_folder, libtorch_version, worker_binary, worker_version};
-use crate::report::format::bytes;
+use expctl_text::format::bytes;
 
 /// Free space below which there is a warning, bytes.
 const MIN_FREE: u64 = 5_000_000_000;
