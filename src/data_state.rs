@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use expctl_datasets::DatasetError;
 use expctl_datasets::array::{ArrayDataset, ArrayRecipe};
 use expctl_datasets::graph::{Dataset, Recipe, StoreManifest};
-use expctl_record::{ArrayFormat, Data, Settings, StoreKind, Trial};
+use expctl_ledger::{ArrayFormat, Data, Settings, StoreKind, Trial};
 
 use crate::conf::NO_DATA_SET;
 use crate::project::Project;

@@ -9,7 +9,7 @@ pub use expctl_config::{
     ISOLATED, Isolation, Modes, PastJob, Plan, Point, UnknownName, expand, is_isolation, isolation_path,
 };
 use expctl_datasets::graph::Recipe;
-use expctl_record::{JobRecord, Settings, StoreKind, TRIAL_SCHEMA_VERSION, Trial};
+use expctl_ledger::{JobRecord, Settings, StoreKind, TRIAL_SCHEMA_VERSION, Trial};
 use expctl_settings::{NO_DATA_SET, model_remarks};
 use expctl_text::Table;
 use expctl_text::format::{MISSING, count, thousands};

@@ -1,6 +1,6 @@
 //! `expctl cancel`.
 
-use expctl_record::Ledger;
+use expctl_ledger::Ledger;
 
 use super::logs::JobName;
 use crate::console::say;

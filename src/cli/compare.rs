@@ -1,6 +1,6 @@
 use std::io::IsTerminal;
 
-use expctl_record::{Ledger, PublishedBreakdown};
+use expctl_ledger::{Ledger, PublishedBreakdown};
 
 use crate::console::{out, say};
 use crate::exit::{Exit, Failure};

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use expctl_record::{MAX_BATCH, MAX_JOB, MAX_RANKS, Mode, PublishedRow};
+use expctl_ledger::{MAX_BATCH, MAX_JOB, MAX_RANKS, Mode, PublishedRow};
 use expctl_text::format::range;
 
 use super::words;

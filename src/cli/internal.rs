@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use expctl_record::{AttemptDir, Cause, JobDir, Ledger, TrialState};
+use expctl_ledger::{AttemptDir, Cause, JobDir, Ledger, TrialState};
 
 use super::{data, submit};
 use crate::console::{out, say};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use expctl_record::{JobRecord, Ledger, Mode};
+use expctl_ledger::{JobRecord, Ledger, Mode};
 
 use super::submit::{self, RunOptions};
 use crate::conf::{self, ConfErrors, Config};

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use expctl_record::{AttemptDir, JobDir, JobRecord, Ledger, Trial};
+use expctl_ledger::{AttemptDir, JobDir, JobRecord, Ledger, Trial};
 
 use crate::console::{out, say};
 use crate::exit::{Exit, Failure};

@@ -1,4 +1,4 @@
-use expctl_record::{JobRecord, Ledger, Trial};
+use expctl_ledger::{JobRecord, Ledger, Trial};
 
 use super::{data, submit};
 use crate::console::say;

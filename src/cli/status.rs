@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use expctl_record::{AttemptDir, JobDir, Ledger, Rates, read_learning, stopped_early};
+use expctl_ledger::{AttemptDir, JobDir, Ledger, Rates, read_learning, stopped_early};
 use expctl_text::Table;
 use expctl_text::format::{MISSING, moment, rate};
 use serde::Serialize;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use expctl_record::{JobRecord, MeasuredJob};
+use expctl_ledger::{JobRecord, MeasuredJob};
 use expctl_text::format::count;
 use serde_json::json;
 use slurm_client::{Availability, Slurm};

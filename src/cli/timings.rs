@@ -2,7 +2,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use expctl_charts::Size;
-use expctl_record::{Ledger, MeasuredJob};
+use expctl_ledger::{Ledger, MeasuredJob};
 
 use crate::console::out;
 use crate::exit::{Exit, Failure};

@@ -1,7 +1,7 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use expctl_record::{JobRecord, Ledger, write_atomic};
+use expctl_ledger::{JobRecord, Ledger, write_atomic};
 use expctl_text::Table;
 use serde_json::{Value as Json, json};
 

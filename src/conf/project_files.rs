@@ -9,7 +9,7 @@ use anndata_io::{MDS_INDEX_FILE, MatrixFile, MdsStore, zarr};
 use expctl_config::{GraphDataSet, NoteNameError, ProjectFiles, Reason};
 use expctl_datasets::array::ArrayRecipe;
 use expctl_datasets::graph::Recipe;
-use expctl_record::{Data, is_url};
+use expctl_ledger::{Data, is_url};
 use expctl_text::{NoteName, NoteNameError as NameMistake};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 

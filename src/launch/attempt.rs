@@ -2,8 +2,8 @@
 
 use std::time::UNIX_EPOCH;
 
-use expctl_record::{
-    AttemptDir, Cause, CheckpointDir, EXIT_STORAGE, EXIT_STUCK, JobDir, Outcome, RankExit, RankStatus, RecordError,
+use expctl_ledger::{
+    AttemptDir, Cause, CheckpointDir, EXIT_STORAGE, EXIT_STUCK, JobDir, LedgerError, Outcome, RankExit, RankStatus,
     RendezvousFile, Trial, TrialState, close_sample_journal, close_step_journal, write_json,
 };
 
@@ -130,7 +130,7 @@ fn silent_end(rank: u32, end: Option<ProcessEnd>) -> String {
 }
 
 /// Turn the journal that a rank left into its table; returns the number of steps.
-fn recover_steps(attempt: &AttemptDir, trial: &Trial, rank: u32) -> Result<u64, RecordError> {
+fn recover_steps(attempt: &AttemptDir, trial: &Trial, rank: u32) -> Result<u64, LedgerError> {
     close_step_journal(attempt, trial, rank, 0)?;
     Ok(attempt.steps(rank)?.len() as u64)
 }

@@ -1,6 +1,6 @@
 //! [`Backend`]: what runs the trials of a job.
 
-use expctl_record::JobRecord;
+use expctl_ledger::JobRecord;
 
 use super::local::LocalBackend;
 use super::slurm::{Adjustment, SlurmBackend};

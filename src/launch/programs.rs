@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use expctl_record::Trial;
+use expctl_ledger::Trial;
 use wait_timeout::ChildExt;
 
 use crate::exit::Failure;

@@ -1,6 +1,6 @@
 //! [`Remedy`]: what a trial needs for its next attempt, by the cause that ended the last one.
 
-use expctl_record::{AttemptDir, Cause, Outcome, Trial};
+use expctl_ledger::{AttemptDir, Cause, Outcome, Trial};
 
 use super::slurm::{Adjustment, SubmittedArray};
 use crate::exit::Failure;
@@ -67,7 +67,7 @@ pub fn remedy(
 /// The nodes of an attempt as Slurm names them; where it does not, the ranks' host names up to the first dot.
 fn nodes(attempt: &AttemptDir) -> Result<Vec<String>, Failure> {
     let said = attempt.slurm_usage()?.and_then(|usage| usage.usage.nodes);
-    let mut nodes = match said.map(|list| expctl_record::hostlist::expand(&list)) {
+    let mut nodes = match said.map(|list| expctl_ledger::hostlist::expand(&list)) {
         Some(Ok(nodes)) => nodes,
         _ => {
             let ranks = attempt.environment()?.unwrap_or_default().ranks;

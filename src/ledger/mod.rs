@@ -4,7 +4,7 @@ mod import;
 mod progress_text;
 mod settings;
 
-use expctl_record::{FindJobError, JobVerdictError, LedgerFolders, MeasuredJob, PublishedError, Run, RunPart};
+use expctl_ledger::{FindJobError, JobVerdictError, LedgerFolders, MeasuredJob, PublishedError, Run, RunPart};
 
 pub use import::{Imported, ImportedLog, LogRow, import, import_log};
 pub use progress_text::{BarKind, LogReading};

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use expctl_record::{Environment, MaskSource, Settings};
+use expctl_ledger::{Environment, MaskSource, Settings};
 use expctl_settings::{
     Data, Experiment, KeySpec, Measure, Model, NO_DATA_SET, Pipeline, Profile, Section, Select, Slurm, TraceAt, Train,
     Worker, find, to_json,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use expctl_record::{JobDir, JobRecord, Provenance, SourceState, Trial};
+use expctl_ledger::{JobDir, JobRecord, Provenance, SourceState, Trial};
 
 use super::origin::{file_hash, resolved_hash};
 use super::source_tree::SourceTree;

@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use expctl_record::{
+use expctl_ledger::{
     ConfigFile, ConfigOrigin, JobDir, LibtorchFound, PROVENANCE_SCHEMA_VERSION, Program, Provenance, SourceState,
     Trial, looks_secret, write_atomic, write_json,
 };

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use expctl_record::SourceState;
+use expctl_ledger::SourceState;
 
 use super::origin::file_hash;
 use super::secrets::Secrets;

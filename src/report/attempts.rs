@@ -1,6 +1,6 @@
 //! Trials that took several attempts: a table of the attempts, and sentences on what they share and differ in.
 
-use expctl_record::{Run, RunPart};
+use expctl_ledger::{Run, RunPart};
 use expctl_text::Table;
 use expctl_text::format::{MISSING, moment};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use expctl_record::{DeviceMasks, Hardware, Pipeline, Processor, Run, Stage};
+use expctl_ledger::{DeviceMasks, Hardware, Pipeline, Processor, Run, Stage};
 use expctl_text::format;
 use serde::Serialize;
 
@@ -197,7 +197,7 @@ fn usable_processors(node: &Hardware) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use expctl_record::StepRecord;
+    use expctl_ledger::StepRecord;
 
     /// A step of 100 ns with these exposed and busy times.
     fn bottleneck(exposed: &[(Stage, u64)], busy: &[(Stage, u64)]) -> Bottleneck {

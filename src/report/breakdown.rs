@@ -1,6 +1,6 @@
 //! Where the time of steps goes: by stage for the mean step, and summed over runs.
 
-use expctl_record::{Mode, PerStage, Run, Stage, StepRecord};
+use expctl_ledger::{Mode, PerStage, Run, Stage, StepRecord};
 use expctl_text::format;
 use serde::Serialize;
 

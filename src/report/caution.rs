@@ -1,7 +1,7 @@
 //! Cautions: what makes the rates of a variant doubtful. A caution comes from what the loader did other than its settings say, or from signs in
 //! the step times that a mean does not describe them.
 
-use expctl_record::{Run, RunPart, Settings, Stage, StepRecord};
+use expctl_ledger::{Run, RunPart, Settings, Stage, StepRecord};
 use expctl_stats::{
     Drift, MIN_PERIODS_FOR_INTERVAL, MIN_SECONDS_FOR_VERDICT, Outliers, Periods, WarmUp, drift, mean, outlying,
     slow_outliers, warm_up,

@@ -1,6 +1,6 @@
 //! What training reached: validation figures by epoch, best epochs, and their medians over runs.
 
-use expctl_record::{LearningRecord, MeasuredJob, Run, Validation};
+use expctl_ledger::{LearningRecord, MeasuredJob, Run, Validation};
 use expctl_stats::median;
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};

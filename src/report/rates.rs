@@ -1,6 +1,6 @@
 //! Rates of runs and of their ranks, from measured steps only.
 
-use expctl_record::{DeviceMasks, Estimator, Rates, Run, Stage, StepRecord, StepTotals};
+use expctl_ledger::{DeviceMasks, Estimator, Rates, Run, Stage, StepRecord, StepTotals};
 use expctl_stats::{Estimate, Periods, mean, median, quantile, run_rate};
 use serde::Serialize;
 
@@ -191,7 +191,7 @@ fn after_arrival(step: &StepRecord) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use expctl_record::StepTotals;
+    use expctl_ledger::StepTotals;
 
     fn step(wall_ns: u64, exposed: &[(Stage, u64)]) -> StepRecord {
         let mut step = StepRecord { wall_ns, samples: 28, measured: true, ..StepRecord::default() };

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use expctl_record::{JobDir, MeasuredJob, Provenance, RecordError, Run, ShuffleQuality, Stage, write_json};
+use expctl_ledger::{JobDir, LedgerError, MeasuredJob, Provenance, Run, ShuffleQuality, Stage, write_json};
 use expctl_stats::{Estimate, RateOverRuns, RatioOfRuns, median, paired_ratio, rate_over_runs, ratio};
 use serde::{Deserialize, Serialize};
 
@@ -76,7 +76,7 @@ pub enum ReferenceError {
     },
     /// A file of the ledger or the record itself.
     #[error(transparent)]
-    File(#[from] RecordError),
+    File(#[from] LedgerError),
 }
 
 /// The figures of a job that documents cite.
@@ -236,8 +236,8 @@ impl ReferenceRecord {
     /// A file that cannot be read, or has another schema version.
     pub fn read(path: &Path) -> Result<Self, ReferenceError> {
         let text =
-            std::fs::read(path).map_err(|source| RecordError::Io { action: "read", path: path.to_owned(), source })?;
-        let json = |source| RecordError::Json { path: path.to_owned(), source };
+            std::fs::read(path).map_err(|source| LedgerError::Io { action: "read", path: path.to_owned(), source })?;
+        let json = |source| LedgerError::Json { path: path.to_owned(), source };
         // Check the version first: another schema may have other fields.
         let any: serde_json::Value = serde_json::from_slice(&text).map_err(json)?;
         let found = any.get("schema").and_then(serde_json::Value::as_u64).unwrap_or(0) as u32;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use expctl_record::{
+use expctl_ledger::{
     Estimator, ISOLATION_SUFFIX, MeasuredJob, Processor, PublishedRow, PublishedSource, RateReading, Run,
 };
 use expctl_stats::{Estimate, MIN_SECONDS_FOR_VERDICT, RateOverRuns, median, rate_over_runs};

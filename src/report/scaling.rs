@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use expctl_record::{MeasuredJob, Run, Stage};
+use expctl_ledger::{MeasuredJob, Run, Stage};
 use expctl_stats::{Interval, Ratio};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use expctl_record::{MeasuredJob, Run};
+use expctl_ledger::{MeasuredJob, Run};
 use expctl_stats::Interval;
 use expctl_text::format;
 use serde::Serialize;

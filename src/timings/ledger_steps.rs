@@ -1,6 +1,6 @@
 //! The ledger's steps as batch times, and the stages that make the slow ones slow.
 
-use expctl_record::{MeasuredJob, Run, StepRecord};
+use expctl_ledger::{MeasuredJob, Run, StepRecord};
 use serde::Serialize;
 
 use super::batch_times::BatchTimes;
@@ -271,7 +271,7 @@ fn slowest_tenth<'a>(steps: &LedgerSteps<'a>, indices: &[usize]) -> Option<[Vec<
 
 #[cfg(test)]
 mod tests {
-    use expctl_record::Stage;
+    use expctl_ledger::Stage;
 
     use super::*;
 

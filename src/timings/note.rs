@@ -44,16 +44,16 @@ pub fn write_note(analysis: &Analysis, folder: &Path, stem: &str, files: Picture
     let images = folder.join("assets").join("images");
     for chart in &charts {
         for (name, content) in chart_files(chart, files.size, &stem).map_err(Failure::internal)? {
-            expctl_record::write_atomic(&images.join(name), &content)?;
+            expctl_ledger::write_atomic(&images.join(name), &content)?;
         }
         if files.data {
-            expctl_record::write_json(&images.join(format!("{stem}_{}.json", chart.name)), chart)?;
+            expctl_ledger::write_json(&images.join(format!("{stem}_{}.json", chart.name)), chart)?;
         }
     }
     if old.as_ref() != Some(&update) {
         let update =
             if old.is_some() { with_updated(&update, jiff::Timestamp::now().as_millisecond()) } else { update };
-        expctl_record::write_atomic(&path, &update)?;
+        expctl_ledger::write_atomic(&path, &update)?;
     }
     Ok(path)
 }

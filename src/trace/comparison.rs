@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use expctl_record::Stage;
+use expctl_ledger::Stage;
 use expctl_stats::{
     ComparedSteps, MIN_RUNS_FOR_VERDICT, MIN_SECONDS_FOR_VERDICT, RatioOfRuns, Verdict, compare_steps, judge, mean,
 };

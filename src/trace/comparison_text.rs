@@ -201,7 +201,7 @@ fn missing() -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use expctl_record::Stage;
+    use expctl_ledger::Stage;
 
     use super::super::step_times::{CallTime, StepFigures};
     use super::*;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use expctl_record::trace_rows::{LOAD, LOADER};
-use expctl_record::{RecordError, trace_microseconds, write_atomic};
+use expctl_ledger::trace_rows::{LOAD, LOADER};
+use expctl_ledger::{LedgerError, trace_microseconds, write_atomic};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value as Json, json};
@@ -132,9 +132,9 @@ impl MergedTrace {
     /// Write it as gzipped JSON in the Chrome trace event format.
     ///
     /// # Errors
-    /// [`RecordError::Io`] if the file cannot be written; no partial file is left.
-    pub fn write(&self, path: &Path) -> Result<(), RecordError> {
-        let failed = |source| RecordError::Io { action: "write", path: path.to_owned(), source };
+    /// [`LedgerError::Io`] if the file cannot be written; no partial file is left.
+    pub fn write(&self, path: &Path) -> Result<(), LedgerError> {
+        let failed = |source| LedgerError::Io { action: "write", path: path.to_owned(), source };
         let mut file = GzEncoder::new(Vec::new(), Compression::default());
         let packed = (|| {
             write!(file, "{{\"displayTimeUnit\":\"ms\",\"baseTimeNanoseconds\":{},\"expctl\":", self.base)?;
@@ -163,13 +163,13 @@ const DATA_LOADER: &str = "enumerate(DataLoader)#expctl.__next__";
 /// Source: `consts.py` and `profiler/event_parser.py` of `torch_tb_profiler` 0.4.3.
 ///
 /// # Errors
-/// [`RecordError::Io`] if the folder or the file cannot be written; no partial file is left.
-pub fn write_for_tensorboard(trace: &RankTrace, folder: &Path) -> Result<PathBuf, RecordError> {
+/// [`LedgerError::Io`] if the folder or the file cannot be written; no partial file is left.
+pub fn write_for_tensorboard(trace: &RankTrace, folder: &Path) -> Result<PathBuf, LedgerError> {
     let start = trace.slices().iter().map(|slice| slice.start).min().unwrap_or(trace.base);
     let path = folder.join(format!("{}_{}.{start}.pt.trace.json.gz", trace.meta.host, trace.meta.rank));
     let failed = |path: &Path| {
         let path = path.to_owned();
-        move |source| RecordError::Io { action: "write", path, source }
+        move |source| LedgerError::Io { action: "write", path, source }
     };
     std::fs::create_dir_all(folder).map_err(failed(folder))?;
     let mut root = trace.head.clone();

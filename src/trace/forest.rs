@@ -1,6 +1,6 @@
 //! Complete events of a trace, and their nesting on one thread.
 
-use expctl_record::{Stage, trace_nanoseconds};
+use expctl_ledger::{Stage, trace_nanoseconds};
 use serde_json::Value as Json;
 
 /// A complete event of a trace (`"ph": "X"`).

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use expctl_record::Stage;
-use expctl_record::trace_rows::{COLLECTIVES, LOAD, LOADER_CATEGORY};
+use expctl_ledger::Stage;
+use expctl_ledger::trace_rows::{COLLECTIVES, LOAD, LOADER_CATEGORY};
 use serde::Serialize;
 
 use super::forest::{Forest, Slice};
@@ -148,7 +148,7 @@ pub fn longest_of_all(calls: &[LongestCall]) -> Option<&LongestCall> {
 
 #[cfg(test)]
 mod tests {
-    use expctl_record::{ProfileWindow, TraceClock, TraceMeta};
+    use expctl_ledger::{ProfileWindow, TraceClock, TraceMeta};
     use serde_json::{Map, json};
 
     use super::super::forest::nest;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use expctl_record::Stage;
-use expctl_record::trace_rows::COLLECTIVES;
+use expctl_ledger::Stage;
+use expctl_ledger::trace_rows::COLLECTIVES;
 
 use super::forest::{Forest, Slice};
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use expctl_record::trace_rows::{BUCKET_CATEGORY, LOAD, LOADER_CATEGORY, LOADER_WAIT_CATEGORY};
-use expctl_record::{PerStage, ProfileWindow, Stage, TraceMeta};
+use expctl_ledger::trace_rows::{BUCKET_CATEGORY, LOAD, LOADER_CATEGORY, LOADER_WAIT_CATEGORY};
+use expctl_ledger::{PerStage, ProfileWindow, Stage, TraceMeta};
 
 use super::forest::{Forest, Slice, union};
 use super::operations::operation_at;
@@ -201,7 +201,7 @@ fn add_call(times: &mut BTreeMap<String, CallTime>, name: &str, ns: i64) {
 
 #[cfg(test)]
 mod tests {
-    use expctl_record::TraceClock;
+    use expctl_ledger::TraceClock;
 
     use super::super::forest::nest;
     use super::super::operations::NO_OPERATION;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use expctl_record::{AttemptDir, PerStage, RecordError, Stage, StepRecord, TraceMeta};
+use expctl_ledger::{AttemptDir, LedgerError, PerStage, Stage, StepRecord, TraceMeta};
 use serde_json::{Value as Json, json};
 
 use super::forest::{Forest, Slice, nest};
@@ -52,8 +52,8 @@ impl Summary {
     /// Sum up the traces of an attempt, by rank and cycle.
     ///
     /// # Errors
-    /// [`RecordError`] if the ledger's steps of a rank cannot be read.
-    pub fn new(traces: &[RankTrace], attempt: &AttemptDir) -> Result<Self, RecordError> {
+    /// [`LedgerError`] if the ledger's steps of a rank cannot be read.
+    pub fn new(traces: &[RankTrace], attempt: &AttemptDir) -> Result<Self, LedgerError> {
         let mut summary = Self { parts: traces.iter().map(|trace| trace.meta.clone()).collect(), ..Self::default() };
         let (mut operations, mut devices, mut idle) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (mut longest, mut sums) = (LongestCalls::default(), StepSums::default());
@@ -117,7 +117,7 @@ fn totals(world_size: u32, attempt: &AttemptDir) -> Option<RunTotals> {
 /// The threads of the process itself as forests; without the rows that the worker adds, which hold no operations.
 fn threads(slices: &[Slice], pid: i64) -> BTreeMap<i64, Forest> {
     let mut threads: BTreeMap<i64, Vec<Slice>> = BTreeMap::new();
-    for slice in slices.iter().filter(|slice| slice.pid == pid && slice.tid < expctl_record::trace_rows::LOADER) {
+    for slice in slices.iter().filter(|slice| slice.pid == pid && slice.tid < expctl_ledger::trace_rows::LOADER) {
         threads.entry(slice.tid).or_default().push(slice.clone());
     }
     threads.into_iter().map(|(tid, slices)| (tid, nest(slices))).collect()
@@ -221,8 +221,8 @@ impl LedgerAgreement {
 /// The ledger's steps of `rank` for each of `times`; `None` for a step that it lacks.
 ///
 /// # Errors
-/// [`RecordError`] if the table of steps cannot be read.
-fn ledger_steps(attempt: &AttemptDir, rank: u32, times: &[StepTimes]) -> Result<Vec<Option<StepRecord>>, RecordError> {
+/// [`LedgerError`] if the table of steps cannot be read.
+fn ledger_steps(attempt: &AttemptDir, rank: u32, times: &[StepTimes]) -> Result<Vec<Option<StepRecord>>, LedgerError> {
     let steps = attempt.steps(rank)?;
     Ok(times.iter().map(|times| steps.iter().find(|step| step.step == times.step).cloned()).collect())
 }

@@ -1,6 +1,6 @@
 //! A summary as text.
 
-use expctl_record::TraceMeta;
+use expctl_ledger::TraceMeta;
 use expctl_text::Table;
 use expctl_text::format::{self, code};
 

@@ -6,7 +6,7 @@ mod text;
 
 use std::collections::BTreeMap;
 
-use expctl_record::AttemptDir;
+use expctl_ledger::AttemptDir;
 use serde::Serialize;
 
 pub use self::screen::Screen;

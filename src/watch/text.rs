@@ -224,7 +224,7 @@ mod tests {
     use super::*;
     use crate::launch::status::RunState;
     use crate::watch::{CompletedTrial, FailedTrial, StateCount, WaitingTrials};
-    use expctl_record::Stage;
+    use expctl_ledger::Stage;
 
     /// A job with trials of two ranks that run, one of them late, failed ones, and three that wait.
     fn view(running: usize, failures: usize) -> View {

@@ -20,7 +20,7 @@ const BASE: &[&str] = &[
     "src/project",
     "atomic-file",
     "ledger",
-    "record",
+    "ledger",
     "settings",
     "text",
 ];
@@ -55,7 +55,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("settings", &["settings-derive"]),
     ("config", &["settings", "text"]),
     ("ledger", &["atomic-file", "settings"]),
-    ("record", &["atomic-file", "settings"]),
+    ("ledger", &["atomic-file", "host-metrics", "parallel-map", "settings"]),
     ("slurm", &[]),
     ("text", &["stats"]),
     ("charts", &[]),
@@ -65,12 +65,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("cell-loader", &["anndata-io", "loader-core"]),
     ("graph-loader", &["loader-core"]),
     ("datasets", &["anndata-io", "atomic-file", "cell-loader", "graph-loader", "loader-core", "settings"]),
-    ("pipeline", &["anndata-io", "cell-loader", "datasets", "graph-loader", "loader-core", "record", "settings"]),
     ("torch-dist", &[]),
     ("dist", &[]),
     ("fake-gpu", &["dist", "torch-dist"]),
     ("host-metrics", &[]),
-    ("sampler", &["record"]),
     ("rounding", &[]),
     ("test-support", &[]),
     (
@@ -86,7 +84,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "ledger",
             "loader-core",
             "pipeline",
-            "record",
+            "ledger",
             "sampler",
             "settings",
             "torch-dist",
@@ -113,7 +111,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
 
 /// `Result<_, String>` by crate. A library's errors are enums.
 const STRING_ERRORS: &[(&str, usize)] =
-    &[("fake-gpu", 8), ("pipeline", 178), ("record", 1), ("sampler", 3), ("worker", 10)];
+    &[("fake-gpu", 8), ("pipeline", 178), ("ledger", 1), ("sampler", 3), ("worker", 10)];
 
 /// Names of structs, enums and traits that are defined three times or more. Another name says more.
 const REPEATED_NAMES: &[(&str, usize)] = &[

@@ -7,7 +7,7 @@ use assert_cmd::Command;
 use expctl::conf;
 use expctl::plan;
 use expctl::project::Project;
-use expctl_record::{DeviceChoice, Fetch, Loss, Mode, SampleSet, Settings, Split, Stage, Trial};
+use expctl_ledger::{DeviceChoice, Fetch, Loss, Mode, SampleSet, Settings, Split, Stage, Trial};
 use expctl_settings::{self as keys, ValueType};
 use serde_json::Value as Json;
 

@@ -8,7 +8,7 @@ use crate::common::python::interpreter;
 use assert_cmd::assert::OutputAssertExt;
 use assert_cmd::cargo::CommandCargoExt;
 use expctl_datasets::graph::Dataset;
-use expctl_record::{Pipeline, Processor, StoreKind};
+use expctl_ledger::{Pipeline, Processor, StoreKind};
 use graph_loader::{LmdbStore, Sample};
 use serde_json::Value;
 

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use crate::common::programs::install_torch;
 use crate::common::{TestProject, text, worker};
 use expctl::report::reference::ReferenceRecord;
-use expctl_record::{JobRecord, Stage, Trial};
+use expctl_ledger::{JobRecord, Stage, Trial};
 use test_support::{Requirement, skip};
 
 /// Longest that a part of the benchmark may take, seconds.

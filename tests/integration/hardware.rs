@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use crate::common::programs;
 use crate::common::{Guard, PATIENCE, SMALL, TestProject, text, wait_until, worker_pids};
-use expctl_record::{AttemptDir, HardwareSample, StepRecord, TrialState, read_samples};
+use expctl_ledger::{AttemptDir, HardwareSample, StepRecord, TrialState, read_samples};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::unistd::Pid;

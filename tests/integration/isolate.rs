@@ -6,7 +6,7 @@ use crate::common::{TestProject, text};
 use expctl::conf;
 use expctl::plan::{Isolation, Modes, PastJob, expand};
 use expctl::project::Project;
-use expctl_record::{Mode, Trial};
+use expctl_ledger::{Mode, Trial};
 use serde_json::Value as Json;
 
 /// Two variants in training, on as many ranks as the placeholder says.

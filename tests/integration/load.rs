@@ -8,7 +8,7 @@ use crate::common::cluster::Cluster;
 use crate::common::ledger::{completed, finish, many, running, steps};
 use crate::common::{TestProject, text};
 use expctl::launch::slurm::{JobArrays, SubmittedArray, TaskTrial};
-use expctl_record::{Cause, JobDir, TrialState, write_json};
+use expctl_ledger::{Cause, JobDir, TrialState, write_json};
 use serde_json::{Value, json};
 
 const TRIALS: u32 = 1000;

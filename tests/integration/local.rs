@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::common;
 use crate::common::{Guard, PATIENCE, SMALL, TestProject, text, wait_until, worker_pids};
-use expctl_record::{Estimator, FileSize, RankStatus, Stage, StoreKind, TrialState};
+use expctl_ledger::{Estimator, FileSize, RankStatus, Stage, StoreKind, TrialState};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::cluster::Cluster;
 use crate::common::{Guard, SMALL, TestProject, text, wait_until, worker, worker_pids};
-use expctl_record::{AttemptDir, RankStatus, RendezvousFile, TrialState, write_json};
+use expctl_ledger::{AttemptDir, RankStatus, RendezvousFile, TrialState, write_json};
 use frozen::Frozen;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

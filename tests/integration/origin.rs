@@ -8,7 +8,7 @@ use crate::common::cluster::Cluster;
 use crate::common::{SMALL, TestProject, text};
 use expctl::project::Project;
 use expctl::provenance::changes_since_submit;
-use expctl_record::{JobDir, Outcome, Provenance, TRIAL_SCHEMA_VERSION, Trial, TrialState};
+use expctl_ledger::{JobDir, Outcome, Provenance, TRIAL_SCHEMA_VERSION, Trial, TrialState};
 use serde_json::Value;
 
 fn git(project: &TestProject, arguments: &[&str]) {

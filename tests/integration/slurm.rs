@@ -19,7 +19,7 @@ use crate::common::{SMALL, TestProject};
 use expctl::exit::Exit;
 use expctl::launch::Programs;
 use expctl::launch::slurm::{self, TrialProgress};
-use expctl_record::{Outcome, RankStatus, TrialState};
+use expctl_ledger::{Outcome, RankStatus, TrialState};
 use slurm_client::Availability;
 use test_support::{Requirement, skip};
 
@@ -362,7 +362,7 @@ fn the_real_worker_leaves_the_same_ledger_through_slurm_as_through_the_local_bac
         assert_eq!((x.state, y.state), (TrialState::Completed, TrialState::Completed));
         for rank in 0..2 {
             assert_eq!(job::columns(&a.steps_path(rank)), job::columns(&b.steps_path(rank)));
-            let losses = |attempt: &expctl_record::AttemptDir| -> Vec<Option<f64>> {
+            let losses = |attempt: &expctl_ledger::AttemptDir| -> Vec<Option<f64>> {
                 attempt.steps(rank).unwrap().iter().map(|s| s.loss).collect()
             };
             assert_eq!(losses(&a), losses(&b), "{variant}, rank {rank}");

@@ -8,7 +8,7 @@ use crate::common::cluster::Cluster;
 use crate::common::job::{Flow, job};
 use crate::common::ledger::{completed, finish, running, steps};
 use expctl::launch::slurm;
-use expctl_record::{AttemptDir, SlurmStep, SlurmTry, SlurmUsage, TrialState};
+use expctl_ledger::{AttemptDir, SlurmStep, SlurmTry, SlurmUsage, TrialState};
 use test_support::{Requirement, skip};
 
 /// Ranks that take 200 MB for some seconds, fail, or end well in their second attempt only.

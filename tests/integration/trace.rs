@@ -13,7 +13,7 @@ use crate::common::trace_format;
 use crate::common::traces::{profiled, traced, write_trace};
 use crate::common::{Guard, TestProject, close, text, wait_until, worker, worker_pids};
 use expctl::trace::{RankTrace, nest, step_times};
-use expctl_record::{AttemptDir, Settings, Stage};
+use expctl_ledger::{AttemptDir, Settings, Stage};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value as Json;

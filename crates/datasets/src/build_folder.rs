@@ -73,7 +73,7 @@ impl BuildFolder {
     /// Write the manifest of what was built.
     pub fn write_manifest(&self, manifest: &impl serde::Serialize) -> Result<(), DatasetError> {
         let path = self.path.join(MANIFEST_FILE);
-        expctl_record::write_json(&path, manifest).map_err(|e| DatasetError::damaged(&path, e))
+        expctl_ledger::write_json(&path, manifest).map_err(|e| DatasetError::damaged(&path, e))
     }
 
     /// Rename the folder to the data set's name. Everything is flushed to the disk first, so that the name stands for a complete

@@ -2,7 +2,7 @@
 //! names of the settings, and times as the ledger has them.
 
 use cell_loader::{CellBatchOptions, CellError, Draw, Fetch, Output};
-use expctl_record::{Array, PerStage, Pipeline, Sampler, StoreKind};
+use expctl_ledger::{Array, PerStage, Pipeline, Sampler, StoreKind};
 use graph_loader::{Collation, GraphBatchOptions, MaskSource, Processor, RecordFormat, Walk};
 use loader_core::{BatchOperations, Operation, Stage, StageTimes};
 
@@ -24,7 +24,7 @@ pub const fn record_format(kind: StoreKind) -> RecordFormat {
 /// # Errors
 /// The processor is of arrays.
 pub fn graph_batch_options(pipeline: &Pipeline) -> Result<GraphBatchOptions, DatasetError> {
-    use expctl_record::Processor as Setting;
+    use expctl_ledger::Processor as Setting;
     let processor = match pipeline.processor {
         Setting::Lazy => Processor::Lazy,
         Setting::Subgraph => Processor::Subgraph,
@@ -42,19 +42,19 @@ pub fn graph_batch_options(pipeline: &Pipeline) -> Result<GraphBatchOptions, Dat
     Ok(GraphBatchOptions {
         processor,
         collation: match pipeline.collation {
-            expctl_record::Collation::Pyg => Collation::Pyg,
-            expctl_record::Collation::LazyCollater => Collation::LazyCollater,
-            expctl_record::Collation::SharedIndex => Collation::SharedIndex,
+            expctl_ledger::Collation::Pyg => Collation::Pyg,
+            expctl_ledger::Collation::LazyCollater => Collation::LazyCollater,
+            expctl_ledger::Collation::SharedIndex => Collation::SharedIndex,
         },
         follow_batch: pipeline.follow_batch.clone(),
         hops: pipeline.hops,
         walk: match pipeline.walk {
-            expctl_record::Walk::PerType => Walk::PerType,
-            expctl_record::Walk::Union => Walk::Union,
+            expctl_ledger::Walk::PerType => Walk::PerType,
+            expctl_ledger::Walk::Union => Walk::Union,
         },
         mask_source: match pipeline.mask_source {
-            expctl_record::MaskSource::Incidence => MaskSource::Incidence,
-            expctl_record::MaskSource::GeneMasks => MaskSource::GeneMasks,
+            expctl_ledger::MaskSource::Incidence => MaskSource::Incidence,
+            expctl_ledger::MaskSource::GeneMasks => MaskSource::GeneMasks,
         },
         gene_mask_bytes: u64::MAX,
         mask_fraction: pipeline.mask_fraction,
@@ -67,12 +67,12 @@ pub fn cell_batch_options(array: &Array) -> CellBatchOptions {
     CellBatchOptions {
         genes: array.genes.clone(),
         output: match array.output {
-            expctl_record::Output::Dense => Output::Dense,
-            expctl_record::Output::Sparse => Output::Sparse,
+            expctl_ledger::Output::Dense => Output::Dense,
+            expctl_ledger::Output::Sparse => Output::Sparse,
         },
         fetch: match array.fetch {
-            expctl_record::Fetch::Batch => Fetch::Batch,
-            expctl_record::Fetch::Row => Fetch::Row,
+            expctl_ledger::Fetch::Batch => Fetch::Batch,
+            expctl_ledger::Fetch::Row => Fetch::Row,
         },
         normalize: array.normalize,
         log1p: array.log1p,
@@ -84,7 +84,7 @@ pub fn cell_batch_options(array: &Array) -> CellBatchOptions {
 /// # Errors
 /// The draw needs a column of obs, and none is named.
 pub fn row_draw(sampler: &Sampler) -> Result<Draw, DatasetError> {
-    use expctl_record::Draw as Setting;
+    use expctl_ledger::Draw as Setting;
     let Sampler { draw, chunk_rows, chunks, rows, .. } = *sampler;
     let column = || match sampler.by.as_str() {
         "" => Err(DatasetError::Invalid(format!(
@@ -103,15 +103,15 @@ pub fn row_draw(sampler: &Sampler) -> Result<Draw, DatasetError> {
 }
 
 /// A stage of a loader as the ledger has it.
-pub const fn ledger_stage(stage: Stage) -> expctl_record::Stage {
+pub const fn ledger_stage(stage: Stage) -> expctl_ledger::Stage {
     match stage {
-        Stage::Sample => expctl_record::Stage::Sample,
-        Stage::Read => expctl_record::Stage::Read,
-        Stage::Decode => expctl_record::Stage::Decode,
-        Stage::Mask => expctl_record::Stage::Mask,
-        Stage::Collate => expctl_record::Stage::Collate,
-        Stage::Pin => expctl_record::Stage::Pin,
-        Stage::Other => expctl_record::Stage::Other,
+        Stage::Sample => expctl_ledger::Stage::Sample,
+        Stage::Read => expctl_ledger::Stage::Read,
+        Stage::Decode => expctl_ledger::Stage::Decode,
+        Stage::Mask => expctl_ledger::Stage::Mask,
+        Stage::Collate => expctl_ledger::Stage::Collate,
+        Stage::Pin => expctl_ledger::Stage::Pin,
+        Stage::Other => expctl_ledger::Stage::Other,
     }
 }
 
@@ -125,9 +125,9 @@ pub fn ledger_times(times: &StageTimes) -> PerStage<u64> {
 }
 
 /// Operations of a batch as the ledger has them.
-pub fn ledger_operations(operations: &BatchOperations) -> Vec<expctl_record::OperationTime> {
-    use expctl_record::Operation as Ledger;
-    let time = |time: loader_core::OperationTime| expctl_record::OperationTime {
+pub fn ledger_operations(operations: &BatchOperations) -> Vec<expctl_ledger::OperationTime> {
+    use expctl_ledger::Operation as Ledger;
+    let time = |time: loader_core::OperationTime| expctl_ledger::OperationTime {
         stage: ledger_stage(time.stage),
         operation: match time.operation {
             Operation::Allocate => Ledger::Allocate,
@@ -143,7 +143,7 @@ pub fn ledger_operations(operations: &BatchOperations) -> Vec<expctl_record::Ope
 }
 
 /// The quality of a shuffle as the ledger has it.
-pub fn ledger_shuffle(quality: cell_loader::ShuffleQuality) -> expctl_record::ShuffleQuality {
+pub fn ledger_shuffle(quality: cell_loader::ShuffleQuality) -> expctl_ledger::ShuffleQuality {
     let cell_loader::ShuffleQuality {
         epoch_rows,
         metered_rows,
@@ -156,9 +156,9 @@ pub fn ledger_shuffle(quality: cell_loader::ShuffleQuality) -> expctl_record::Sh
     } = quality;
     let labels = labels.map(|mixing| {
         let cell_loader::LabelMixing { column, classes, entropy, ideal_entropy } = mixing;
-        expctl_record::LabelMixing { column, classes, entropy, ideal_entropy }
+        expctl_ledger::LabelMixing { column, classes, entropy, ideal_entropy }
     });
-    expctl_record::ShuffleQuality {
+    expctl_ledger::ShuffleQuality {
         epoch_rows,
         metered_rows,
         metered_batches,
@@ -198,7 +198,7 @@ impl From<CellError> for DatasetError {
 #[cfg(test)]
 mod tests {
     use anndata_io::AnnDataError;
-    use expctl_record::Draw as Setting;
+    use expctl_ledger::Draw as Setting;
 
     use super::*;
 
@@ -222,7 +222,7 @@ mod tests {
         operands.iter().for_each(|operand| marks.mark(Operation::Fill, *operand));
         let times = ledger_operations(&marks.finish());
         let names: Vec<&str> = times.iter().map(|time| &*time.operand).collect();
-        assert_eq!((&names[..3], names[3]), (&expctl_record::OPERANDS[..], "physical"));
+        assert_eq!((&names[..3], names[3]), (&expctl_ledger::OPERANDS[..], "physical"));
         assert!(times.iter().all(|time| time.operation.name() == Operation::Fill.name()));
     }
 

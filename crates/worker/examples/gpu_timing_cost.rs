@@ -8,7 +8,7 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Instant;
 
-use expctl_record::{BenchFigure, BenchRecord};
+use expctl_ledger::{BenchFigure, BenchRecord};
 use tch::{Device, Kind, TchError, Tensor};
 use torch_dist::{Cuda, DeviceEvent, DeviceStream, DistError};
 

@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use expctl_datasets::{ledger_operations, ledger_times};
-use expctl_record::{
+use expctl_ledger::{
     AttemptDir, BenchFigure, BenchRecord, Journal, LastWords, PerStage, Stage, StepRecord, trace_rows,
 };
 use graph_loader::{Marker, Marks, Operand};

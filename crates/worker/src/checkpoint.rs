@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use expctl_record::{
-    AttemptDir, CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord, Journal, RankEnv, RecordError, Trial,
+use expctl_ledger::{
+    AttemptDir, CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord, Journal, LedgerError, RankEnv, Trial,
 };
 use tch::Tensor;
 use torch_dist::{DistError, Store, libtorch_version};
@@ -92,7 +92,7 @@ impl<'a> Checkpointer<'a> {
         let record = self.dir.check(step, self.trial)?;
         let path = self.dir.state_path(step);
         let state = read_state(&path)?;
-        trainer.restore(&state).map_err(|e| RecordError::Checkpoint { path, reason: e.to_string() })?;
+        trainer.restore(&state).map_err(|e| LedgerError::Checkpoint { path, reason: e.to_string() })?;
         tracing::info!("rank {}: goes on at step {step}, from attempt {}", self.env.rank, record.attempt);
         // A version that stored no progress started every trial at the beginning.
         Ok(Some((step, Progress::from_state(&state).unwrap_or_default())))

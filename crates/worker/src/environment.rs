@@ -1,6 +1,6 @@
 //! The hardware and the libraries that a trial runs with.
 
-use expctl_record::{CudaFacts, Environment, Hardware, RankEnv, share_gpus, variables};
+use expctl_ledger::{CudaFacts, Environment, Hardware, RankEnv, share_gpus, variables};
 use host_metrics::{gpu_topology, hardware};
 use torch_dist::{DistError, GpuBackend, Store, libtorch_file, libtorch_version};
 

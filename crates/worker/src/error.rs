@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anndata_io::AnnDataError;
 use cell_loader::CellError;
 use expctl_datasets::DatasetError;
-use expctl_record::RecordError;
+use expctl_ledger::LedgerError;
 use graph_loader::GraphError;
 use torch_dist::DistError;
 
@@ -28,7 +28,7 @@ pub enum RankError {
     #[error("{0}")]
     Placement(PlacementError),
     #[error("{0}")]
-    Record(#[from] RecordError),
+    Record(#[from] LedgerError),
     #[error("{0}")]
     Masks(#[from] DeviceMaskError),
     #[error("{0}")]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
-use expctl_record::{AttemptDir, RankEnv};
+use expctl_ledger::{AttemptDir, RankEnv};
 use expctl_worker::{Signals, keep_freed_memory, run};
 use torch_dist::leave_nccl_failures_to_caller;
 

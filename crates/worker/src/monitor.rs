@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use expctl_record::{EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STUCK, LastWords, RankStatus};
+use expctl_ledger::{EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STUCK, LastWords, RankStatus};
 use torch_dist::{DistError, Store};
 
 use crate::activity::{Activity, ActivitySnapshot};
@@ -372,7 +372,7 @@ impl HangDetector {
 
 #[cfg(test)]
 mod tests {
-    use expctl_record::AttemptDir;
+    use expctl_ledger::AttemptDir;
 
     use super::*;
     use crate::activity::Phase;

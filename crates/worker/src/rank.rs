@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use expctl_datasets::array::remote_counts;
-use expctl_record::{
+use expctl_ledger::{
     AttemptDir, DroppedPages, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, EXIT_STUCK, Journal,
-    LastWords, Mode, RankEnv, RankStatus, RankUsage, RecordError, Settings, Trial, write_json,
+    LastWords, LedgerError, Mode, RankEnv, RankStatus, RankUsage, Settings, Trial, write_json,
 };
 use host_metrics::{MetricsOptions, MetricsRecorder, WatchedProcesses, drop_from_page_cache, peak_resident};
 use torch_dist::{ProcessGroup, Store, check_libtorch};
@@ -303,7 +303,7 @@ impl Rank<'_> {
         }
         self.activity.enter(Phase::SetUp);
         let files = data.files();
-        let dropped = drop_from_page_cache(files.iter().map(PathBuf::as_path)).map_err(RecordError::from)?;
+        let dropped = drop_from_page_cache(files.iter().map(PathBuf::as_path)).map_err(LedgerError::from)?;
         Ok(Some(dropped))
     }
 

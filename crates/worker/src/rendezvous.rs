@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use expctl_record::{AttemptDir, RankEnv, RendezvousAddress, RendezvousFile, rendezvous_address};
+use expctl_ledger::{AttemptDir, RankEnv, RendezvousAddress, RendezvousFile, rendezvous_address};
 use torch_dist::{DistError, Store, rendezvous_until};
 
 use crate::error::RankError;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use expctl_record::{LearningSchedule, Monitored, Train};
+use expctl_ledger::{LearningSchedule, Monitored, Train};
 use tch::Tensor;
 
 use crate::state::StateError;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use expctl_record::RecordError;
+use expctl_ledger::LedgerError;
 use tch::{Device, Kind, TchError, Tensor};
 
 /// Why a state cannot be restored, or must not be written.
@@ -132,12 +132,12 @@ pub enum StateError {
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn write_state(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), RecordError> {
+pub fn write_state(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), LedgerError> {
     let on_host: Vec<(&str, Tensor)> =
         tensors.iter().map(|(n, t)| (n.as_str(), t.detach().to_device(Device::Cpu).contiguous())).collect();
     Tensor::write_safetensors(&on_host, path).map_err(|e| {
         let source = std::io::Error::other(e.to_string());
-        RecordError::Io { action: "write", path: path.to_owned(), source }
+        LedgerError::Io { action: "write", path: path.to_owned(), source }
     })
 }
 
@@ -145,9 +145,9 @@ pub fn write_state(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), Reco
 ///
 /// # Errors
 /// The file cannot be read, or is not in the safetensors format.
-pub fn read_state(path: &Path) -> Result<BTreeMap<String, Tensor>, RecordError> {
+pub fn read_state(path: &Path) -> Result<BTreeMap<String, Tensor>, LedgerError> {
     let tensors = Tensor::read_safetensors(path)
-        .map_err(|e| RecordError::Checkpoint { path: path.to_owned(), reason: e.to_string() })?;
+        .map_err(|e| LedgerError::Checkpoint { path: path.to_owned(), reason: e.to_string() })?;
     Ok(tensors.into_iter().collect())
 }
 

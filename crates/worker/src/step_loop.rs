@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use expctl_datasets::{ledger_operations, ledger_times};
-use expctl_record::{Journal, PerStage, Stage, StepRecord, is_measured, trace_rows};
+use expctl_ledger::{Journal, PerStage, Stage, StepRecord, is_measured, trace_rows};
 use loader_core::{Batcher, Loaded, Loader, StageTimes};
 use torch_dist::ProfilerRange;
 

@@ -10,7 +10,7 @@ use anndata_io::AnnDataError;
 use expctl_datasets::array::{ArrayDataset, ArrayRecipe, ConvertOptions};
 use expctl_datasets::graph::{Dataset, Recipe};
 use expctl_datasets::{BuildProgress, DatasetError, array, graph};
-use expctl_record::{ArrayFormat, Data, Settings, StoreKind, Trial};
+use expctl_ledger::{ArrayFormat, Data, Settings, StoreKind, Trial};
 use graph_loader::GraphError;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 

@@ -6,7 +6,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use expctl_datasets::array::{ArrayDataset, ConvertOptions};
 use expctl_datasets::graph::{Conversion, Dataset};
 use expctl_datasets::{DatasetError, Family, array};
-use expctl_record::{ArrayFormat, StoreKind};
+use expctl_ledger::{ArrayFormat, StoreKind};
 use expctl_text::format;
 use indicatif::HumanCount;
 

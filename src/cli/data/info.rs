@@ -5,7 +5,7 @@ use std::path::Path;
 use expctl_datasets::array::{ArrayDataset, ArrayManifest, ArrayStoreManifest};
 use expctl_datasets::graph::{Dataset, Manifest, StoreManifest};
 use expctl_datasets::{DatasetError, graph};
-use expctl_record::{ArrayFormat, Data, LabelSource, StoreKind};
+use expctl_ledger::{ArrayFormat, Data, LabelSource, StoreKind};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 use indicatif::HumanCount;

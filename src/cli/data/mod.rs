@@ -8,7 +8,7 @@ mod verify;
 use expctl_datasets::Family;
 use expctl_datasets::array::ArrayRecipe;
 use expctl_datasets::graph::Recipe;
-use expctl_record::{ArrayFormat, Data, LabelSource, Networks, StoreKind};
+use expctl_ledger::{ArrayFormat, Data, LabelSource, Networks, StoreKind};
 use expctl_text::closest;
 
 use self::build::failure;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use expctl_datasets::{DatasetError, Family, array, graph};
-use expctl_record::{ArrayFormat, Data, StoreKind};
+use expctl_ledger::{ArrayFormat, Data, StoreKind};
 use expctl_text::format::count;
 
 use super::build::{BuildProgressBar, failure};

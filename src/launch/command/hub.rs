@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use expctl_record::Hardware;
+use expctl_ledger::Hardware;
 use serde::{Deserialize, Serialize};
 
 /// Longest line, bytes.
@@ -245,7 +245,7 @@ impl Hub {
             state.started = true;
             let members: Vec<&Member> = state.members.iter().flatten().collect();
             let mut hardware: Vec<Hardware> = members.iter().map(|member| member.join.hardware.clone()).collect();
-            expctl_record::share_gpus(&mut hardware);
+            expctl_ledger::share_gpus(&mut hardware);
             for member in &members {
                 let beside = || members.iter().filter(|other| other.join.node == member.join.node);
                 let mut cpus: Vec<u32> = beside().flat_map(|other| other.join.cpus.clone()).collect();

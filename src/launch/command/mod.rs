@@ -21,9 +21,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
-use expctl_record::{
-    AttemptDir, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, LastWords, RankEnv, RankStatus,
-    RecordError, Trial,
+use expctl_ledger::{
+    AttemptDir, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, LastWords, LedgerError, RankEnv,
+    RankStatus, Trial,
 };
 use nix::sys::signal::{SigHandler, Signal, signal};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -253,7 +253,7 @@ fn rendezvous_failed(attempt: &AttemptDir, env: RankEnv, error: RendezvousError)
     code
 }
 
-fn journal_failed(peers: &Peers, attempt: &AttemptDir, env: RankEnv, error: &RecordError) -> i32 {
+fn journal_failed(peers: &Peers, attempt: &AttemptDir, env: RankEnv, error: &LedgerError) -> i32 {
     let message = format!("rank {}: {error}", env.rank);
     tracing::error!("{message}");
     peers.send(&ToHub::Failed { rank: env.rank, message: message.clone(), age_ms: 0 });

@@ -7,7 +7,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use expctl_record::{AttemptDir, Hardware, RankEnv, RendezvousAddress, RendezvousFile, Trial, rendezvous_address};
+use expctl_ledger::{AttemptDir, Hardware, RankEnv, RendezvousAddress, RendezvousFile, Trial, rendezvous_address};
 use host_metrics::hardware;
 use socket2::{Domain, Socket, Type};
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use expctl_datasets::array::ArrayDataset;
 use expctl_datasets::graph::Dataset;
-use expctl_record::{
+use expctl_ledger::{
     AttemptDir, DataRead, Environment, FileSize, ProgramFacts, RankEnv, RankUsage, Trial, variables, write_json,
 };
 use host_metrics::drop_from_page_cache;
@@ -294,7 +294,7 @@ pub fn drop_cache(attempt: &AttemptDir, trial: &Trial, rank: u32) -> Result<(), 
             vec![dataset.store_file(trial.settings.pipeline.store)]
         }
     };
-    let dropped = drop_from_page_cache(files.iter().map(PathBuf::as_path)).map_err(expctl_record::RecordError::from)?;
+    let dropped = drop_from_page_cache(files.iter().map(PathBuf::as_path)).map_err(expctl_ledger::LedgerError::from)?;
     let usage = RankUsage { dropped: Some(dropped), ..RankUsage::default() };
     Ok(write_json(&attempt.usage_path(rank), &usage)?)
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
-use expctl_record::{PerStage, ProgramFacts, Stage};
+use expctl_ledger::{PerStage, ProgramFacts, Stage};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value as Json;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use expctl_record::{AttemptDir, Journal, LastWords, RankStatus, RecordError, StepRecord, Trial};
+use expctl_ledger::{AttemptDir, Journal, LastWords, LedgerError, RankStatus, StepRecord, Trial};
 
 use super::protocol::{EndRecord, RunRecord, StepLine};
 
@@ -14,7 +14,7 @@ pub enum Refused {
     Record(String),
     /// The ledger cannot be written to.
     #[error("{0}")]
-    Ledger(#[from] RecordError),
+    Ledger(#[from] LedgerError),
 }
 
 /// The records of one rank so far, and its files in the ledger.
@@ -45,7 +45,7 @@ impl RankLog {
     ///
     /// # Errors
     /// Its journal cannot be created.
-    pub fn new(attempt: &AttemptDir, trial: &Trial, rank: u32) -> Result<Self, RecordError> {
+    pub fn new(attempt: &AttemptDir, trial: &Trial, rank: u32) -> Result<Self, LedgerError> {
         let measure = &trial.settings.measure;
         Ok(Self {
             rank,

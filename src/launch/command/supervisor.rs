@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use expctl_record::{AttemptDir, EXIT_FAILED, EXIT_STORAGE, EXIT_STUCK, ProgramFacts, RankEnv, RecordError, Trial};
+use expctl_ledger::{AttemptDir, EXIT_FAILED, EXIT_STORAGE, EXIT_STUCK, LedgerError, ProgramFacts, RankEnv, Trial};
 use host_metrics::{MetricsOptions, MetricsRecorder, WatchedProcesses};
 
 use super::hub::{FromHub, LostRank};
@@ -417,8 +417,8 @@ impl From<Refused> for Refusal {
     }
 }
 
-impl From<RecordError> for Refusal {
-    fn from(error: RecordError) -> Self {
+impl From<LedgerError> for Refusal {
+    fn from(error: LedgerError) -> Self {
         Self::Line(error.into())
     }
 }

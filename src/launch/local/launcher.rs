@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use expctl_record::{JobDir, write_atomic};
+use expctl_ledger::{JobDir, write_atomic};
 use nix::unistd::{gethostname, getpid};
 
 use crate::exit::Failure;

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use expctl_record::{AttemptDir, JobDir, JobRecord, Ledger, Outcome, Rates, Trial, TrialState, write_json};
+use expctl_ledger::{AttemptDir, JobDir, JobRecord, Ledger, Outcome, Rates, Trial, TrialState, write_json};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl};
 use nix::sys::signal::{Signal, kill};

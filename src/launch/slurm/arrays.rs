@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use expctl_record::{AttemptDir, Cause, JobDir, JobRecord, Outcome, Trial, TrialState, write_json};
+use expctl_ledger::{AttemptDir, Cause, JobDir, JobRecord, Outcome, Trial, TrialState, write_json};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use slurm_client::JobId;

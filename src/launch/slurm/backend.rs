@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use expctl_record::{AttemptDir, JobDir, JobRecord, write_atomic, write_json};
+use expctl_ledger::{AttemptDir, JobDir, JobRecord, write_atomic, write_json};
 use slurm_client::{Availability, JobId, Slurm, SubmitOptions, sbatch_variables};
 
 use super::array_plan::{ArrayPlan, Limits, Resources, plan_arrays};

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use expctl_record::{JobRecord, Trial, is_url};
+use expctl_ledger::{JobRecord, Trial, is_url};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, ErrorKind, UndefinedBehavior, context};
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use expctl_record::{AttemptDir, Cause, JobDir, JobRecord, SlurmStep, SlurmTry, SlurmUsage, TrialState};
+use expctl_ledger::{AttemptDir, Cause, JobDir, JobRecord, SlurmStep, SlurmTry, SlurmUsage, TrialState};
 use slurm_client::{Availability, JobId, JobStep, LastRun, Slurm, TaskRun, TaskRuns};
 
 use super::arrays::JobArrays;

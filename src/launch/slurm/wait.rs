@@ -7,7 +7,7 @@ use std::fmt;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use expctl_record::{
+use expctl_ledger::{
     AttemptDir, Cause, JobDir, JobRecord, Outcome, RankExit, RankStatus, Trial, TrialState, write_json,
 };
 use slurm_client::{JobId, PollInterval, Queue, Slurm, Task};

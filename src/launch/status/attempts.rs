@@ -1,7 +1,7 @@
 //! [`Attempt`]: what each attempt of a job's trials was asked for, how far it came, and why it ended.
 
-use expctl_record::{
-    AttemptDir, Cause, JobDir, JobRecord, Outcome, RecordError, Trial, TrialState, read_learning, stopped_early,
+use expctl_ledger::{
+    AttemptDir, Cause, JobDir, JobRecord, LedgerError, Outcome, Trial, TrialState, read_learning, stopped_early,
 };
 use serde::Serialize;
 
@@ -119,7 +119,7 @@ impl Attempt {
 }
 
 /// The value that was read; the default and an entry in `damaged` if it cannot be read.
-fn read_or_default<T: Default>(read: Result<T, RecordError>, damaged: &mut Vec<String>) -> T {
+fn read_or_default<T: Default>(read: Result<T, LedgerError>, damaged: &mut Vec<String>) -> T {
     read.unwrap_or_else(|e| {
         damaged.push(e.to_string());
         T::default()

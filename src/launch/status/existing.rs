@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use expctl_record::{JobDir, Ledger, RecordError, TrialState};
+use expctl_ledger::{JobDir, Ledger, LedgerError, TrialState};
 use serde::Deserialize;
 
 use super::JobStatuses;
@@ -124,7 +124,7 @@ fn trial_ids(folder: &JobDir) -> std::io::Result<TrialIds> {
 }
 
 /// End of a trial's last attempt; `None` while it has not ended.
-fn last_state(folder: &JobDir, trial: &str) -> Result<Option<TrialState>, RecordError> {
+fn last_state(folder: &JobDir, trial: &str) -> Result<Option<TrialState>, LedgerError> {
     match folder.attempts(trial)?.last() {
         Some(last) => Ok(last.outcome()?.map(|outcome| outcome.state)),
         None => Ok(None),

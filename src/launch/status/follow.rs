@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use expctl_record::{AttemptDir, JobDir, Rates};
+use expctl_ledger::{AttemptDir, JobDir, Rates};
 use slurm_client::PollInterval;
 
 use super::pace::{Pace, TrialWindows};

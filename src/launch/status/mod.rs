@@ -7,7 +7,7 @@ mod existing;
 mod follow;
 mod pace;
 
-use expctl_record::{AttemptDir, JobDir, JobRecord, JobVerdictError, Outcome, Trial, TrialState};
+use expctl_ledger::{AttemptDir, JobDir, JobRecord, JobVerdictError, Outcome, Trial, TrialState};
 
 pub use attempts::{Attempt, lineage};
 pub use existing::ExistingTrials;

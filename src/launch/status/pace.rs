@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use expctl_record::{AttemptDir, JournalTail, PerStage, Stage, StepRecord, Trial};
+use expctl_ledger::{AttemptDir, JournalTail, PerStage, Stage, StepRecord, Trial};
 use serde::Serialize;
 
 use expctl_stats::median;
@@ -232,7 +232,7 @@ impl StepWindow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use expctl_record::{JobDir, Journal};
+    use expctl_ledger::{JobDir, Journal};
 
     fn glance(done: u64, own_ms: f64, step_ms: u64) -> Option<WindowRates> {
         let mut exposed = PerStage::<u64>::default();

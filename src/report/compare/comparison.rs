@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use expctl_record::{LedgerJob, MeasuredJob, PublishedBreakdown, Run};
+use expctl_ledger::{LedgerJob, MeasuredJob, PublishedBreakdown, Run};
 use serde::Serialize;
 
 use super::decomposition::{Decomposed, decompositions};

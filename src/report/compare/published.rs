@@ -1,6 +1,6 @@
 //! Published figures beside the measured ones that repeat them: rates, and breakdowns.
 
-use expctl_record::{Ledger, PublishedBreakdown, PublishedSource};
+use expctl_ledger::{Ledger, PublishedBreakdown, PublishedSource};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 use serde::Serialize;

@@ -1,6 +1,6 @@
 //! Published breakdowns of a step beside the same components of a measured row.
 
-use expctl_record::{
+use expctl_ledger::{
     Amount, ComponentKind, FigureClass, Mode, PublishedBreakdown, PublishedComponent, Stage, TimeUnit,
 };
 use expctl_text::Table;

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use expctl_charts::{Chart, ChartError, page_style, svg_in_page};
-use expctl_record::{MeasuredJob, write_atomic};
+use expctl_ledger::{MeasuredJob, write_atomic};
 use minijinja::HtmlEscape;
 use pulldown_cmark::{Alignment, CowStr, Event, HeadingLevel, Options, Parser, Tag, TagEnd, html};
 use serde_json::Value;

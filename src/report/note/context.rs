@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use expctl_record::{Ledger, MeasuredJob, Mode, Run};
+use expctl_ledger::{Ledger, MeasuredJob, Mode, Run};
 use expctl_text::Frontmatter;
 use expctl_text::format::{self, MISSING};
 use serde_json::{Map, Value, json};

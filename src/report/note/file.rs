@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use expctl_record::JobRecord;
+use expctl_ledger::JobRecord;
 use expctl_text::{NoteName, NoteNameError};
 
 use super::NoteLinks;

@@ -7,7 +7,7 @@ mod template;
 use std::path::{Path, PathBuf};
 
 use expctl_charts::chart_files;
-use expctl_record::{JobDir, JobRecord, Ledger, MeasuredJob};
+use expctl_ledger::{JobDir, JobRecord, Ledger, MeasuredJob};
 use expctl_text::{GeneratedText, MergedNote, RegionError, RegionLayout, merge_regions, with_updated};
 use serde::Serialize;
 
@@ -122,7 +122,7 @@ impl Pictures {
     /// A file that cannot be written.
     pub fn save(&self) -> Result<(), Failure> {
         for (path, content) in &self.files {
-            expctl_record::write_atomic(path, content)?;
+            expctl_ledger::write_atomic(path, content)?;
         }
         Ok(())
     }
@@ -161,7 +161,7 @@ pub fn write_note(project: &Project, job: u64, options: &NoteOptions) -> Result<
                 return Err(Failure::new(Exit::Usage, what).hint("a new note has every section; leave --restore out"));
             }
             pictures.save()?;
-            expctl_record::write_atomic(&path, new.new_note().as_bytes())?;
+            expctl_ledger::write_atomic(&path, new.new_note().as_bytes())?;
         }
         Some(old) => {
             let update = update(&old, &sound(&text, &job.record, options)?, &path, options)?;
@@ -316,10 +316,10 @@ fn save(old: &[u8], update: NoteUpdate, path: &Path) -> Result<(), Failure> {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".kept-{}", &digest[..8]));
         let kept = path.with_file_name(name);
-        expctl_record::write_atomic(&kept, old)?;
+        expctl_ledger::write_atomic(&kept, old)?;
         say(format!("the note as it was is in {}", kept.display()));
     }
-    Ok(expctl_record::write_atomic(&path, &text)?)
+    Ok(expctl_ledger::write_atomic(&path, &text)?)
 }
 
 fn wrong_template(line: usize, what: &str, remedy: &str, options: &NoteOptions) -> Failure {

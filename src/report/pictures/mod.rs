@@ -7,7 +7,7 @@ mod steps;
 mod timeline;
 
 use expctl_charts::{Axis, Bar, Chart, Layer, Panel, Point};
-use expctl_record::{LearningRecord, MeasuredJob, Run};
+use expctl_ledger::{LearningRecord, MeasuredJob, Run};
 use expctl_text::format;
 
 use super::rates::completed_steps;

@@ -1,7 +1,7 @@
 //! Charts of rates: by variant, time per epoch, and against the number of ranks.
 
 use expctl_charts::{Axis, Bar, Chart, Layer, Panel, Point};
-use expctl_record::{MeasuredJob, Run};
+use expctl_ledger::{MeasuredJob, Run};
 use expctl_stats::{Estimate, RateOverRuns, rate_over_runs};
 
 use super::{basis, counted, cut_intervals, far_apart};

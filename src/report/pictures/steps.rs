@@ -1,7 +1,7 @@
 //! Charts of steps: exposed time by stage, boxplots and distributions of step times.
 
 use expctl_charts::{Axis, Bar, BoxMark, Chart, Layer, Panel, Point};
-use expctl_record::{MeasuredJob, Stage};
+use expctl_ledger::{MeasuredJob, Stage};
 use expctl_stats::{mean, quantile};
 
 use super::{basis, counted, far_apart, min_max};

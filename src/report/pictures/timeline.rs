@@ -1,7 +1,7 @@
 //! Charts over time: step times with hardware samples, and the work of each rank.
 
 use expctl_charts::{Axis, Cell, Chart, Layer, Panel, Point};
-use expctl_record::{HardwareSample, MeasuredJob, Run, Stage, StepRecord};
+use expctl_ledger::{HardwareSample, MeasuredJob, Run, Stage, StepRecord};
 use expctl_stats::median;
 
 use super::{basis, completed_runs};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use expctl_record::{MeasuredJob, Stage};
+use expctl_ledger::{MeasuredJob, Stage};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 
@@ -191,7 +191,7 @@ fn tree_parts(breakdown: &Breakdown) -> Vec<TreePart> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use expctl_record::StepRecord;
+    use expctl_ledger::StepRecord;
 
     fn said(exposed: &[(Stage, u64)]) -> Option<String> {
         let mut step = StepRecord { wall_ns: 1000, measured: true, ..StepRecord::default() };

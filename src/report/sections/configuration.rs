@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use expctl_record::{DataRead, Draw, MeasuredJob, Run, SampleSet, Sampler, Select, ShuffleQuality, Split};
+use expctl_ledger::{DataRead, Draw, MeasuredJob, Run, SampleSet, Sampler, Select, ShuffleQuality, Split};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 
@@ -79,7 +79,7 @@ pub fn data_read(job: &MeasuredJob) -> Vec<String> {
 /// `200 of 1,000 samples (select: split = val, seed = 42) of the store ids, 1.2 MB on disk (4.2 MB long); base store 12 MB on
 /// disk (16 MB long)`; of an array `200,000 rows of 20,000 genes, h5ad in 8 files, 1.9 GB on disk (1.9 GB long)`.
 fn data_words(read: &DataRead, select: &Select) -> String {
-    let size = |size: &expctl_record::FileSize| {
+    let size = |size: &expctl_ledger::FileSize| {
         let [on_disk, long] = [size.allocated_bytes, size.apparent_bytes].map(|n| format::bytes(n as f64));
         format!("{on_disk} on disk ({long} long)")
     };
@@ -190,7 +190,7 @@ fn shuffle_figures(quality: &ShuffleQuality) -> [String; 6] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use expctl_record::LabelMixing;
+    use expctl_ledger::LabelMixing;
 
     #[test]
     fn what_is_not_known_is_a_dash() {

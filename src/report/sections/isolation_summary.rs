@@ -1,6 +1,6 @@
 //! All variants at one point of a sweep beside each other, by parts of the step of one mode.
 
-use expctl_record::{Mode, Run, Stage};
+use expctl_ledger::{Mode, Run, Stage};
 use expctl_stats::ratio;
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use expctl_record::{JobDir, JobRecord, MeasuredJob, Operation, Run, Stage, StepRecord};
+use expctl_ledger::{JobDir, JobRecord, MeasuredJob, Operation, Run, Stage, StepRecord};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING, code};
 use serde::Serialize;
@@ -256,7 +256,7 @@ fn summary(dir: &JobDir, record: &JobRecord, trial: &str) -> Result<Summary, Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use expctl_record::OperationTime;
+    use expctl_ledger::OperationTime;
 
     /// A step of 4 samples with these times, µs, and the busy times of *mask* and *collate*.
     fn step(busy: [u64; 2], operations: &[(Stage, Operation, &str, u64)]) -> StepRecord {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use expctl_record::{
+use expctl_ledger::{
     CudaFacts, MeasuredJob, Mode, ModelKind, ProgramFacts, RankDevice, Run, RunState, Settings, SlurmTry, SlurmUsage,
 };
 use expctl_text::Table;
@@ -44,7 +44,7 @@ pub fn provenance(job: &MeasuredJob) -> String {
         let values: Vec<String> = values.into_iter().filter(|v| !v.is_empty()).collect();
         if values.is_empty() { MISSING.to_owned() } else { values.join("; ") }
     };
-    let of = |get: fn(&expctl_record::Environment) -> String| distinct(environments().map(get).collect());
+    let of = |get: fn(&expctl_ledger::Environment) -> String| distinct(environments().map(get).collect());
     let hardware = environments().flat_map(|e| &e.ranks).map(|h| {
         format!(
             "{}: {}, {} CPUs per rank, {}, kernel {}",

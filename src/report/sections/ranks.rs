@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use expctl_record::{Hardware, MeasuredJob, Run, RunPart, Stage, StepRecord};
+use expctl_ledger::{Hardware, MeasuredJob, Run, RunPart, Stage, StepRecord};
 use expctl_stats::{ALPHA, holm, median};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};

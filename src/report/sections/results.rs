@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use expctl_record::{Estimator, MeasuredJob, Rates, Run};
+use expctl_ledger::{Estimator, MeasuredJob, Rates, Run};
 use expctl_stats::{MIN_RUNS_FOR_VERDICT, Verdict, median};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};

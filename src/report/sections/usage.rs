@@ -1,6 +1,6 @@
 //! Processors, memory, disks and GPU of each variant, from hardware samples during the measured steps; and fetches of remote files.
 
-use expctl_record::{HardwareSample, MeasuredJob, RemoteCounts, Run, Stage, StepRecord};
+use expctl_ledger::{HardwareSample, MeasuredJob, RemoteCounts, Run, Stage, StepRecord};
 use expctl_stats::mean;
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
@@ -90,7 +90,7 @@ fn ranks_of_samples(run: &Run) -> u32 {
 
 /// Whether `run` used a GPU that its samples cover.
 fn has_gpu(run: &Run) -> bool {
-    let elsewhere = |environment: &expctl_record::Environment| !environment.device.starts_with("cpu");
+    let elsewhere = |environment: &expctl_ledger::Environment| !environment.device.starts_with("cpu");
     let mut samples = run.parts.iter().flat_map(|part| &part.samples).flatten();
     run.environments().any(elsewhere) && samples.any(|sample| sample.gpu_percent.or(sample.gpu_power_w).is_some())
 }

@@ -8,7 +8,7 @@ use expctl::exit::Failure;
 use expctl::launch::slurm::SlurmBackend;
 use expctl::launch::{Programs, SubmitOrder};
 use expctl::project::Project;
-use expctl_record::{JobRecord, Outcome, Settings, TRIAL_SCHEMA_VERSION, Trial};
+use expctl_ledger::{JobRecord, Outcome, Settings, TRIAL_SCHEMA_VERSION, Trial};
 use parquet::file::reader::FileReader;
 use serde_json::json;
 use slurm_client::Slurm;

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use expctl::report::reference::{REFERENCE_SCHEMA_VERSION, ReferenceRecord, VariantFigures};
-use expctl_record::{BenchFigure, BenchRecord, LabelMixing, ShuffleQuality};
+use expctl_ledger::{BenchFigure, BenchRecord, LabelMixing, ShuffleQuality};
 use records::{Record, Records, sources};
 use render::{DOCS, render, templates};
 use scan::{Scan, allowed};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use expctl::report::reference::{ReferenceRecord, VariantFigures};
-use expctl_record::{BenchFigure, BenchInterval};
+use expctl_ledger::{BenchFigure, BenchInterval};
 use expctl_stats::{Judgement, MIN_SECONDS_FOR_VERDICT, Ratio, Verdict, judge};
 use expctl_text::format;
 use minijinja::syntax::SyntaxConfig;

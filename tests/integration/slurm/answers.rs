@@ -1,7 +1,7 @@
 //! Answers of Slurm that a sound cluster does not give; needs no cluster.
 
 use expctl::launch::slurm::SlurmBackend;
-use expctl_record::TrialState;
+use expctl_ledger::TrialState;
 use slurm_client::{Availability, Slurm};
 
 use super::fake::FakeTools;

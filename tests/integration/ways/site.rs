@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use expctl::launch::slurm::JobArrays;
-use expctl_record::{AttemptDir, JobDir, Outcome, Trial, TrialState};
+use expctl_ledger::{AttemptDir, JobDir, Outcome, Trial, TrialState};
 use slurm_client::Availability;
 
 use crate::common::cluster::Cluster;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use expctl_datasets::graph::{Dataset, Recipe, build};
-use expctl_record::{BenchFigure, BenchInterval, BenchRecord, Data, LabelSource, Networks};
+use expctl_ledger::{BenchFigure, BenchInterval, BenchRecord, Data, LabelSource, Networks};
 use graph_loader::{CellGraph, Sample};
 
 /// What [`against_floor`] found, for the record.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anndata_io::CsrRows;
 use anndata_io::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Frame, Layout, Matrix};
-use expctl_record::Data;
+use expctl_ledger::Data;
 
 use crate::DatasetError;
 use crate::array::dataset::{ARRAY_SCHEMA, ArrayFile, ArrayManifest, ObsClass, ObsColumn, base_file, part};
@@ -320,7 +320,7 @@ impl Finished {
     /// Note that a file is finished.
     pub fn put(&self, index: u64, file: &ArrayFile) -> Result<(), DatasetError> {
         let path = self.note(index);
-        expctl_record::write_json(&path, file).map_err(|e| DatasetError::damaged(&path, e))
+        expctl_ledger::write_json(&path, file).map_err(|e| DatasetError::damaged(&path, e))
     }
 
     /// Remove the notes: everything is finished.

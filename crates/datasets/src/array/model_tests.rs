@@ -1,4 +1,4 @@
-use expctl_record::{LabelSource, Networks};
+use expctl_ledger::{LabelSource, Networks};
 use proptest::prelude::*;
 
 use super::*;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use expctl_record::{Data, StoreKind};
+use expctl_ledger::{Data, StoreKind};
 use graph_loader::{MaskSizes, value_bytes};
 
 use crate::DatasetError;

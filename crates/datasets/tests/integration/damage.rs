@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use expctl_datasets::DatasetError;
 use expctl_datasets::graph::{Conversion, Dataset, DatasetRecords};
-use expctl_record::{Pipeline, Processor, StoreKind};
+use expctl_ledger::{Pipeline, Processor, StoreKind};
 use graph_loader::{Assembler, CellGraph, DistributedSampler, GraphBatcher, LmdbStore, Records, Sample, Schedule};
 use loader_core::{Loader, LoaderOptions};
 use safetensors::SafeTensors;

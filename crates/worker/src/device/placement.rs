@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use expctl_record::{BackendChoice, DeviceChoice, DeviceMasks, Hardware, Mode, RankDevice, RankEnv, Settings};
+use expctl_ledger::{BackendChoice, DeviceChoice, DeviceMasks, Hardware, Mode, RankDevice, RankEnv, Settings};
 use tch::Device;
 use torch_dist::{Cuda, CudaError, DistError, GpuBackend, GpuProperties, Nccl, Store};
 

@@ -3,7 +3,7 @@
 #[cfg(test)]
 use std::time::Instant;
 
-use expctl_record::{PerStage, Stage};
+use expctl_ledger::{PerStage, Stage};
 use tch::{Device, Kind, Tensor};
 use torch_dist::{DeviceEvent, DeviceStream, PinnedMemory, StreamScope};
 

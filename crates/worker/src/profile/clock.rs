@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use expctl_record::RankEnv;
+use expctl_ledger::RankEnv;
 use torch_dist::{DistError, Store};
 
 /// How often two clocks are read together; the readings that lie closest together count.

@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::path::Path;
 
-use expctl_record::trace_rows::{
+use expctl_ledger::trace_rows::{
     BUCKET_CATEGORY, BUCKETS, COLLECTIVES, LOADER, LOADER_CATEGORY, LOADER_OPERATION_CATEGORY, LOADER_WAIT_CATEGORY,
     OWN_LOADER,
 };
-use expctl_record::{TraceMeta, trace_microseconds, trace_nanoseconds, write_atomic};
+use expctl_ledger::{TraceMeta, trace_microseconds, trace_nanoseconds, write_atomic};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use loader_core::{BatchOperations, BatchTimes};

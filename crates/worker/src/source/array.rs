@@ -8,7 +8,7 @@ use anndata_io::{ArrayStore, Labels};
 use cell_loader::{CellBatcher, CellError, RowSampler, Sharding, ShuffleMeter};
 use expctl_datasets::array::{ArrayDataset, open};
 use expctl_datasets::{DatasetError, cell_batch_options, ledger_shuffle, row_draw};
-use expctl_record::{
+use expctl_ledger::{
     ArrayRead, AttemptDir, DataRead, Draw, FileSize, RankEnv, Settings, ShuffleQuality, Trial, is_url, write_json,
 };
 use host_metrics::free_memory;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use expctl_datasets::graph::{Dataset, DatasetRecords, select_samples, selected_count};
 use expctl_datasets::{DatasetError, graph_batch_options};
-use expctl_record::{
-    AttemptDir, DataRead, FileSize, MaskSource, RankEnv, RecordError, Select, Settings, Split, StoreKind, Trial,
+use expctl_ledger::{
+    AttemptDir, DataRead, FileSize, LedgerError, MaskSource, RankEnv, Select, Settings, Split, StoreKind, Trial,
     write_json,
 };
 use graph_loader::{Assembler, Batch, CellGraph, DistributedSampler, GraphBatchOptions, GraphBatcher, Schedule};
@@ -178,7 +178,7 @@ fn data_read(
     records: u64,
     selected: u64,
     buffer_bytes: u64,
-) -> Result<DataRead, RecordError> {
+) -> Result<DataRead, LedgerError> {
     let base = dataset.store_file(StoreKind::Json);
     let store = settings.pipeline.store;
     Ok(DataRead {

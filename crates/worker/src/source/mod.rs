@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use expctl_record::{AttemptDir, Mode, RankEnv, Settings};
+use expctl_ledger::{AttemptDir, Mode, RankEnv, Settings};
 use host_metrics::free_memory;
 use loader_core::{Batcher, Loader, LoaderOptions};
 use tch::{Device, Tensor};

@@ -4,7 +4,7 @@
 use std::process::{Command, Stdio};
 
 use expctl_fake_gpu::{DEFAULT_STREAM, FakeGpu};
-use expctl_record::Stage;
+use expctl_ledger::Stage;
 
 use crate::device::{DeviceTimer, Gpu};
 

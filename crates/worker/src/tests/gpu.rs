@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use expctl_record::{DeviceMasks, Settings, Stage};
+use expctl_ledger::{DeviceMasks, Settings, Stage};
 use expctl_rounding::{NEIGHBOURS, assert_rounding, floor, nudged};
 use graph_loader::{Assembler, Batch, CellGraph, EdgeType, GraphBatchOptions, Processor, Sample};
 use serde_json::{Value, json};

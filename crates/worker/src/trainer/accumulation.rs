@@ -1,6 +1,6 @@
 //! Which batches make one step of the optimizer together.
 
-use expctl_record::Train;
+use expctl_ledger::Train;
 
 /// Groups of batches whose gradients are accumulated into one step of the optimizer.
 ///

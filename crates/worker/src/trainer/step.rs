@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use expctl_record::{Mode, PerStage, Precision, Stage};
+use expctl_ledger::{Mode, PerStage, Precision, Stage};
 use tch::{Device, Kind, Tensor, no_grad};
 use torch_dist::{AllreduceTimes, Autocast, ProfilerRange, Reducer};
 

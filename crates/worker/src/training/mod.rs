@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use expctl_record::{
-    AttemptDir, JobDir, LearningRecord, Monitored, RecordError, Settings, StepRecord, Validation, WeightsDir,
+use expctl_ledger::{
+    AttemptDir, JobDir, LearningRecord, LedgerError, Monitored, Settings, StepRecord, Validation, WeightsDir,
     append_learning, steps_before,
 };
 use graph_loader::GraphBatcher;
@@ -62,7 +62,7 @@ impl TrainingRun {
     ///
     /// # Errors
     /// A journal cannot be read, or lacks a step.
-    pub fn resume(&mut self, first: u64, attempt: &AttemptDir, rank: u32) -> Result<(), RecordError> {
+    pub fn resume(&mut self, first: u64, attempt: &AttemptDir, rank: u32) -> Result<(), LedgerError> {
         if self.epochs.is_none() {
             return Ok(());
         }
@@ -160,7 +160,7 @@ fn replace_weights(
         return Err(RankError::Closed);
     }
     let weights = WeightsDir::new(attempt);
-    let written: Result<(), RecordError> = weights.replace(&path(&weights), |to| write_state(to, tensors));
+    let written: Result<(), LedgerError> = weights.replace(&path(&weights), |to| write_state(to, tensors));
     Ok(written?)
 }
 
@@ -173,7 +173,7 @@ fn monitored_figure(validation: &Validation, settings: &Settings) -> Option<f64>
 }
 
 /// The earlier attempts of this one's trial, oldest first.
-fn earlier_attempts(attempt: &AttemptDir) -> Result<Vec<AttemptDir>, RecordError> {
+fn earlier_attempts(attempt: &AttemptDir) -> Result<Vec<AttemptDir>, LedgerError> {
     let trial = attempt.path().parent();
     let Some((job, trial)) = trial.and_then(|path| path.parent().zip(path.file_name())) else { return Ok(Vec::new()) };
     let mut attempts = JobDir::new(job).attempts(&trial.to_string_lossy())?;

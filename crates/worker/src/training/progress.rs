@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use expctl_record::{Monitored, RecordError};
+use expctl_ledger::{LedgerError, Monitored};
 use tch::Tensor;
 
 use crate::state::{StateError, read_state};
@@ -101,8 +101,8 @@ const MODEL: &str = "model/";
 /// # Errors
 /// The file cannot be read, or is of another model; the message names the file, the parameter and both shapes. The trainer is unchanged
 /// then.
-pub fn start_from(path: &Path, trainer: &mut Trainer) -> Result<Progress, RecordError> {
-    let refuse = |error: StateError| RecordError::Checkpoint { path: path.to_owned(), reason: error.to_string() };
+pub fn start_from(path: &Path, trainer: &mut Trainer) -> Result<Progress, LedgerError> {
+    let refuse = |error: StateError| LedgerError::Checkpoint { path: path.to_owned(), reason: error.to_string() };
     let state = read_state(path)?;
     let is_whole = state.keys().any(|name| name.starts_with(MODEL));
     let weights: BTreeMap<&str, &Tensor> = match is_whole {

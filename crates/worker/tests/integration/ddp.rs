@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use expctl_record::Reconstruction;
+use expctl_ledger::Reconstruction;
 use expctl_rounding::{assert_rounding, distance, floor, nudged};
 use expctl_worker::losses::{ReconstructionWeight, log_cosh};
 use expctl_worker::models::dango::{Dango, DangoConfig};

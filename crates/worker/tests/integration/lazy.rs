@@ -2,7 +2,7 @@
 
 use crate::lazy_model::{Case, SMALL, TYPES, build};
 use crate::support::generator;
-use expctl_record::{Aggregation, Implementation, LocalHead, Norm};
+use expctl_ledger::{Aggregation, Implementation, LocalHead, Norm};
 use expctl_rounding::{RATIO, assert_rounding, at_neighbours, floor, norm, values};
 use expctl_worker::models::lazy::{Lazy, LazyConfig};
 use expctl_worker::models::{EdgeList, SampleInputs, named_parameters};

@@ -2,7 +2,7 @@
 //! one gives is tested in `lazy_agreement`.
 
 use crate::lazy_model::{Case, SMALL, build_as, graph};
-use expctl_record::Implementation;
+use expctl_ledger::Implementation;
 use expctl_worker::models::lazy::LazyConfig;
 use expctl_worker::models::{ModelError, SampleInputs, named_parameters};
 use graph_loader::{Batch, Layout, Processor};

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use expctl_record::{Implementation, Model, ModelKind, Processor, Settings};
+use expctl_ledger::{Implementation, Model, ModelKind, Processor, Settings};
 use expctl_rounding::nudged;
 use expctl_worker::Activity;
 use expctl_worker::models::{ModelBatch, StepContext};

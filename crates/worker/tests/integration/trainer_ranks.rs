@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use expctl_record::{Implementation, LocalHead, Model, Stage};
+use expctl_ledger::{Implementation, LocalHead, Model, Stage};
 use expctl_rounding::{assert_rounding, distance, floor};
 use expctl_worker::Activity;
 use expctl_worker::metrics::gather_predictions;

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use expctl_record::ArrayFormat;
+use expctl_ledger::ArrayFormat;
 
 use super::{impatient, open, world};
 

@@ -1,4 +1,4 @@
-use expctl_record::Model;
+use expctl_ledger::Model;
 use tch::Tensor;
 use tch::nn::{self, Init};
 

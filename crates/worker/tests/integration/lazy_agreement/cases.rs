@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use expctl_record::{Aggregation, LocalHead, Norm};
+use expctl_ledger::{Aggregation, LocalHead, Norm};
 use graph_loader::{Assembler, Batch, CellGraph, EdgeType, GraphBatchOptions, Processor, Sample};
 use rand::SeedableRng;
 use rand::rand_core::Rng;

@@ -1,6 +1,6 @@
 use std::io::Write as _;
 
-use expctl_record::{Implementation, Precision};
+use expctl_ledger::{Implementation, Precision};
 use expctl_rounding::{NEIGHBOURS, assert_rounding, floor, nudged};
 use graph_loader::Processor;
 use tch::{Kind, Tensor};

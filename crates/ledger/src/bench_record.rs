@@ -8,7 +8,7 @@ use host_metrics::hardware;
 use serde::{Deserialize, Serialize};
 
 use crate::layout::read_json;
-use crate::{RecordError, write_json};
+use crate::{LedgerError, write_json};
 
 /// Version of the form of a bench record.
 pub const BENCH_SCHEMA_VERSION: u32 = 1;
@@ -101,7 +101,7 @@ impl BenchRecord {
     ///
     /// # Errors
     /// A file that cannot be read or has another form.
-    pub fn read(path: &Path) -> Result<Self, RecordError> {
+    pub fn read(path: &Path) -> Result<Self, LedgerError> {
         read_json(path)
     }
 
@@ -109,7 +109,7 @@ impl BenchRecord {
     ///
     /// # Errors
     /// A file that cannot be written.
-    pub fn write(&self, path: &Path) -> Result<(), RecordError> {
+    pub fn write(&self, path: &Path) -> Result<(), LedgerError> {
         write_json(path, self)
     }
 
@@ -132,7 +132,7 @@ impl BenchRecord {
         program: &str,
         repository: &Path,
         figures: Vec<BenchFigure>,
-    ) -> Result<Option<PathBuf>, RecordError> {
+    ) -> Result<Option<PathBuf>, LedgerError> {
         let (file, others) = asked(std::env::args().skip(1));
         let Some(file) = file.or_else(|| std::env::var_os("EXPCTL_BENCH_RECORD").map(PathBuf::from)) else {
             return Ok(None);

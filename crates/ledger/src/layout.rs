@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::steps_table::read_table_totals;
 use crate::{
-    DataRead, Environment, HardwareSample, JobRecord, JournalTail, Outcome, RankExit, RankUsage, RecordError,
+    DataRead, Environment, HardwareSample, JobRecord, JournalTail, LedgerError, Outcome, RankExit, RankUsage,
     ShuffleQuality, SlurmUsage, StepRecord, StepTotals, TRIAL_SCHEMA_VERSION, Trial, read_journal, read_sample_journal,
     read_samples, read_steps,
 };
@@ -30,7 +30,7 @@ impl JobDir {
     }
 
     /// Read `job.json`.
-    pub fn record(&self) -> Result<JobRecord, RecordError> {
+    pub fn record(&self) -> Result<JobRecord, LedgerError> {
         let path = self.record_path();
         let record: JobRecord = read_json(&path)?;
         known_schema(&path, record.schema, TRIAL_SCHEMA_VERSION)?;
@@ -43,16 +43,16 @@ impl JobDir {
     }
 
     /// Attempts of a trial, oldest first.
-    pub fn attempts(&self, trial: &str) -> Result<Vec<AttemptDir>, RecordError> {
+    pub fn attempts(&self, trial: &str) -> Result<Vec<AttemptDir>, LedgerError> {
         let folder = self.trial_dir(trial);
         let mut found = Vec::new();
         let entries = match std::fs::read_dir(&folder) {
             Ok(entries) => entries,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(found),
-            Err(e) => return Err(RecordError::io("read", &folder)(e)),
+            Err(e) => return Err(LedgerError::io("read", &folder)(e)),
         };
         for entry in entries {
-            let entry = entry.map_err(RecordError::io("read", &folder))?;
+            let entry = entry.map_err(LedgerError::io("read", &folder))?;
             let name = entry.file_name();
             if let Some(n) = name.to_str().and_then(|n| n.strip_prefix("attempt-")).and_then(|n| n.parse().ok()) {
                 found.push(AttemptDir { path: entry.path(), number: n });
@@ -63,7 +63,7 @@ impl JobDir {
     }
 
     /// Create the next attempt of a trial. Creating the folder reserves the number, so two processes never share one.
-    pub fn next_attempt(&self, trial: &str) -> Result<AttemptDir, RecordError> {
+    pub fn next_attempt(&self, trial: &str) -> Result<AttemptDir, LedgerError> {
         let mut number = self.attempts(trial)?.last().map_or(1, |a| a.number + 1);
         loop {
             match self.new_attempt(trial, number)? {
@@ -74,14 +74,14 @@ impl JobDir {
     }
 
     /// Create attempt `number` of a trial. `None`: it exists already.
-    pub fn new_attempt(&self, trial: &str, number: u32) -> Result<Option<AttemptDir>, RecordError> {
+    pub fn new_attempt(&self, trial: &str, number: u32) -> Result<Option<AttemptDir>, LedgerError> {
         let folder = self.trial_dir(trial);
-        std::fs::create_dir_all(&folder).map_err(RecordError::io("create", &folder))?;
+        std::fs::create_dir_all(&folder).map_err(LedgerError::io("create", &folder))?;
         let path = folder.join(format!("attempt-{number}"));
         match std::fs::create_dir(&path) {
             Ok(()) => Ok(Some(AttemptDir { path, number })),
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(None),
-            Err(e) => Err(RecordError::io("create", &path)(e)),
+            Err(e) => Err(LedgerError::io("create", &path)(e)),
         }
     }
 }
@@ -191,7 +191,7 @@ impl AttemptDir {
     }
 
     /// Read `trial.json`.
-    pub fn trial(&self) -> Result<Trial, RecordError> {
+    pub fn trial(&self) -> Result<Trial, LedgerError> {
         let path = self.trial_path();
         let trial: Trial = read_json(&path)?;
         known_schema(&path, trial.schema, TRIAL_SCHEMA_VERSION)?;
@@ -199,32 +199,32 @@ impl AttemptDir {
     }
 
     /// Read `env.json`, if it was written.
-    pub fn environment(&self) -> Result<Option<Environment>, RecordError> {
+    pub fn environment(&self) -> Result<Option<Environment>, LedgerError> {
         read_optional(&self.environment_path())
     }
 
     /// Read `data.json`, if the loader was set up.
-    pub fn data_read(&self) -> Result<Option<DataRead>, RecordError> {
+    pub fn data_read(&self) -> Result<Option<DataRead>, LedgerError> {
         read_optional(&self.data_path())
     }
 
     /// Read `shuffle.json`, if rows of an array were shuffled.
-    pub fn shuffle(&self) -> Result<Option<ShuffleQuality>, RecordError> {
+    pub fn shuffle(&self) -> Result<Option<ShuffleQuality>, LedgerError> {
         read_optional(&self.shuffle_path())
     }
 
     /// Read `outcome.json`, if the attempt has ended.
-    pub fn outcome(&self) -> Result<Option<Outcome>, RecordError> {
+    pub fn outcome(&self) -> Result<Option<Outcome>, LedgerError> {
         read_optional(&self.outcome_path())
     }
 
     /// Read `slurm.json`, if Slurm was asked about the attempt.
-    pub fn slurm_usage(&self) -> Result<Option<SlurmUsage>, RecordError> {
+    pub fn slurm_usage(&self) -> Result<Option<SlurmUsage>, LedgerError> {
         read_optional(&self.slurm_path())
     }
 
     /// Read `rank-<r>.usage.json`, if the rank did its last step.
-    pub fn usage(&self, rank: u32) -> Result<Option<RankUsage>, RecordError> {
+    pub fn usage(&self, rank: u32) -> Result<Option<RankUsage>, LedgerError> {
         read_optional(&self.usage_path(rank))
     }
 
@@ -235,18 +235,18 @@ impl AttemptDir {
     }
 
     /// Read the last words of a rank, if it left any.
-    pub fn rank_exit(&self, rank: u32) -> Result<Option<RankExit>, RecordError> {
+    pub fn rank_exit(&self, rank: u32) -> Result<Option<RankExit>, LedgerError> {
         read_optional(&self.exit_path(rank))
     }
 
     /// Read the steps of a rank, from its table or, if that was never written, from its journal.
-    pub fn steps(&self, rank: u32) -> Result<Vec<StepRecord>, RecordError> {
+    pub fn steps(&self, rank: u32) -> Result<Vec<StepRecord>, LedgerError> {
         let table = self.steps_path(rank);
         if table.exists() { Ok(read_steps(&table)?.steps) } else { read_journal(&self.journal_path(rank)) }
     }
 
     /// Read the hardware samples of a rank, from their table or, if that was not written, from their journal; empty without either.
-    pub fn samples(&self, rank: u32) -> Result<Vec<HardwareSample>, RecordError> {
+    pub fn samples(&self, rank: u32) -> Result<Vec<HardwareSample>, LedgerError> {
         let table = self.samples_path(rank);
         if table.exists() { read_samples(&table) } else { read_sample_journal(&self.sample_journal_path(rank)) }
     }
@@ -256,7 +256,7 @@ impl AttemptDir {
     ///
     /// # Errors
     /// A file cannot be read, or is no table.
-    pub fn totals(&self, rank: u32) -> Result<StepTotals, RecordError> {
+    pub fn totals(&self, rank: u32) -> Result<StepTotals, LedgerError> {
         const TAIL_BYTES: u64 = 64 * 1024;
         let table = self.steps_path(rank);
         if table.exists() {
@@ -265,7 +265,7 @@ impl AttemptDir {
         let mut steps = Vec::new();
         match JournalTail::near_end(&self.journal_path(rank), TAIL_BYTES)?.read_new(&mut steps) {
             // Lines behind a damaged one cannot be trusted.
-            Ok(()) | Err(RecordError::Json { .. }) => Ok(StepTotals::from_steps(&steps)),
+            Ok(()) | Err(LedgerError::Json { .. }) => Ok(StepTotals::from_steps(&steps)),
             Err(e) => Err(e),
         }
     }
@@ -275,7 +275,7 @@ impl AttemptDir {
 ///
 /// # Errors
 /// The folder cannot be created, or the file not written.
-pub fn write_atomic(path: &Path, content: &[u8]) -> Result<(), RecordError> {
+pub fn write_atomic(path: &Path, content: &[u8]) -> Result<(), LedgerError> {
     Ok(atomic_file::write(path, content)?)
 }
 
@@ -283,8 +283,8 @@ pub fn write_atomic(path: &Path, content: &[u8]) -> Result<(), RecordError> {
 ///
 /// # Errors
 /// The folder cannot be created, or the file not written.
-pub fn write_json<T: serde::Serialize>(path: &Path, value: &T) -> Result<(), RecordError> {
-    let mut text = serde_json::to_vec_pretty(value).map_err(RecordError::json(path))?;
+pub fn write_json<T: serde::Serialize>(path: &Path, value: &T) -> Result<(), LedgerError> {
+    let mut text = serde_json::to_vec_pretty(value).map_err(LedgerError::json(path))?;
     text.push(b'\n');
     write_atomic(path, &text)
 }
@@ -293,22 +293,22 @@ pub fn write_json<T: serde::Serialize>(path: &Path, value: &T) -> Result<(), Rec
 ///
 /// # Errors
 /// It cannot be read, or has another form.
-pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, RecordError> {
-    let text = std::fs::read(path).map_err(RecordError::io("read", path))?;
-    serde_json::from_slice(&text).map_err(RecordError::json(path))
+pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, LedgerError> {
+    let text = std::fs::read(path).map_err(LedgerError::io("read", path))?;
+    serde_json::from_slice(&text).map_err(LedgerError::json(path))
 }
 
 /// [`read_json`]. `None`: the file does not exist.
-pub(crate) fn read_optional<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, RecordError> {
+pub(crate) fn read_optional<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, LedgerError> {
     match read_json(path) {
-        Err(RecordError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(LedgerError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
         other => other.map(Some),
     }
 }
 
 /// Refuse a file of a later schema: a newer expctl may mean something else by the same keys.
-pub(crate) fn known_schema(path: &Path, found: u32, known: u32) -> Result<(), RecordError> {
-    if found > known { Err(RecordError::Newer { path: path.to_owned(), found, known }) } else { Ok(()) }
+pub(crate) fn known_schema(path: &Path, found: u32, known: u32) -> Result<(), LedgerError> {
+    if found > known { Err(LedgerError::Newer { path: path.to_owned(), found, known }) } else { Ok(()) }
 }
 
 #[cfg(test)]

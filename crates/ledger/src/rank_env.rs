@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::{AttemptDir, RecordError, hostlist, write_atomic};
+use crate::{AttemptDir, LedgerError, hostlist, write_atomic};
 
 /// The rank that this process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,7 +173,7 @@ impl RendezvousFile {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn publish(&self, host: &str, port: u16) -> Result<(), RecordError> {
+    pub fn publish(&self, host: &str, port: u16) -> Result<(), LedgerError> {
         write_atomic(&self.0, format!("{host}:{port}").as_bytes())
     }
 

@@ -39,7 +39,7 @@ pub use checkpoint::{CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord,
 pub use component_kind::ComponentKind;
 pub use data_read::{ArrayRead, DataRead, FileSize, LabelMixing, RankUsage, RemoteCounts, ShuffleQuality};
 pub use environment::{CudaFacts, Environment, ProgramFacts, share_gpus, variables};
-pub use error::{CheckpointMismatch, RecordError, TableError};
+pub use error::{CheckpointMismatch, LedgerError, TableError};
 pub use expctl_settings::{
     Aggregation, Array, ArrayFormat, BackendChoice, Checkpoint, Collation, Data, DeviceChoice, DeviceMasks, Draw,
     Estimator, Experiment, Fetch, Gather, GradientCompression, GraphType, ISOLATION_SUFFIX, Implementation, Join,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{AttemptDir, RecordError, StepRecord, TableError};
+use crate::{AttemptDir, LedgerError, StepRecord, TableError};
 
 /// The steps of one rank over all attempts of a trial.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -40,7 +40,7 @@ pub const fn is_measured(step: u64, first: u64, warmup: u64) -> bool {
 ///
 /// # Errors
 /// A file cannot be read, or a step is in no attempt.
-pub fn joined_steps(attempts: &[AttemptDir], rank: u32, warmup: u64) -> Result<JoinedSteps, RecordError> {
+pub fn joined_steps(attempts: &[AttemptDir], rank: u32, warmup: u64) -> Result<JoinedSteps, LedgerError> {
     let Some(last) = attempts.last() else { return Ok(JoinedSteps::default()) };
     let mut joined = JoinedSteps::default();
     let mut begin: Option<u64> = None;
@@ -75,7 +75,7 @@ pub fn joined_steps(attempts: &[AttemptDir], rank: u32, warmup: u64) -> Result<J
 ///
 /// # Errors
 /// A file cannot be read, or a step is in no attempt.
-pub fn steps_before(attempts: &[AttemptDir], rank: u32, from: u64, to: u64) -> Result<Vec<StepRecord>, RecordError> {
+pub fn steps_before(attempts: &[AttemptDir], rank: u32, from: u64, to: u64) -> Result<Vec<StepRecord>, LedgerError> {
     let mut steps: Vec<StepRecord> = Vec::new();
     let mut end = to;
     for attempt in attempts.iter().rev() {
@@ -100,8 +100,8 @@ pub fn steps_before(attempts: &[AttemptDir], rank: u32, from: u64, to: u64) -> R
     }
 }
 
-fn gap(attempt: &AttemptDir, rank: u32, from: u64, to: u64) -> RecordError {
-    RecordError::table(&attempt.steps_path(rank), TableError::NoSteps { rank, first: from, last: to - 1 })
+fn gap(attempt: &AttemptDir, rank: u32, from: u64, to: u64) -> LedgerError {
+    LedgerError::table(&attempt.steps_path(rank), TableError::NoSteps { rank, first: from, last: to - 1 })
 }
 
 #[cfg(test)]
@@ -111,14 +111,14 @@ mod tests {
 
     const WARMUP: u64 = 3;
 
-    type Rows = Result<Vec<(u64, u64)>, RecordError>;
+    type Rows = Result<Vec<(u64, u64)>, LedgerError>;
 
     fn join(attempts: &[(u64, u64)]) -> Rows {
         of(attempts, |attempts| Ok(joined_steps(attempts, 0, 0)?.steps))
     }
 
     /// Attempts with these steps, from and to; a row's `samples` says which attempt it is of.
-    fn of(attempts: &[(u64, u64)], join: impl FnOnce(&[AttemptDir]) -> Result<Vec<StepRecord>, RecordError>) -> Rows {
+    fn of(attempts: &[(u64, u64)], join: impl FnOnce(&[AttemptDir]) -> Result<Vec<StepRecord>, LedgerError>) -> Rows {
         let joined = with(attempts, join)?;
         Ok(joined.iter().map(|r| (r.step, r.samples)).collect())
     }

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::{JobDir, MeasuredJob, PublishedBreakdown, PublishedError, PublishedFile, PublishedRow, RecordError};
+use crate::{JobDir, LedgerError, MeasuredJob, PublishedBreakdown, PublishedError, PublishedFile, PublishedRow};
 
 /// A job of the ledger.
 #[derive(Clone, Debug)]
@@ -85,7 +85,7 @@ pub enum FindJobError {
     },
     /// The job cannot be read.
     #[error(transparent)]
-    Record(#[from] RecordError),
+    Record(#[from] LedgerError),
 }
 
 /// All jobs that a project can report on or compare.

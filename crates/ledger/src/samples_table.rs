@@ -5,7 +5,7 @@ use std::path::Path;
 use host_metrics::{HardwareSample, SampleColumn};
 
 use crate::table::{Cells, Column, TableReader, write_table};
-use crate::{AttemptDir, RecordError};
+use crate::{AttemptDir, LedgerError};
 
 /// Version of the columns; stored in the file under `expctl.schema`.
 pub const SAMPLES_SCHEMA_VERSION: u32 = 1;
@@ -14,7 +14,7 @@ pub const SAMPLES_SCHEMA_VERSION: u32 = 1;
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn write_samples(path: &Path, samples: &[HardwareSample]) -> Result<(), RecordError> {
+pub fn write_samples(path: &Path, samples: &[HardwareSample]) -> Result<(), LedgerError> {
     let column = |column: &SampleColumn| {
         let cells = match column {
             SampleColumn::Integer { get, .. } => Cells::OptionalIntegers(samples.iter().map(get).collect()),
@@ -32,7 +32,7 @@ pub fn write_samples(path: &Path, samples: &[HardwareSample]) -> Result<(), Reco
 ///
 /// # Errors
 /// The file cannot be read, or has another schema version.
-pub fn read_samples(path: &Path) -> Result<Vec<HardwareSample>, RecordError> {
+pub fn read_samples(path: &Path) -> Result<Vec<HardwareSample>, LedgerError> {
     let table = TableReader::open(path, SAMPLES_SCHEMA_VERSION)?;
     let columns = table.columns(|_| true)?;
     let mut samples = vec![HardwareSample::default(); columns.rows];
@@ -56,15 +56,15 @@ pub fn read_samples(path: &Path) -> Result<Vec<HardwareSample>, RecordError> {
 ///
 /// # Errors
 /// The file exists and cannot be read.
-pub fn read_sample_journal(path: &Path) -> Result<Vec<HardwareSample>, RecordError> {
-    host_metrics::read_sample_journal(path).map_err(RecordError::io("read", path))
+pub fn read_sample_journal(path: &Path) -> Result<Vec<HardwareSample>, LedgerError> {
+    host_metrics::read_sample_journal(path).map_err(LedgerError::io("read", path))
 }
 
 /// Replace the journal of a rank's samples by their table. Nothing happens without a journal, or where the table exists.
 ///
 /// # Errors
 /// The journal cannot be read, or the table not written; the journal stays then.
-pub fn close_sample_journal(attempt: &AttemptDir, rank: u32) -> Result<(), RecordError> {
+pub fn close_sample_journal(attempt: &AttemptDir, rank: u32) -> Result<(), LedgerError> {
     let (journal, table) = (attempt.sample_journal_path(rank), attempt.samples_path(rank));
     if !journal.exists() || table.exists() {
         return Ok(());

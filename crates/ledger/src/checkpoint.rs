@@ -7,7 +7,7 @@ use atomic_file::Staged;
 use serde::{Deserialize, Serialize};
 
 use crate::layout::{known_schema, read_json};
-use crate::{AttemptDir, CheckpointMismatch, RecordError, Trial, write_json};
+use crate::{AttemptDir, CheckpointMismatch, LedgerError, Trial, write_json};
 
 /// Version of `checkpoint.json`.
 pub const CHECKPOINT_SCHEMA_VERSION: u32 = 1;
@@ -50,7 +50,7 @@ impl CheckpointDir {
     }
 
     /// Next step of the newest complete checkpoint. `None`: there is no checkpoint.
-    pub fn newest(&self) -> Result<Option<u64>, RecordError> {
+    pub fn newest(&self) -> Result<Option<u64>, LedgerError> {
         Ok(self.entries()?.iter().filter_map(|path| step_of_folder(path)).max())
     }
 
@@ -72,11 +72,11 @@ impl CheckpointDir {
     pub fn save(
         &self,
         mut record: CheckpointRecord,
-        write_state: impl FnOnce(&Path) -> Result<(), RecordError>,
-    ) -> Result<(), RecordError> {
+        write_state: impl FnOnce(&Path) -> Result<(), LedgerError>,
+    ) -> Result<(), LedgerError> {
         let folder = self.folder(record.next_step);
         let staged = Staged::new(&folder)?;
-        std::fs::create_dir(staged.path()).map_err(RecordError::io("create", staged.path()))?;
+        std::fs::create_dir(staged.path()).map_err(LedgerError::io("create", staged.path()))?;
         let state = staged.path().join(STATE_FILE);
         write_state(&state)?;
         record.digest = digest(&state)?;
@@ -97,7 +97,7 @@ impl CheckpointDir {
     ///
     /// # Errors
     /// It is of another trial or number of ranks, damaged, or of a newer version.
-    pub fn check(&self, next_step: u64, trial: &Trial) -> Result<CheckpointRecord, RecordError> {
+    pub fn check(&self, next_step: u64, trial: &Trial) -> Result<CheckpointRecord, LedgerError> {
         let path = self.record_path(next_step);
         let record: CheckpointRecord = read_json(&path)?;
         known_schema(&path, record.schema, CHECKPOINT_SCHEMA_VERSION)?;
@@ -110,20 +110,20 @@ impl CheckpointDir {
         } else if record.next_step != next_step {
             CheckpointMismatch::Step { found: record.next_step, expected: next_step }
         } else if digest(&state)? != record.digest {
-            return Err(RecordError::CheckpointMismatch { path: state, mismatch: CheckpointMismatch::Digest });
+            return Err(LedgerError::CheckpointMismatch { path: state, mismatch: CheckpointMismatch::Digest });
         } else {
             return Ok(record);
         };
-        Err(RecordError::CheckpointMismatch { path, mismatch })
+        Err(LedgerError::CheckpointMismatch { path, mismatch })
     }
 
     /// Remove all checkpoints: the trial is done, and another attempt starts from the beginning.
     ///
     /// # Errors
     /// A file cannot be removed.
-    pub fn clear(&self) -> Result<(), RecordError> {
+    pub fn clear(&self) -> Result<(), LedgerError> {
         match std::fs::remove_dir_all(&self.0) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(RecordError::io("remove", &self.0)(e)),
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(LedgerError::io("remove", &self.0)(e)),
             _ => Ok(()),
         }
     }
@@ -132,13 +132,13 @@ impl CheckpointDir {
         self.0.join(format!("step-{next_step}"))
     }
 
-    fn entries(&self) -> Result<Vec<PathBuf>, RecordError> {
+    fn entries(&self) -> Result<Vec<PathBuf>, LedgerError> {
         let entries = match std::fs::read_dir(&self.0) {
             Ok(entries) => entries,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(e) => return Err(RecordError::io("read", &self.0)(e)),
+            Err(e) => return Err(LedgerError::io("read", &self.0)(e)),
         };
-        entries.map(|entry| Ok(entry.map_err(RecordError::io("read", &self.0))?.path())).collect()
+        entries.map(|entry| Ok(entry.map_err(LedgerError::io("read", &self.0))?.path())).collect()
     }
 }
 
@@ -146,10 +146,10 @@ fn step_of_folder(folder: &Path) -> Option<u64> {
     folder.file_name()?.to_str()?.strip_prefix("step-")?.parse().ok()
 }
 
-fn digest(path: &Path) -> Result<String, RecordError> {
+fn digest(path: &Path) -> Result<String, LedgerError> {
     let mut hasher = blake3::Hasher::new();
-    let file = File::open(path).map_err(RecordError::io("read", path))?;
-    hasher.update_reader(file).map_err(RecordError::io("read", path))?;
+    let file = File::open(path).map_err(LedgerError::io("read", path))?;
+    hasher.update_reader(file).map_err(LedgerError::io("read", path))?;
     Ok(hasher.finalize().to_hex().to_string())
 }
 
@@ -182,8 +182,8 @@ impl WeightsDir {
     pub fn replace(
         &self,
         path: &Path,
-        write: impl FnOnce(&Path) -> Result<(), RecordError>,
-    ) -> Result<(), RecordError> {
+        write: impl FnOnce(&Path) -> Result<(), LedgerError>,
+    ) -> Result<(), LedgerError> {
         let staged = Staged::new(path)?;
         write(staged.path())?;
         Ok(staged.publish()?)
@@ -202,12 +202,12 @@ mod tests {
         let weights = WeightsDir::new(&attempt);
         let path = weights.best_path();
         let write = |text: &'static str| {
-            weights.replace(&path, move |to| std::fs::write(to, text).map_err(RecordError::io("write", to)))
+            weights.replace(&path, move |to| std::fs::write(to, text).map_err(LedgerError::io("write", to)))
         };
         write("old").unwrap();
         let half = weights.replace(&path, |to| {
-            std::fs::write(to, "half").map_err(RecordError::io("write", to))?;
-            Err(RecordError::Checkpoint { path: to.to_owned(), reason: "full".to_owned() })
+            std::fs::write(to, "half").map_err(LedgerError::io("write", to))?;
+            Err(LedgerError::Checkpoint { path: to.to_owned(), reason: "full".to_owned() })
         });
         assert!(half.is_err());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");

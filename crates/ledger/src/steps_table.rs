@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::table::{Cells, Column, TableReader, write_table};
 use crate::{
-    AttemptDir, Operation, OperationTime, PerStage, RecordError, Stage, StepRecord, StepTotals, TableError, Trial,
+    AttemptDir, LedgerError, Operation, OperationTime, PerStage, Stage, StepRecord, StepTotals, TableError, Trial,
     read_journal,
 };
 
@@ -116,7 +116,7 @@ fn operation_columns(steps: &[StepRecord]) -> Vec<(OperationColumn, Vec<Option<u
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn write_steps(path: &Path, table: &StepsTable) -> Result<(), RecordError> {
+pub fn write_steps(path: &Path, table: &StepsTable) -> Result<(), LedgerError> {
     let steps = &table.steps;
     // Nanoseconds and bytes stay far below 2^63.
     let integers = |get: &dyn Fn(&StepRecord) -> u64| Cells::Integers(steps.iter().map(|r| get(r) as i64).collect());
@@ -154,7 +154,7 @@ pub fn write_steps(path: &Path, table: &StepsTable) -> Result<(), RecordError> {
 }
 
 /// Read the totals of a step table, and for that four columns alone.
-pub(crate) fn read_table_totals(path: &Path) -> Result<StepTotals, RecordError> {
+pub(crate) fn read_table_totals(path: &Path) -> Result<StepTotals, LedgerError> {
     let table = TableReader::open(path, STEPS_SCHEMA_VERSION)?;
     let columns = table.columns(|name| ["step", "measured", "wall_ns", "samples"].contains(&name))?;
     let missing = |name: &str| table.error(TableError::NoColumn { name: name.to_owned() });
@@ -172,7 +172,7 @@ pub(crate) fn read_table_totals(path: &Path) -> Result<StepTotals, RecordError> 
 ///
 /// # Errors
 /// The file cannot be read, has another schema version, or lacks a column.
-pub fn read_steps(path: &Path) -> Result<StepsTable, RecordError> {
+pub fn read_steps(path: &Path) -> Result<StepsTable, LedgerError> {
     let table = TableReader::open(path, STEPS_SCHEMA_VERSION)?;
     let columns = table.columns(|_| true)?;
     let integers =
@@ -225,7 +225,7 @@ pub fn read_steps(path: &Path) -> Result<StepsTable, RecordError> {
 ///
 /// # Errors
 /// The journal cannot be read, or the table not written; the journal stays then.
-pub fn close_step_journal(attempt: &AttemptDir, trial: &Trial, rank: u32, min_steps: u64) -> Result<(), RecordError> {
+pub fn close_step_journal(attempt: &AttemptDir, trial: &Trial, rank: u32, min_steps: u64) -> Result<(), LedgerError> {
     let (journal, table) = (attempt.journal_path(rank), attempt.steps_path(rank));
     if !journal.exists() {
         return Ok(());

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use crate::{RecordError, StepRecord};
+use crate::{LedgerError, StepRecord};
 
 /// Append-only log of a rank's steps, one JSON object a line.
 ///
@@ -22,8 +22,8 @@ impl Journal {
     ///
     /// # Errors
     /// It exists already, since it may hold the only records of a killed rank; or it cannot be created.
-    pub fn create(path: &Path) -> Result<Self, RecordError> {
-        let file = File::create_new(path).map_err(RecordError::io("create", path))?;
+    pub fn create(path: &Path) -> Result<Self, LedgerError> {
+        let file = File::create_new(path).map_err(LedgerError::io("create", path))?;
         Ok(Self { file, path: path.to_owned(), line: Vec::with_capacity(1024) })
     }
 
@@ -31,19 +31,19 @@ impl Journal {
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn append(&mut self, record: &StepRecord) -> Result<(), RecordError> {
+    pub fn append(&mut self, record: &StepRecord) -> Result<(), LedgerError> {
         self.line.clear();
-        serde_json::to_writer(&mut self.line, record).map_err(RecordError::json(&self.path))?;
+        serde_json::to_writer(&mut self.line, record).map_err(LedgerError::json(&self.path))?;
         self.line.push(b'\n');
-        self.file.write_all(&self.line).map_err(RecordError::io("write", &self.path))
+        self.file.write_all(&self.line).map_err(LedgerError::io("write", &self.path))
     }
 
     /// Return when all steps are on disk: a checkpoint must not outlive the records of the steps before it.
     ///
     /// # Errors
     /// They cannot be flushed.
-    pub fn sync(&self) -> Result<(), RecordError> {
-        self.file.sync_data().map_err(RecordError::io("write", &self.path))
+    pub fn sync(&self) -> Result<(), LedgerError> {
+        self.file.sync_data().map_err(LedgerError::io("write", &self.path))
     }
 }
 
@@ -52,11 +52,11 @@ impl Journal {
 ///
 /// # Errors
 /// The file exists and cannot be read.
-pub fn read_journal(path: &Path) -> Result<Vec<StepRecord>, RecordError> {
+pub fn read_journal(path: &Path) -> Result<Vec<StepRecord>, LedgerError> {
     let mut tail = JournalTail::new(path);
     let mut records = Vec::new();
     match tail.read_new(&mut records) {
-        Ok(()) | Err(RecordError::Json { .. }) => Ok(records),
+        Ok(()) | Err(LedgerError::Json { .. }) => Ok(records),
         Err(e) => Err(e),
     }
 }
@@ -78,7 +78,7 @@ impl JournalTail {
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn near_end(path: &Path, bytes: u64) -> Result<Self, RecordError> {
+    pub fn near_end(path: &Path, bytes: u64) -> Result<Self, LedgerError> {
         let mut tail = Self::new(path);
         tail.skip_to_last(bytes)?;
         Ok(tail)
@@ -89,8 +89,8 @@ impl JournalTail {
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn skip_to_last(&mut self, bytes: u64) -> Result<(), RecordError> {
-        let failed = || RecordError::io("read", &self.path);
+    pub fn skip_to_last(&mut self, bytes: u64) -> Result<(), LedgerError> {
+        let failed = || LedgerError::io("read", &self.path);
         let mut file = match File::open(&self.path) {
             Ok(file) => file,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -114,23 +114,23 @@ impl JournalTail {
     ///
     /// # Errors
     /// The file cannot be read, or a line is damaged.
-    pub fn read_new(&mut self, records: &mut Vec<StepRecord>) -> Result<(), RecordError> {
+    pub fn read_new(&mut self, records: &mut Vec<StepRecord>) -> Result<(), LedgerError> {
         let mut file = match File::open(&self.path) {
             Ok(file) => file,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(e) => return Err(RecordError::io("read", &self.path)(e)),
+            Err(e) => return Err(LedgerError::io("read", &self.path)(e)),
         };
-        file.seek(std::io::SeekFrom::Start(self.offset)).map_err(RecordError::io("read", &self.path))?;
+        file.seek(std::io::SeekFrom::Start(self.offset)).map_err(LedgerError::io("read", &self.path))?;
         let mut reader = BufReader::new(&mut file);
         let mut line = String::new();
         loop {
             line.clear();
-            let n = reader.read_line(&mut line).map_err(RecordError::io("read", &self.path))?;
+            let n = reader.read_line(&mut line).map_err(LedgerError::io("read", &self.path))?;
             if !line.ends_with('\n') {
                 return Ok(());
             }
             self.offset += n as u64;
-            let record = serde_json::from_str(&line).map_err(RecordError::json(&self.path))?;
+            let record = serde_json::from_str(&line).map_err(LedgerError::json(&self.path))?;
             records.push(record);
         }
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AttemptDir, RecordError, Trial, close_step_journal, write_json};
+use crate::{AttemptDir, LedgerError, Trial, close_step_journal, write_json};
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,7 +107,7 @@ impl Outcome {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn save(&self, attempt: &AttemptDir) -> Result<(), RecordError> {
+    pub fn save(&self, attempt: &AttemptDir) -> Result<(), LedgerError> {
         write_json(&attempt.outcome_path(), self)
     }
 }
@@ -229,7 +229,7 @@ impl LastWords {
     ///
     /// # Errors
     /// The journal cannot be read, or the table not written; the journal stays then.
-    pub fn write_table(&self, trial: &Trial) -> Result<(), RecordError> {
+    pub fn write_table(&self, trial: &Trial) -> Result<(), LedgerError> {
         if self.attempt.is_closed() {
             // The launcher closed the attempt and wrote the tables of all ranks from their journals.
             return Ok(());

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::layout::{known_schema, read_optional};
-use crate::{JobDir, RecordError};
+use crate::{JobDir, LedgerError};
 
 /// Version of `provenance.json`.
 pub const PROVENANCE_SCHEMA_VERSION: u32 = 1;
@@ -116,7 +116,7 @@ impl Provenance {
     ///
     /// # Errors
     /// The file cannot be read, or a newer expctl wrote it.
-    pub fn read(job: &JobDir) -> Result<Option<Self>, RecordError> {
+    pub fn read(job: &JobDir) -> Result<Option<Self>, LedgerError> {
         let path = Self::path(job);
         let read: Option<Self> = read_optional(&path)?;
         if let Some(provenance) = &read {

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{AttemptDir, RecordError, write_json};
+use crate::{AttemptDir, LedgerError, write_json};
 
 /// `slurm.json`: Slurm's own measurements of the try of an array task in which an attempt ran. A value that Slurm did not give is missing,
 /// never 0.
@@ -108,7 +108,7 @@ impl SlurmUsage {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn save(&self, attempt: &AttemptDir) -> Result<(), RecordError> {
+    pub fn save(&self, attempt: &AttemptDir) -> Result<(), LedgerError> {
         write_json(&attempt.slurm_path(), self)
     }
 }

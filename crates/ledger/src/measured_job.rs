@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use crate::{
-    AttemptDir, DataRead, DroppedPages, Environment, HardwareSample, JobDir, JobRecord, LearningRecord, Outcome,
-    RankUsage, RecordError, ShuffleQuality, SlurmUsage, StepRecord, Trial, TrialState, is_measured, joined_learning,
+    AttemptDir, DataRead, DroppedPages, Environment, HardwareSample, JobDir, JobRecord, LearningRecord, LedgerError,
+    Outcome, RankUsage, ShuffleQuality, SlurmUsage, StepRecord, Trial, TrialState, is_measured, joined_learning,
     joined_steps,
 };
 
@@ -65,7 +65,7 @@ pub struct RunPart {
 }
 
 impl RunPart {
-    fn load(attempt: &AttemptDir, steps: Range<u64>, ranks: u32) -> Result<Self, RecordError> {
+    fn load(attempt: &AttemptDir, steps: Range<u64>, ranks: u32) -> Result<Self, LedgerError> {
         Ok(Self {
             attempt: attempt.number(),
             steps,
@@ -200,7 +200,7 @@ impl Run {
         run
     }
 
-    fn read(&mut self, attempts: &[AttemptDir]) -> Result<(), RecordError> {
+    fn read(&mut self, attempts: &[AttemptDir]) -> Result<(), LedgerError> {
         let Some(attempt) = attempts.last() else { return Ok(()) };
         self.state = RunState::Unfinished;
         self.outcome = attempt.outcome()?;
@@ -240,7 +240,7 @@ impl Run {
 }
 
 /// `None` for a damaged record that is not needed, which is logged.
-fn log_damaged<T>(error: RecordError) -> Option<T> {
+fn log_damaged<T>(error: LedgerError) -> Option<T> {
     tracing::warn!("{error}");
     None
 }
@@ -260,7 +260,7 @@ impl MeasuredJob {
     ///
     /// # Errors
     /// A `job.json` that cannot be read.
-    pub fn load(dir: &JobDir) -> Result<Self, RecordError> {
+    pub fn load(dir: &JobDir) -> Result<Self, LedgerError> {
         let record = dir.record()?;
         let runs = parallel_map::map(&record.trials, |trial| Run::load(dir, record.job, trial));
         Ok(Self { record, runs })

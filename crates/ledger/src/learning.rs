@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AttemptDir, RecordError};
+use crate::{AttemptDir, LedgerError};
 
 /// One line of `learning.jsonl`: figures of training at the end of an epoch. Rank 0 writes it for all ranks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -46,32 +46,32 @@ pub struct Validation {
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn append_learning(path: &Path, record: &LearningRecord) -> Result<(), RecordError> {
-    let mut line = serde_json::to_vec(record).map_err(RecordError::json(path))?;
+pub fn append_learning(path: &Path, record: &LearningRecord) -> Result<(), LedgerError> {
+    let mut line = serde_json::to_vec(record).map_err(LedgerError::json(path))?;
     line.push(b'\n');
-    let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(RecordError::io("open", path))?;
-    file.write_all(&line).and_then(|()| file.sync_data()).map_err(RecordError::io("write", path))
+    let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(LedgerError::io("open", path))?;
+    file.write_all(&line).and_then(|()| file.sync_data()).map_err(LedgerError::io("write", path))
 }
 
 /// Read the lines of the file; a file that does not exist has none. An incomplete last line, of a killed writer, is left out.
 ///
 /// # Errors
 /// The file cannot be read, or a whole line is not a record.
-pub fn read_learning(path: &Path) -> Result<Vec<LearningRecord>, RecordError> {
+pub fn read_learning(path: &Path) -> Result<Vec<LearningRecord>, LedgerError> {
     let text = match std::fs::read(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.map_err(RecordError::io("read", path))?,
+        other => other.map_err(LedgerError::io("read", path))?,
     };
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     let lines = text[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    lines.map(|line| serde_json::from_slice(line).map_err(RecordError::json(path))).collect()
+    lines.map(|line| serde_json::from_slice(line).map_err(LedgerError::json(path))).collect()
 }
 
 /// Join the epochs of a trial over its attempts, oldest first. An epoch that a later attempt did again counts once.
 ///
 /// # Errors
 /// A file cannot be read.
-pub fn joined_learning(attempts: &[AttemptDir]) -> Result<Vec<LearningRecord>, RecordError> {
+pub fn joined_learning(attempts: &[AttemptDir]) -> Result<Vec<LearningRecord>, LedgerError> {
     let mut joined: Vec<LearningRecord> = Vec::new();
     for attempt in attempts {
         let part = read_learning(&attempt.learning_path())?;
@@ -87,7 +87,7 @@ pub fn joined_learning(attempts: &[AttemptDir]) -> Result<Vec<LearningRecord>, R
 }
 
 /// Whether an attempt without an epoch began with step 0: epochs before it do not count.
-fn begins_anew(attempt: &AttemptDir) -> Result<bool, RecordError> {
+fn begins_anew(attempt: &AttemptDir) -> Result<bool, LedgerError> {
     Ok(attempt.steps(0)?.first().is_some_and(|record| record.step == 0))
 }
 

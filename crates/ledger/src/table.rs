@@ -14,7 +14,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
 
-use crate::{RecordError, TableError, write_atomic};
+use crate::{LedgerError, TableError, write_atomic};
 
 /// Key of the schema version.
 const SCHEMA: &str = "schema";
@@ -93,9 +93,9 @@ pub(crate) fn write_table(
     schema_version: u32,
     entries: &[(&str, String)],
     columns: &[Column],
-) -> Result<(), RecordError> {
+) -> Result<(), LedgerError> {
     let mut buffer = Vec::new();
-    encode(&mut buffer, row, schema_version, entries, columns).map_err(|e| RecordError::table(path, e))?;
+    encode(&mut buffer, row, schema_version, entries, columns).map_err(|e| LedgerError::table(path, e))?;
     write_atomic(path, &buffer)
 }
 
@@ -162,9 +162,9 @@ pub(crate) struct TableReader {
 impl TableReader {
     /// # Errors
     /// The file cannot be read, or its schema has another version.
-    pub fn open(path: &Path, schema_version: u32) -> Result<Self, RecordError> {
-        let file = File::open(path).map_err(RecordError::io("read", path))?;
-        let reader = SerializedFileReader::new(file).map_err(|e| RecordError::table(path, e))?;
+    pub fn open(path: &Path, schema_version: u32) -> Result<Self, LedgerError> {
+        let file = File::open(path).map_err(LedgerError::io("read", path))?;
+        let reader = SerializedFileReader::new(file).map_err(|e| LedgerError::table(path, e))?;
         let table = Self { path: path.to_owned(), reader };
         let found = table.number(SCHEMA)?;
         if found != schema_version {
@@ -174,12 +174,12 @@ impl TableReader {
     }
 
     /// The same error as one of this file.
-    pub fn error(&self, error: TableError) -> RecordError {
-        RecordError::table(&self.path, error)
+    pub fn error(&self, error: TableError) -> LedgerError {
+        LedgerError::table(&self.path, error)
     }
 
     /// An entry of the metadata.
-    pub fn entry(&self, key: &'static str) -> Result<String, RecordError> {
+    pub fn entry(&self, key: &'static str) -> Result<String, LedgerError> {
         let entries = self.reader.metadata().file_metadata().key_value_metadata();
         entries
             .and_then(|entries| entries.iter().find(|entry| entry.key == format!("expctl.{key}")))
@@ -188,13 +188,13 @@ impl TableReader {
     }
 
     /// An entry of the metadata that is a number.
-    pub fn number(&self, key: &'static str) -> Result<u32, RecordError> {
+    pub fn number(&self, key: &'static str) -> Result<u32, LedgerError> {
         self.entry(key)?.parse().map_err(|source| self.error(TableError::NoNumber { key, source }))
     }
 
     /// Read the columns whose names are `wanted`, in the order of the file. Columns of other types than those of [`Cells`] are left out.
-    pub fn columns(&self, wanted: impl Fn(&str) -> bool) -> Result<Columns, RecordError> {
-        self.decode(wanted).map_err(|e| RecordError::table(&self.path, e))
+    pub fn columns(&self, wanted: impl Fn(&str) -> bool) -> Result<Columns, LedgerError> {
+        self.decode(wanted).map_err(|e| LedgerError::table(&self.path, e))
     }
 
     fn decode(&self, wanted: impl Fn(&str) -> bool) -> Result<Columns, ParquetError> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use host_metrics::DroppedPages;
 use serde::{Deserialize, Serialize};
 
-use crate::{ArrayFormat, RecordError, StoreKind};
+use crate::{ArrayFormat, LedgerError, StoreKind};
 
 /// Size of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,12 +22,12 @@ impl FileSize {
     ///
     /// # Errors
     /// A file or folder cannot be read.
-    pub fn from_path(path: &Path) -> Result<Self, RecordError> {
-        let metadata = path.metadata().map_err(RecordError::io("read", path))?;
+    pub fn from_path(path: &Path) -> Result<Self, LedgerError> {
+        let metadata = path.metadata().map_err(LedgerError::io("read", path))?;
         if metadata.is_dir() {
-            let entries = path.read_dir().map_err(RecordError::io("read", path))?;
+            let entries = path.read_dir().map_err(LedgerError::io("read", path))?;
             let paths: Result<Vec<_>, _> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
-            let paths = paths.map_err(RecordError::io("read", path))?;
+            let paths = paths.map_err(LedgerError::io("read", path))?;
             return Self::from_paths(paths.iter().map(PathBuf::as_path));
         }
         // The unit of st_blocks is 512 bytes, whatever the file system's blocks are.
@@ -38,7 +38,7 @@ impl FileSize {
     ///
     /// # Errors
     /// A file or folder cannot be read.
-    pub fn from_paths<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<Self, RecordError> {
+    pub fn from_paths<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<Self, LedgerError> {
         let mut all = Self { apparent_bytes: 0, allocated_bytes: 0 };
         for path in paths {
             let one = Self::from_path(path)?;

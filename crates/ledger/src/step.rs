@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AttemptDir, OperationTime, PerStage, RecordError, Settings, joined_steps};
+use crate::{AttemptDir, LedgerError, OperationTime, PerStage, Settings, joined_steps};
 
 /// Measurements of one step on one rank. Times are nanoseconds of the monotonic clock.
 ///
@@ -116,7 +116,7 @@ impl Rates {
     ///
     /// # Errors
     /// A file cannot be read, or a step is in no attempt.
-    pub fn from_attempts(attempts: &[AttemptDir], settings: &Settings) -> Result<Option<Self>, RecordError> {
+    pub fn from_attempts(attempts: &[AttemptDir], settings: &Settings) -> Result<Option<Self>, LedgerError> {
         let totals = |rank: u32| match attempts {
             // Nothing has to be joined, so four columns are enough.
             [only] if only.steps_path(rank).exists() => only.totals(rank),

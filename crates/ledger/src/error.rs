@@ -7,7 +7,7 @@ use parquet::errors::ParquetError;
 
 /// Why a file of the ledger cannot be read or written; every variant names the file.
 #[derive(Debug, thiserror::Error)]
-pub enum RecordError {
+pub enum LedgerError {
     /// The operating system refused to read or write.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
@@ -140,7 +140,7 @@ pub enum TableError {
     },
 }
 
-impl RecordError {
+impl LedgerError {
     /// Whether the ledger could not be written to (a full disk, a quota, a network file system that is unreachable). The same write
     /// succeeds once there is room again.
     pub fn is_storage(&self) -> bool {
@@ -160,7 +160,7 @@ impl RecordError {
     }
 }
 
-impl From<AtomicFileError> for RecordError {
+impl From<AtomicFileError> for LedgerError {
     fn from(error: AtomicFileError) -> Self {
         match error {
             AtomicFileError::Create { path, source } => Self::Io { action: "create", path, source },
@@ -169,7 +169,7 @@ impl From<AtomicFileError> for RecordError {
     }
 }
 
-impl From<PageCacheError> for RecordError {
+impl From<PageCacheError> for LedgerError {
     fn from(PageCacheError { path, source }: PageCacheError) -> Self {
         Self::Io { action: "read", path, source }
     }
