@@ -294,8 +294,8 @@ unsafe extern "C" fn write(_: *mut Opened, _: c_int, _: hid_t, _: haddr_t, _: us
 const LOCK_TRIES: usize = 25;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// Lock the file for reading; an error if another program writes it. A writer of this process has closed its file by then, but a
-/// process that another thread is about to start shares the lock from `fork` to `exec`: the lock is tried for half a second.
+/// Lock the file for reading; an error if another program writes it. A process that another thread of that program is about to
+/// start shares its lock from `fork` to `exec`: the lock is tried for half a second.
 unsafe extern "C" fn lock(file: *mut Opened, _: bool) -> herr_t {
     // SAFETY: as the caller says.
     let Content::Local(file) = (unsafe { &(*file).file }) else { return 0 };
