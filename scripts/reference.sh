@@ -59,6 +59,12 @@ job() { # NAME ARGUMENTS
   # Variables of the environment stand before the config.
   while [[ ${args[0]} == *=* ]]; do variables+=("${args[0]}"); args=("${args[@]:1}"); done
   for set in ${REFERENCE_SET:-}; do args+=(--set "$set"); done
+  # LINE_MB_S: the data set is also an object store, the bucket "line", behind a line of that bandwidth and 20 ms.
+  case "${variables[*]}" in
+    LINE_MB_S=*)
+      set=$(expctl data build arrayloader --samples 200000 --files 8)
+      variables+=("$CARGO_TARGET_DIR/release/examples/object_line" --latency-ms 20 --mb-s "${variables[0]#*=}" "$set") ;;
+  esac
   id=$(env "${variables[@]}" expctl submit "${args[@]}" --wait)
   forget_note "$dir" "$1"
   # Earlier jobs of this ledger are not committed: a note that speaks of them could not be checked.
@@ -74,6 +80,7 @@ for name in "${names[@]}"; do
   # Benches are built before the machine is idle, not while it measures.
   case $arguments in
     "cargo bench "*) $arguments --no-run >&2 ;;
+    LINE_MB_S=*) cargo build --release --locked -p expctl-datasets --example object_line >&2 ;;
     # The loaders are compared warm: all their files are read once before any of them runs. Not of a trial with other data.
     "conf/peers.toml"*)
       [ -n "${REFERENCE_SET:-}" ] || benches/peers/prepare.sh "$(expctl data build arrayloader --samples 200000 --files 8)" warm ;;

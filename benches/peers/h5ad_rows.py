@@ -6,6 +6,7 @@ import anndata as ad
 import h5py
 import numpy as np
 import scipy.sparse as sp
+from request import stop
 
 
 class Files:
@@ -81,10 +82,20 @@ def orders(request, rows):
 
 
 def row_sampler(request, data):
-    """torch's sampler of single rows of a map-style data set."""
+    """torch's sampler of single rows of a map-style data set: of several ranks each draws its share, in another order every epoch."""
     import torch
-    from torch.utils.data import RandomSampler, WeightedRandomSampler
+    from torch.utils.data import DistributedSampler, RandomSampler, WeightedRandomSampler
 
+    class RankSampler(DistributedSampler):
+        def __iter__(self):
+            order = super().__iter__()
+            self.set_epoch(self.epoch + 1)
+            return order
+
+    if request.ranks > 1:
+        if request.draw != "uniform":
+            stop("torch's DistributedSampler has no weights: set sampler.draw = \"uniform\", or launch.ranks = 1")
+        return RankSampler(data, request.ranks, request.rank, shuffle=True, seed=request.seed, drop_last=True)
     if request.draw == "weighted":
         weights = obs_column(request.h5ad, request.by).astype(float)
         return WeightedRandomSampler(torch.from_numpy(weights), len(data))

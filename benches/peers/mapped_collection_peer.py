@@ -6,6 +6,7 @@ Settings, with the sentence of lamindb's docstrings (2.12.1) that each follows:
 - `obs_keys` = array.labels; `cache_categories` is on by default: "Enable caching categories of ``obs_keys`` for faster access."
 - With worker processes `parallel=True`: "Enable sampling with multiple processes.", and `torch_worker_init_fn`: "Improves performance for
   `num_workers > 1`."
+- Several ranks by torch's DistributedSampler.
 - Weighted draws by torch's WeightedRandomSampler: its weights "can be directly passed to a sampler".
 
 Dense alone: rows are dense arrays as soon as they are read.
@@ -15,7 +16,7 @@ import measured
 
 
 def batches(request):
-    request.needs("MappedCollection", draw=["uniform", "weighted"], output=["dense"])
+    request.needs("MappedCollection", draw=["uniform", "weighted"], output=["dense"], ranks=True)
     from h5ad_rows import row_sampler
     from lamindb.core._mapped_collection import MappedCollection
     from torch.utils.data import DataLoader

@@ -40,7 +40,8 @@ def run_rows(peer, packages, batches, finish=as_output, by_system_calls=True):
 
     run = expctl.Run(program=peer, versions=versions(packages))
     limit_threads(run)
-    request = asked.of_trial(run.settings, run.data_dir, endless=lambda loader: run.loader(loader, endless=True))
+    ranks = {"rank": run.rank, "ranks": run.world_size}
+    request = asked.of_trial(run.settings, run.data_dir, endless=lambda loader: run.loader(loader, endless=True), **ranks)
     source = batches(request)
     reads = SystemReads() if by_system_calls and request.workers == 0 else None
     counts = lambda batch: (batch.shape[0], batch_bytes(batch))  # noqa: E731

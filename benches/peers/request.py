@@ -26,6 +26,7 @@ class Request:
     chunk_rows, chunks: with "chunked", rows that lie together, and how many such chunks are shuffled together.
     labels: columns of obs that a batch is to have beside its rows; none: rows alone.
     output: "sparse" (CSR, as the loader yields it) or "dense" (float32 tensor); memory: all rows in memory first.
+    rank, ranks: which of how many ranks draws; each row of an epoch is one rank's.
     endless: makes batches without end of a loader; expctl's, where there is a run, sees inside of torch's.
     read: folders of own formats that were asked for.
     """
@@ -44,6 +45,8 @@ class Request:
     ahead: int = 2
     seed: int = 42
     memory: bool = False
+    rank: int = 0
+    ranks: int = 1
     endless: Callable = again
     read: list = dataclasses.field(default_factory=list)
 
@@ -52,13 +55,15 @@ class Request:
         """Rows that are shuffled together."""
         return self.chunk_rows * self.chunks
 
-    def needs(self, peer, draw=("uniform",), output=("sparse", "dense"), workers=True, memory=False):
+    def needs(self, peer, draw=("uniform",), output=("sparse", "dense"), workers=True, memory=False, ranks=False):
         """Ends the process with one line if the peer cannot do what is asked."""
         for key, value, able in (("sampler.draw", self.draw, draw), ("array.output", self.output, output)):
             if value not in able:
                 stop(f"{peer} has no {key} = \"{value}\", only {' and '.join(able)}")
         if self.workers and not workers:
             stop(f"{peer} has no worker processes: set loader.workers = 0")
+        if self.ranks > 1 and not ranks:
+            stop(f"{peer} runs on one rank here: set launch.ranks = 1")
         if self.memory != memory:
             stop(f"{peer} reads {'rows in memory: set' if memory else 'files: leave out'} array.memory")
 
@@ -84,8 +89,6 @@ def stop(text):
 def of_trial(settings, data, **more):
     """The request of a trial: its settings (trial.json), and the folder of its data set."""
     array, sampler, loader = settings["array"], settings["sampler"], settings["loader"]
-    if settings["launch"]["ranks"] != 1:
-        stop("the peers run on one rank: set launch.ranks = 1")
     unasked = [key for key in ("genes", "layer", "normalize", "log1p") if array.get(key)]
     if unasked:
         stop(f"the peers take rows as they are: array.{unasked[0]} is for our own loaders")

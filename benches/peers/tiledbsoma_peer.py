@@ -10,10 +10,28 @@ Settings, with the sentence of ExperimentDataset's docstring (0.1.0) that each f
   recommended way to wrap an |ExperimentDataset| in a |DataLoader|".
 - Columns of array.labels; without them its default: "At least one column name must be specified."
 
-The experiment is on the local disk, as tiledbsoma.io.from_anndata writes it. Its threads are TileDB's, as many as processors.
+The experiment is on the local disk, as tiledbsoma.io.from_anndata writes it, or, with an address as argument (`s3://line/peers/tiledbsoma`), in the
+object store that `AWS_ENDPOINT_URL` names. Its threads are TileDB's, as many as processors.
 """
 
+import os
+import sys
+import urllib.parse
+
 import measured
+
+
+def object_store():
+    """TileDB's settings for a store that is not Amazon's: TileDB itself reads the keys, and no other of the variables of S3."""
+    address = urllib.parse.urlsplit(os.environ.get("AWS_ENDPOINT_URL", ""))
+    if not address.netloc:
+        return {}
+    return {
+        "vfs.s3.scheme": address.scheme,
+        "vfs.s3.endpoint_override": address.netloc,
+        "vfs.s3.region": os.environ.get("AWS_REGION", "us-east-1"),
+        "vfs.s3.use_virtual_addressing": "false",
+    }
 
 
 def batches(request):
@@ -22,7 +40,10 @@ def batches(request):
     from tiledbsoma_ml import ExperimentDataset, experiment_dataloader
 
     more = {"num_workers": request.workers, "prefetch_factor": request.ahead} if request.workers else {}
-    with tiledbsoma.Experiment.open(str(request.format("tiledbsoma"))) as experiment:
+    folder = request.format("tiledbsoma")
+    address = sys.argv[1] if len(sys.argv) > 1 else str(folder)
+    context = tiledbsoma.SOMATileDBContext(tiledb_config=object_store())
+    with tiledbsoma.Experiment.open(address, context=context) as experiment:
         with experiment.axis_query(measurement_name="RNA") as query:
             data = ExperimentDataset(query, layer_name="data", obs_column_names=list(request.labels) or ["soma_joinid"], batch_size=request.batch,
                                      io_batch_size=request.held, shuffle_chunk_size=request.chunk_rows, shuffle=True,

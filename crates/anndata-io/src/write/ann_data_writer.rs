@@ -2,7 +2,7 @@ use std::ffi::CString;
 use std::path::{Path, PathBuf};
 
 use hdf5_metno::types::VarLenUnicode;
-use hdf5_metno::{File, Group, H5Type, Location};
+use hdf5_metno::{File, FileBuilder, Group, H5Type, Location};
 use hdf5_metno_sys::h5o::H5Ocopy;
 use hdf5_metno_sys::h5p::H5P_DEFAULT;
 
@@ -71,7 +71,9 @@ impl AnnDataWriter {
         let temporary = Temporary::of(path);
         let at = temporary.path.clone();
         let (rows, columns) = (spec.rows, spec.columns);
-        let file = File::create(&at).map_err(write_error(path))?;
+        // Not locked: nobody else knows the temporary name, and a process that another thread starts inherits the library's
+        // descriptor and with it the lock, so that the finished file could not be read until that process has ended.
+        let file = FileBuilder::new().with_fapl(|p| p.file_locking(false)).create(&at).map_err(write_error(path))?;
         write_encoding(path, &file, "anndata", "0.1.0")?;
         let (major, minor) = if spec.matrix == Matrix::Csc { (columns, rows) } else { (rows, columns) };
         let matrix = match spec.matrix {

@@ -10,7 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -58,6 +58,8 @@ pub struct Faults {
     pub latency: Mutex<Duration>,
     /// Bytes a second of all answers together; 0 has no bound.
     pub bandwidth: AtomicU64,
+    /// Parts of objects come straight from their files: s3s-fs reads a whole file for each part of it, to sum it up.
+    pub straight: AtomicBool,
     /// When the line is free again.
     line: Mutex<Option<Instant>>,
     /// Requests for parts so far, and bytes that were sent of them.
@@ -221,8 +223,12 @@ async fn answer(
         Some(Fault::Late(late)) => tokio::time::sleep(late).await,
         _ => {}
     }
+    let object = root.join(path.trim_start_matches('/'));
+    let straight =
+        faults.straight.load(Ordering::Relaxed) && request.method() != hyper::Method::PUT && object.is_file();
     let (mut parts, bytes) = match plain {
-        Some(name) => plain_file(&request, &root.join(name)),
+        Some(name) => plain_file(&request, &root.join(name), false),
+        None if straight => plain_file(&request, &object, true),
         None => match Service::call(&s3, request).await {
             Ok(answer) => {
                 let (parts, body) = answer.into_parts();
@@ -305,8 +311,9 @@ fn status(status: StatusCode) -> Response<Answer> {
     Response::builder().status(status).body(Answer(receiver)).unwrap()
 }
 
-/// A file as a plain web server has it: parts, an ETag of its length and time, and what depends on that.
-fn plain_file(request: &Request<Incoming>, path: &Path) -> (hyper::http::response::Parts, Bytes) {
+/// A file as a plain web server has it: parts, an ETag of its length and time, and what depends on that. With `clamp` a part that goes beyond
+/// the end ends there, as of S3.
+fn plain_file(request: &Request<Incoming>, path: &Path, clamp: bool) -> (hyper::http::response::Parts, Bytes) {
     let respond =
         |builder: hyper::http::response::Builder, bytes: Bytes| (builder.body(()).unwrap().into_parts().0, bytes);
     let Ok(about) = path.metadata() else { return respond(Response::builder().status(404), Bytes::new()) };
@@ -330,6 +337,7 @@ fn plain_file(request: &Request<Incoming>, path: &Path) -> (hyper::http::respons
         let bytes = Bytes::from(std::fs::read(path).unwrap());
         return respond(builder.header("content-length", bytes.len()), bytes);
     };
+    let end = if clamp && start < about.len() { end.min(about.len() - 1) } else { end };
     let mut bytes = vec![0; (end + 1 - start) as usize];
     let read =
         std::fs::File::open(path).and_then(|file| std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, start));
