@@ -53,7 +53,7 @@ impl Disk {
     fn of(folder: &Path) -> Self {
         let folder = folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(folder).to_owned();
         let device = folder.metadata().ok().map(|about| about.dev());
-        let free = graphs::free_bytes(&folder).ok();
+        let free = expctl_datasets::free_bytes(&folder).ok();
         Self { folder, device, free, folders: 0, missing: 0 }
     }
 }

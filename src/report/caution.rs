@@ -68,7 +68,7 @@ pub enum Cause {
 
 impl Cause {
     /// Its meaning for verdicts if its effect on the rate is not known.
-    const fn bearing(self) -> Bearing {
+    pub(crate) const fn bearing(self) -> Bearing {
         match self {
             Self::BaselineNotRun | Self::NoRun | Self::OneRun | Self::ShortMeasurement | Self::Profiled => {
                 Bearing::ForbidsVerdict
@@ -84,7 +84,7 @@ impl Cause {
     }
 
     /// Whether each different sentence is a warning of its own, instead of one for the worst case.
-    const fn by_sentence(self) -> bool {
+    pub(crate) const fn by_sentence(self) -> bool {
         matches!(
             self,
             Self::BaselineNotRun

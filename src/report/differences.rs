@@ -92,7 +92,7 @@ impl Confound {
 
 /// Several of them: `workers 4 → 6, pin_memory true → false`.
 pub fn confound_words(confounds: &[Confound]) -> String {
-    confounds.iter().map(Confound::words).collect::<Vec<_>>().join(", ")
+    confounds.iter().map(Confound::confound_words).collect::<Vec<_>>().join(", ")
 }
 
 /// Settings in which a row differs from the base of its ratio: those of its class, across which the ratio goes, and the others.

@@ -67,7 +67,7 @@ struct PageSource<'a> {
 fn write_html(first: PathBuf, markdown: &str, plots: &[PagePlot], source: &PageSource<'_>) -> Result<PathBuf, Failure> {
     // The line that identifies the page.
     let mark = format!("<meta name=\"expctl-page\" content=\"{}\">", HtmlEscape(source.identity));
-    let page = page(&body(markdown, plots), source.name, &mark).map_err(Failure::internal)?;
+    let page = page(&page_body(markdown, plots), source.name, &mark).map_err(Failure::internal)?;
     let path = own_or_free(&first, &mark)?;
     if path != first {
         let (first, path) = (first.display(), path.display());
