@@ -422,7 +422,8 @@ impl Pen {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Axis, Panel};
+    use super::svg;
+    use crate::{Axis, Chart, Layer, Panel};
 
     #[test]
     fn an_entry_has_the_name_of_its_marks_however_long() {

@@ -116,7 +116,7 @@ fn masks(c: &mut Criterion) {
     for walk in [Walk::Union, Walk::PerType] {
         for hops in 1..=3 {
             let neighbours = Neighbours::build(&graph, walk, hops);
-            let (mut visited, mut found) = (Visited::default());
+            let (mut visited, mut found) = (Visited::default(), Vec::new());
             let found_in_all = |visited: &mut Visited, found: &mut Vec<u32>| -> usize {
                 let count = |sample: &graph_loader::Sample| {
                     neighbours.find(&sample.genes, genes, visited, found);

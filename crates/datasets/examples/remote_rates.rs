@@ -25,7 +25,7 @@ use anndata_io::Labels;
 use anndata_io::remote::{CacheOptions, RemoteOptions, configure, remote_counts};
 use cell_loader::{CellBatcher, RowSampler, Sharding};
 use expctl_datasets::array::{ArrayDataset, ArrayRecipe, ConvertOptions, open_as_configured};
-use expctl_datasets::{BuildProgress, array};
+use expctl_datasets::{BuildProgress, array, cell_batch_options, row_draw};
 use expctl_ledger::{Array, ArrayFormat, BenchFigure, BenchRecord, Data, Draw, LabelSource, Networks, Output, Sampler};
 use loader_core::{Loader, LoaderOptions};
 use server::Server;

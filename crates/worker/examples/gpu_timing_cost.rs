@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .collect::<Result<_, _>>()?;
     let (repeats, steps) = (numbers.first().copied().unwrap_or(15), numbers.get(1).copied().unwrap_or(5000));
     let cuda = Cuda::load()?;
-    cuda.choose(GPU)?;
+    cuda.select(GPU)?;
     let mut work = Tensor::f_zeros([1], (Kind::Float, Device::Cuda(GPU as usize)))?;
     let (mut plain, mut timed) = (Vec::with_capacity(repeats), Vec::with_capacity(repeats));
     // The first repeat warms up.

@@ -2,7 +2,7 @@ use expctl_ledger::{LabelSource, Networks};
 use proptest::prelude::*;
 
 use super::*;
-use crate::array::dataset::{CellTypes, Donors};
+use crate::array::{CellTypes, Donors};
 use crate::manifest::Family;
 
 fn recipe() -> ArrayRecipe {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use expctl_datasets::graph_batch_options;
 use expctl_ledger::{DeviceMasks, Settings, Stage};
 use expctl_rounding::{NEIGHBOURS, assert_rounding, floor, nudged};
 use graph_loader::{Assembler, Batch, CellGraph, EdgeType, GraphBatchOptions, Processor, Sample};
@@ -170,7 +171,8 @@ fn by_the_host(
         None => (name.clone(), tensor.shallow_clone()),
     };
     here.restore(&start.iter().map(moved).collect()).unwrap();
-    let batches = (0..STEPS).map(|step| batch(settings.pipeline.processor, step as i64 * 16));
+    let processor = graph_batch_options(&settings.pipeline).unwrap().processor;
+    let batches = (0..STEPS).map(|step| batch(processor, step as i64 * 16));
     let steps = batches.map(|batch| step(&mut here, &batch, &[], group, &Activity::default()));
     steps.map(|found| [found.loss.unwrap(), found.gradient_norm.unwrap()]).collect()
 }
