@@ -67,7 +67,13 @@ struct StoreRow {
 }
 
 impl StoreRow {
-    fn new(kind: StoreKind, store: &graph::StoreInfo, file: &expctl_datasets::FileInfo, base: u64, seconds: f64) -> Self {
+    fn new(
+        kind: StoreKind,
+        store: &graph::StoreInfo,
+        file: &expctl_datasets::FileInfo,
+        base: u64,
+        seconds: f64,
+    ) -> Self {
         Self {
             kind,
             records: store.records,

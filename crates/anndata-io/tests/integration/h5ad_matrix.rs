@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use crate::matrix_cases::{check_all, read_all, written};
 use anndata_io::h5ad::register;
+use anndata_io::write::{AnnDataSpec, AnnDataWriter, Frame, Layout, Matrix};
 use anndata_io::{AnnDataError, CsrRows, MatrixFile, RowSelection, Rows};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -138,4 +140,25 @@ fn by_columns_within_bounds() {
     let path = folder.path().join("anndata-csc-None.h5ad");
     let e = MatrixFile::open_within(&path, "X", 1000).unwrap_err().to_string();
     assert!(e.contains("CSC") && e.contains("adata.X.tocsr()") && e.contains("1000 are left"), "{e}");
+}
+
+/// A process that another thread starts while a file is written inherits the HDF5 library's descriptor of it.
+#[test]
+fn a_finished_file_is_read_while_a_process_lives_that_was_started_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cells.h5ad");
+    let spec =
+        AnnDataSpec { rows: 1, columns: 1, values: 1, matrix: Matrix::Csr, layout: Layout::Contiguous, threads: 1 };
+    let mut writer = AnnDataWriter::create(&path, &spec).unwrap();
+    let mut other = Command::new("sleep").arg("60").spawn().unwrap();
+    let names = |name: &str| Frame { index: vec![name.to_owned()], columns: Vec::new() };
+    writer.begin_obs(1, &[]).unwrap();
+    writer.push_obs(&names("cell")).unwrap();
+    writer.put_var(&[], &names("gene")).unwrap();
+    writer.push(CsrRows { indptr: vec![0, 1], indices: vec![0], data: vec![2.0] }.view()).unwrap();
+    writer.finish().unwrap();
+    let opened = MatrixFile::open(&path, "X").map(|file| file.rows());
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert_eq!(opened.unwrap(), 1);
 }

@@ -7,10 +7,12 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use expctl_datasets::{DatasetError, graph_batch_options};
 use expctl_datasets::graph::{Conversion, Dataset, DatasetRecords};
+use expctl_datasets::{DatasetError, graph_batch_options};
 use expctl_ledger::{Pipeline, Processor, StoreKind};
-use graph_loader::{Assembler, CellGraph, DistributedSampler, GraphBatcher, GraphError, LmdbStore, Records, Sample, Schedule};
+use graph_loader::{
+    Assembler, CellGraph, DistributedSampler, GraphBatcher, GraphError, LmdbStore, Records, Sample, Schedule,
+};
 use loader_core::{Loader, LoaderOptions};
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
