@@ -131,7 +131,7 @@ pub fn cluster(slurm: &Slurm, profile: Option<&Profile>, partition: &str) -> (Ve
 /// Check slurmrestd, where its address is set.
 fn check_slurmrestd() -> Option<Check> {
     std::env::var_os("SLURMRESTD_URL").filter(|url| !url.is_empty())?;
-    let todo = "needed by --backend slurmrest only; docs/slurm.md says what it reads";
+    let todo = "needed by --backend slurmrest only; docs/guide/slurm.md says what it reads";
     Some(match SlurmBackend::from_name("slurmrest").map(|backend| backend.client().availability()) {
         Ok(Availability::Ready) => Check::ok("slurmrestd", "answers, and takes the token"),
         Ok(Availability::Unreachable(reason)) => Check::warning("slurmrestd", reason, todo),

@@ -1,4 +1,4 @@
-//! Writes generated batch times of the shape of the published array-loader benchmark, for docs/timings.md and benches/timings.sh.
+//! Writes generated batch times of the shape of the published array-loader benchmark, for docs/guide/timings.md and benches/timings.sh.
 //!
 //! `timings_generated FILE [ROWS]`: 148,045 rows as published, or that many of the same shape.
 #![expect(clippy::print_stderr, reason = "a program of one screen")]

@@ -33,7 +33,7 @@ pub fn batch_template(project: &Project) -> Result<(String, String), Failure> {
             let message = format!("the batch template {name} lacks {}", lacking.join(" and "));
             return Err(Failure::new(Exit::Config, message)
                 .hint("a job leaves results only if its script runs `expctl stage-attempt`, srun and `expctl conclude`")
-                .hint("start from the one that is compiled in; docs/slurm.md says what it is given"));
+                .hint("start from the one that is compiled in; docs/guide/slurm.md says what it is given"));
         }
         return Ok((name, text));
     }

@@ -860,14 +860,14 @@ fn generated_part_is_current(document: &str, name: &str, part: &str) {
 
 #[test]
 fn the_reference_is_current() {
-    generated_part_is_current("docs/config.md", "keys", &keys::reference());
-    generated_part_is_current("docs/their-names.md", "names", &conf::their_names());
+    generated_part_is_current("docs/reference/config.md", "keys", &keys::reference());
+    generated_part_is_current("docs/guide/their-names.md", "names", &conf::their_names());
 }
 
-/// What stands in the column "Here" of docs/their-names.md is ours: keys with words that they take, stages, commands, configs.
+/// What stands in the column "Here" of docs/guide/their-names.md is ours: keys with words that they take, stages, commands, configs.
 #[test]
 fn the_page_of_their_names_leads_to_what_there_is() {
-    let page = std::fs::read_to_string(root().join("docs/their-names.md")).unwrap();
+    let page = std::fs::read_to_string(root().join("docs/guide/their-names.md")).unwrap();
     let help = String::from_utf8(expctl(&["--help"]).stdout).unwrap();
     let verbs: Vec<&str> = help.lines().filter_map(|line| line.split_whitespace().next()).collect();
     let takes = |key: &str, value: &str| match keys::find(key).map(|spec| spec.value) {

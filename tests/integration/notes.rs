@@ -377,7 +377,7 @@ fn a_note_says_why_earlier_jobs_are_missing() {
 
 #[test]
 fn every_variable_of_a_template_is_documented() {
-    let docs = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/notes.md")).unwrap();
+    let docs = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guide/notes.md")).unwrap();
     let source = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/report/note/context.rs")).unwrap();
     let name = |line: &'static str| {
         let rest = line.trim().trim_start_matches('(').strip_prefix('"')?;
@@ -386,7 +386,7 @@ fn every_variable_of_a_template_is_documented() {
     let names: Vec<&str> = source.leak().lines().filter_map(name).collect();
     assert!(names.len() > 30, "{names:?}");
     for name in names {
-        assert!(docs.contains(&format!("| `{name}`")), "{name} is not in docs/notes.md");
+        assert!(docs.contains(&format!("| `{name}`")), "{name} is not in docs/guide/notes.md");
     }
 }
 

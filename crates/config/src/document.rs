@@ -188,7 +188,7 @@ fn unknown_top(key: &NodeKey, node: &Node, layer: &mut Layer, problems: &mut Vec
             mark(layer, spec, key.at);
             problem.help(in_section(spec))
         }
-        (None, None) => problem.help("all keys are listed in docs/config.md"),
+        (None, None) => problem.help("all keys are listed in docs/reference/config.md"),
     });
 }
 
@@ -208,7 +208,7 @@ fn unknown_section(key: &NodeKey, table: &NodeTable, layer: &mut Layer, problems
                     mark(layer, spec, leaf.at);
                     problem.help(format!("it is `{}` here ({})", spec.key, spec.help))
                 }
-                (None, None) => problem.help("all keys are listed in docs/config.md"),
+                (None, None) => problem.help("all keys are listed in docs/reference/config.md"),
             });
         }
         return;

@@ -89,7 +89,7 @@ pub fn known_key(
                 mark(layer, near);
                 problem.help(format!("did you mean `{}`? ({})", near.key, near.help))
             }
-            (None, None) => problem.help("all keys are listed in docs/config.md"),
+            (None, None) => problem.help("all keys are listed in docs/reference/config.md"),
         });
         return None;
     };

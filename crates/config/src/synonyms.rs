@@ -1,5 +1,5 @@
 //! Names of our settings in other systems, in one table: the Hydra configs of torchcell, Lightning, the data loaders of PyTorch and PyG,
-//! loaders of AnnData. Hints at unknown keys and words, the translation of YAML and docs/their-names.md use it.
+//! loaders of AnnData. Hints at unknown keys and words, the translation of YAML and docs/guide/their-names.md use it.
 
 use expctl_settings::{
     Array, Checkpoint, Data, Key, Launch, Loader, Measure, Model, Pipeline, Profile, Sampler, Select, Slurm, TraceAt,
@@ -364,7 +364,7 @@ pub const WORD_SYNONYMS: &[WordSynonym] = &[
     word(Sampler::DRAW, &["SequentialSampler"], "sequential", ""),
 ];
 
-/// Names of other systems as markdown: the part of docs/their-names.md between its `names` marks.
+/// Names of other systems as markdown: the part of docs/guide/their-names.md between its `names` marks.
 pub fn their_names() -> String {
     let quoted = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let mut text = "### Keys\n\n| There | Here | What changes |\n|---|---|---|\n".to_owned();

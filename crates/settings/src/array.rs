@@ -197,7 +197,7 @@ pub struct Sampler {
     /// order, shuffled among those held.
     #[setting(default = Draw::Uniform, added)]
     pub draw: Draw,
-    /// With `chunked`: take `chunk_rows` and `chunks` from a known system where they are not set (docs/samplers.md).
+    /// With `chunked`: take `chunk_rows` and `chunks` from a known system where they are not set (docs/guide/samplers.md).
     ///
     /// A trial has both numbers; they are what counts.
     #[setting(default = SamplerPreset::None, added)]

@@ -138,7 +138,7 @@ pub struct Model {
     pub seed: u64,
     /// With `lazy`: on the graph that the batch has for each sample, as published (`replicated`); on one graph for all, with expctl's
     /// kernels on the host and libtorch's operations on a GPU (`shared`) or with those anywhere (`operations`). Same parameters, same
-    /// outputs (docs/lazy-model.md).
+    /// outputs (docs/reference/lazy-model.md).
     #[setting(default = Implementation::Replicated, added, workloads(Graph))]
     pub implementation: Implementation,
     /// With `lazy`: how a layer joins its edge types.
@@ -168,7 +168,7 @@ pub struct Model {
     /// In a trial: an absolute path.
     #[setting(default = "", added, workloads(Graph))]
     pub path: String,
-    /// With `torchscript`: what its `forward` takes, in order (docs/training.md).
+    /// With `torchscript`: what its `forward` takes, in order (docs/guide/training.md).
     #[setting(default = ["genes", "gene_sample", "batch_size"], added, workloads(Graph))]
     pub inputs: Vec<String>,
     /// With `transformer`: the most genes of a row that it reads, those with the largest values.
@@ -234,7 +234,7 @@ impl Model {
 }
 
 /// Remarks on the figures of the lazy model, one sentence each: when it computes another function than on the whole graph with masks
-/// (docs/lazy-model.md), and when it does not read the masks that the step makes. Empty when no layer of it is computed.
+/// (docs/reference/lazy-model.md), and when it does not read the masks that the step makes. Empty when no layer of it is computed.
 pub fn model_remarks(settings: &Settings) -> Vec<String> {
     let Settings { model, pipeline, train, .. } = settings;
     let computes = !matches!(train.mode, Mode::Data | Mode::ZeroLoss);

@@ -57,7 +57,7 @@ pub fn find(key: &str) -> Option<&'static KeySpec> {
     KEYS.iter().find(|spec| spec.key == key)
 }
 
-/// The reference of all keys as markdown: the part of docs/config.md between its `keys` marks.
+/// The reference of all keys as markdown: the part of docs/reference/config.md between its `keys` marks.
 pub fn reference() -> String {
     let mut text = String::new();
     for (section, keys) in SECTION_KEYS {

@@ -16,7 +16,7 @@
 //! Invariants: all functions work on raw values and round nothing. They are deterministic: where one draws random numbers, the seed
 //! is a function of the values. They are free of units but for [`MIN_SECONDS_FOR_VERDICT`]: a result has the unit of its values.
 //!
-//! `docs/statistics.md` has simulations of how well the intervals cover and how often verdicts are wrong.
+//! `docs/reference/statistics.md` has simulations of how well the intervals cover and how often verdicts are wrong.
 //!
 //! ```
 //! use expctl_stats::{Verdict, ratio, verdict};

@@ -33,7 +33,7 @@ use crate::report::sections::results::{Results, epochs, estimated, mixed_modes};
 use crate::report::sections::usage::usage;
 use crate::report::warning::{Warning, warnings};
 
-/// All values for a template. docs/notes.md lists them, and a test compares the two.
+/// All values for a template. docs/guide/notes.md lists them, and a test compares the two.
 pub fn values(
     project: &Project,
     job: &MeasuredJob,

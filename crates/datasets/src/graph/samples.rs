@@ -461,7 +461,7 @@ mod tests {
         let truth: Vec<f64> =
             samples.iter().map(|genes| genes.iter().map(|g| strengths[*g as usize]).product()).collect();
         let (ceiling, sum) = (pearson(&truth, &values), pearson(&additive(&samples, &values), &values));
-        // In docs/datasets.md. The noise leaves 1 / √(1 + 0.2²) = 0.981.
+        // In docs/guide/datasets.md. The noise leaves 1 / √(1 + 0.2²) = 0.981.
         assert!((ceiling - 0.981).abs() < 0.002, "{ceiling}");
         assert!(sum < 0.36, "{sum}");
     }

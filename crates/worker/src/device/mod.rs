@@ -1,5 +1,5 @@
 //! Where the ranks compute, and how batches get there. Invariants: the device of a rank is settled before its first tensor; a step waits
-//! for its device once, at its end, but for the cases that docs/gpu.md lists; a batch that is being copied is neither changed nor reused.
+//! for its device once, at its end, but for the cases that docs/guide/gpu.md lists; a batch that is being copied is neither changed nor reused.
 
 use tch::TchError;
 use torch_dist::DistError;

@@ -1,4 +1,4 @@
-//! DANGO: graph encoders with reconstruction, meta-embedding, hypergraph attention. Formulas and shapes: docs/dango.md.
+//! DANGO: graph encoders with reconstruction, meta-embedding, hypergraph attention. Formulas and shapes: docs/reference/dango.md.
 //!
 //! Invariant: with the same seed, configuration and graphs, every rank builds the same parameters in the same order.
 

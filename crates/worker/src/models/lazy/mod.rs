@@ -1,5 +1,5 @@
 //! The published lazy model: graph isomorphism convolutions over every edge type on the graph of each sample, pairwise interaction,
-//! attentional readout, a global and a local head. Formulas and shapes: docs/lazy-model.md.
+//! attentional readout, a global and a local head. Formulas and shapes: docs/reference/lazy-model.md.
 //!
 //! Invariant: with the same seed, configuration and names of edge types, every rank and every implementation builds the same parameters in
 //! the same order.

@@ -1,4 +1,4 @@
-//! The lazy model on one graph for all samples, with the kernels of the host: docs/lazy-model.md says why it gives the same.
+//! The lazy model on one graph for all samples, with the kernels of the host: docs/reference/lazy-model.md says why it gives the same.
 //!
 //! Invariant: a sample differs from the wild type by its removed edges alone, and every sample starts from the same embedding. So the sums
 //! of the wild type are corrected, and the first layer is computed for the rows that differ.
