@@ -180,10 +180,14 @@ fn pandas_reads_the_step_tables() {
     assert!(facts["samples_per_s"].as_f64().unwrap() > 0.0);
     let columns: Vec<&str> = facts["columns"].as_array().unwrap().iter().map(|c| c.as_str().unwrap()).collect();
     let documented =
-        std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/ledger.md")).unwrap();
+        std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/ledger.md"))
+            .unwrap();
     for column in &columns {
         let stage_column = Stage::ALL.iter().any(|s| column.starts_with(s.name()) && column.ends_with("_ns"));
-        assert!(stage_column || documented.contains(&format!("`{column}`")), "{column} is not in docs/reference/ledger.md");
+        assert!(
+            stage_column || documented.contains(&format!("`{column}`")),
+            "{column} is not in docs/reference/ledger.md"
+        );
     }
     for stage in Stage::ALL {
         for side in ["exposed", "busy"] {

@@ -74,7 +74,8 @@ fn template_failure(error: &minijinja::Error, values: &Value) -> Failure {
         if let Some(near) = closest(word, known.iter().copied()).filter(|near| *near != word) {
             failure = failure.hint(format!("did you mean `{near}`?"));
         }
-        failure = failure.hint("docs/guide/notes.md lists what a template is given; `x is defined` asks whether it is there");
+        failure =
+            failure.hint("docs/guide/notes.md lists what a template is given; `x is defined` asks whether it is there");
     }
     failure.hint("expctl report --print-template prints the template that is compiled in")
 }

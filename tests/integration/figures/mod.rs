@@ -70,7 +70,10 @@ fn a_digit_that_changes_in_a_record_or_a_document_is_seen() {
     fair.variants.get_mut("lazy").unwrap().samples_per_s[0] *= 1.01;
     let changed = render(&root(), &other, &templates).unwrap().documents;
     let stale = stale(&changed, &rendered);
-    assert!(stale.contains(&"README.md".to_owned()) && stale.contains(&"docs/reference/performance.md".to_owned()), "{stale:?}");
+    assert!(
+        stale.contains(&"README.md".to_owned()) && stale.contains(&"docs/reference/performance.md".to_owned()),
+        "{stale:?}"
+    );
 }
 
 #[test]
