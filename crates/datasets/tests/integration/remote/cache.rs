@@ -103,7 +103,7 @@ fn processes_share_a_cache_and_one_that_is_killed_harms_nobody() {
     let start = |number: usize| -> Child {
         let urls: Vec<&str> = urls.iter().map(|url| url.to_str().unwrap()).collect();
         Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "cache::child", "--test-threads=1"])
+            .args(["--exact", "remote::cache::child", "--test-threads=1"])
             .env("EXPCTL_TEST_CACHE", folder.path())
             .env("EXPCTL_TEST_URLS", urls.join(" "))
             .env("EXPCTL_TEST_SUM", sums.path().join(number.to_string()))
