@@ -227,15 +227,18 @@ fn ledger_steps(attempt: &AttemptDir, rank: u32, times: &[StepTimes]) -> Result<
     Ok(times.iter().map(|times| steps.iter().find(|step| step.step == times.step).cloned()).collect())
 }
 
+/// A step in the trace and in the ledger.
+type StepPair<'a> = (&'a StepTimes, &'a StepRecord);
+
 /// Trace and ledger side by side, for the stages that either has; the whole step last. Empty where the ledger has none of
 /// the steps.
 fn agreements(times: &[StepTimes], records: &[Option<StepRecord>]) -> Vec<LedgerAgreement> {
-    let pairs: Vec<(&StepTimes, &StepRecord)> =
+    let pairs: Vec<StepPair<'_>> =
         times.iter().zip(records).filter_map(|(times, record)| Some((times, record.as_ref()?))).collect();
     if pairs.is_empty() {
         return Vec::new();
     }
-    let mean = |of: &dyn Fn(&(&StepTimes, &StepRecord)) -> (u64, u64)| {
+    let mean = |of: &dyn Fn(&StepPair<'_>) -> (u64, u64)| {
         let (trace, ledger) = pairs.iter().map(of).fold((0, 0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
         (trace as f64 / pairs.len() as f64, ledger as f64 / pairs.len() as f64)
     };

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Worker {
     /// A program and its arguments that run as the ranks in the place of `expctl-worker`, without a shell, in the project folder; see
-    /// [command-workers.md](command-workers.md).
+    /// [command-workers.md](../guide/command-workers.md).
     #[setting(default = [], added)]
     pub command: Vec<String>,
     /// The program starts the ranks of its node itself (torchrun, mp.spawn, accelerate), and is started once a node.

@@ -67,7 +67,7 @@ pub struct Measure {
     #[setting(default = 1.0, added, min = 0.0)]
     pub sample_every_s: f64,
     /// Drop the files of the store, or of the array, from the page cache of each node before the first step of each run, so that they are
-    /// read from the disk ([what that can do](reading-results.md#cold-page-cache)).
+    /// read from the disk ([what that can do](../guide/reading-results.md#cold-page-cache)).
     #[setting(default = false, added)]
     pub cold_cache: bool,
 }

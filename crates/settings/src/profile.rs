@@ -16,7 +16,7 @@ pub struct Profile {
     /// Steps between its set-up and the first one that is recorded.
     #[setting(default = 1, added, max = 1_000_000)]
     pub warmup: u64,
-    /// Steps that are recorded; 0 runs no profiler. Trials with one have no ratios; see [profiling.md](profiling.md).
+    /// Steps that are recorded; 0 runs no profiler. Trials with one have no ratios; see [profiling.md](../guide/profiling.md).
     #[setting(default = 0, added, max = 1_000_000)]
     pub active: u64,
     /// Cycles of waiting, warm-up and recorded steps, a trace for each.
@@ -35,7 +35,7 @@ pub struct Profile {
     #[setting(default = false, added)]
     pub stack: bool,
     /// Time the operations inside *mask* and *collate* of samples of a graph, by edge type, in every step; needs no profiler, and takes part
-    /// in ratios. See [profiling.md](profiling.md#inside-mask-and-collate).
+    /// in ratios. See [profiling.md](../guide/profiling.md#inside-mask-and-collate).
     #[setting(default = false, added, workloads(Graph))]
     pub operations: bool,
 }

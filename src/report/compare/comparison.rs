@@ -33,7 +33,7 @@ pub enum CompareError {
         /// The property that differs.
         property: &'static str,
         /// Two jobs, with their values of it.
-        sides: [(String, String); 2],
+        sides: Box<[(String, String); 2]>,
     },
 }
 
@@ -313,7 +313,7 @@ fn pooled(name: &str, label: String, jobs: &[JobRuns<'_>]) -> Result<Row, Compar
                 jobs: name.to_owned(),
                 variant: label,
                 property: key,
-                sides: [(first.job.clone(), of_first), (part.job.clone(), of_part)],
+                sides: Box::new([(first.job.clone(), of_first), (part.job.clone(), of_part)]),
             });
         }
     }

@@ -214,7 +214,7 @@ pub(super) fn table(all: &[Decomposed]) -> Table {
     let header = [
         "Job ID",
         "Method",
-        "StepPart",
+        "Part",
         "ms/step",
         "ms/sample",
         "× faster (ms/step)",

@@ -1,6 +1,5 @@
 //! All layouts describe the same masked graph, sample by sample, as a naive reference.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
