@@ -96,7 +96,7 @@ impl Summary {
         Ok(summary)
     }
 
-    /// The largest relative difference of trace and ledger among the times that are worth comparing ([`WORTH_COMPARING`]); `None` where the
+    /// The largest relative difference of trace and ledger among the times that are worth comparing (`WORTH_COMPARING`); `None` where the
     /// ledger has none of the steps.
     pub fn largest_difference(&self) -> Option<f64> {
         let of_rank = |agreements: &Vec<LedgerAgreement>| {

@@ -1,7 +1,7 @@
 //! Data sets of expctl: the recipe, how it is built, what was built, conversion to other stores and verification.
 //!
 //! There are two families. A data set of a [`graph`] has networks, a metabolism and samples that perturb genes. A data set of
-//! an [`array`] has files of rows (cells). Both are built in a folder of their own under a lock, and get their name when they
+//! an [`mod@array`] has files of rows (cells). Both are built in a folder of their own under a lock, and get their name when they
 //! are complete.
 //!
 //! Invariant: everything in a data set follows from the recipe's files and the settings of `[data]`; two machines build the
