@@ -3,8 +3,8 @@ use std::ops::Range;
 
 use expctl_ledger::{Environment, MaskSource, Settings};
 use expctl_settings::{
-    Data, Experiment, KeySpec, Measure, Model, NO_DATA_SET, Pipeline, Profile, Section, Select, Slurm, TraceAt, Train,
-    Worker, find, to_json,
+    Array, Data, Experiment, KeySpec, Measure, Model, NO_DATA_SET, Pipeline, Profile, Section, Select, Slurm, TraceAt,
+    Train, Worker, find, to_json,
 };
 use serde_json::Value;
 
@@ -34,6 +34,9 @@ fn has_effect(spec: &KeySpec, settings: &Settings) -> bool {
     }
     if in_section(&[Profile::NAME, TraceAt::NAME]) {
         return settings.profiles() || is(&Profile::OPERATIONS);
+    }
+    if is(&Array::FORMAT) {
+        return settings.reads_array();
     }
     if is(&Pipeline::GENE_MASKS_MIB) {
         return settings.pipeline.mask_source != MaskSource::Incidence;

@@ -1,6 +1,5 @@
 //! All layouts describe the same masked graph, sample by sample, as a naive reference.
 
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
