@@ -502,6 +502,12 @@ fn a_cold_page_cache_is_asked_for_where_files_are_read() {
     let remote = ["array.files=[\"s3://bucket/a.h5ad\"]", "data.samples=1000"];
     let in_none = "`measure.cold_cache` is set, but objects of servers are in no page cache";
     assert_eq!(refused(&rows, &remote), [in_none]);
+    // Folders of shards and of chunks may be remote as files are.
+    for format in ["mds", "zarr"] {
+        let format = format!("array.format=\"{format}\"");
+        let folder = ["array.files=[\"s3://bucket/folder\"]", "data.samples=1000", "measure.cold_cache=false", &format];
+        assert_eq!(trials(&rows, &folder).unwrap().len(), 1);
+    }
     let program = "loader.batch_size = 28\nexperiment.study = \"arrayloader\"\nworker.command = [\"true\"]\n";
     let unknown = "`measure.cold_cache` is set, but which files the program reads is not known";
     assert_eq!(refused(program, &["measure.cold_cache=true"]), [unknown]);

@@ -152,12 +152,11 @@ impl Judge<'_> {
 
     /// Why a file is not of the format, seen from outside.
     fn format_mismatch(&self, file: &Path, format: ArrayFormat) -> Option<String> {
+        let remote = file.to_str().is_some_and(is_url);
         let (fits, mismatch) = match format {
-            ArrayFormat::Mds => (file.is_dir(), "is no folder with MDS shards".to_owned()),
-            // It may have any name: annbatch calls them dataset_0, dataset_1, … Of a URL it is seen when it is read.
-            ArrayFormat::Zarr => {
-                (file.to_str().is_some_and(is_url) || self.project.is_zarr(file), "is no folder in zarr".to_owned())
-            }
+            // Folders may have any name: annbatch calls them dataset_0, dataset_1, … Of a URL it is seen when it is read.
+            ArrayFormat::Mds => (remote || file.is_dir(), "is no folder with MDS shards".to_owned()),
+            ArrayFormat::Zarr => (remote || self.project.is_zarr(file), "is no folder in zarr".to_owned()),
             _ => (
                 !file.is_dir() && file.extension() == Some(format.name().as_ref()),
                 format!("is not called .{}", format.name()),
