@@ -26,6 +26,7 @@ build: setup ## Build expctl and expctl-worker into bin/
 	@echo "==> build: cargo, release profile, into $(CARGO_TARGET_DIR)" >&2
 	@$(WITH_LIBRARIES) cargo build --release --workspace --locked
 	@install -D -t bin $(CARGO_TARGET_DIR)/release/expctl $(CARGO_TARGET_DIR)/release/expctl-worker
+	@strip --strip-debug bin/expctl bin/expctl-worker # perf and backtraces keep the names of functions
 
 install: build ## Copy both programs to PREFIX/bin (default ~/.local)
 	@install -D -t $(or $(PREFIX),$(HOME)/.local)/bin bin/expctl bin/expctl-worker

@@ -9,7 +9,7 @@ programs on the machine do not count. `wait` takes wall time: the other process 
 at most 200 times a second) and parses each line, the step works with numpy, and runs without and with the helper take turns. `ddp`
 compares two clocks over the same steps, and runs without and with the helper in turns. Prints a line per run, and median, smallest and
 largest at the end. `--record FILE` (or EXPCTL_BENCH_RECORD) writes these
-in the form of crates/record/src/bench_record.rs.
+in the form of crates/ledger/src/bench_record.rs.
 """
 
 import json

@@ -82,16 +82,17 @@ executables() {
     for file in $bundle/test-*; do [ ! -e "$file" ] || echo "${file#"$bundle"/test-} $file"; done
     return
   fi
-  built -p expctl-dist --test cuda && built -p expctl-worker --lib && built -p expctl --test integration
+  built torch_dist -p torch-dist --test integration && built expctl_worker -p expctl-worker --lib && built expctl -p expctl --test integration
 }
 
-built() { # ARGUMENTS of cargo, for one test program
+built() { # NAME ARGUMENTS of cargo, for one test program
+  local name=$1; shift
   cargo test --release --locked --no-run --message-format=json "$@" | python3 -c '
 import json, sys
 for line in sys.stdin:
     message = json.loads(line)
     if message.get("executable") and message.get("profile", {}).get("test"):
-        print(message["target"]["name"], message["executable"])'
+        print(sys.argv[1], message["executable"])' "$name"
 }
 
 # An example of crates/worker, by path: of the bundle, or built now.
@@ -110,8 +111,9 @@ run_tests() {
     echo "==> $name"
     filter=()
     case $name in
-      expctl_worker) filter=(device::gpu_cases);;
-      integration) filter=(gpu::);;
+      torch_dist) filter=(cuda::);;
+      expctl_worker) filter=(tests::gpu);;
+      expctl) filter=(gpu::);;
     esac
     # One after another: they share the GPU, and the profiler is one a process. The list is on this loop's standard input.
     "$path" --test-threads=1 --nocapture "${filter[@]}" < /dev/null 2>&1 || failed=1

@@ -16,7 +16,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
 
-numeric_packages=(dist rounding worker)
+numeric_packages=(torch-dist rounding worker)
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

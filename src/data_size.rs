@@ -5,15 +5,15 @@ use std::fmt::{self, Display};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use expctl_pipeline::PipelineError;
-use expctl_pipeline::array::dataset::{self as arrays, ArrayDataset, ArrayRecipe};
-use expctl_pipeline::dataset::{self as graphs, Dataset, Recipe};
-use expctl_record::{ArrayFormat, Data, StoreKind, Trial};
+use expctl_datasets::array::{ArrayDataset, ArrayRecipe};
+use expctl_datasets::graph::{Dataset, Recipe};
+use expctl_datasets::{DatasetError, array as arrays, graph as graphs};
+use expctl_ledger::{ArrayFormat, Data, StoreKind, Trial};
+use expctl_text::format::{bytes, count};
 
 use crate::data_state::{DataState, Wanted};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
-use crate::report::format::{bytes, count};
 
 /// What a folder that is not there will take on disk. Estimated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Disk {
     fn of(folder: &Path) -> Self {
         let folder = folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(folder).to_owned();
         let device = folder.metadata().ok().map(|about| about.dev());
-        let free = graphs::free_bytes(&folder).ok();
+        let free = expctl_datasets::free_bytes(&folder).ok();
         Self { folder, device, free, folders: 0, missing: 0 }
     }
 }
@@ -155,7 +155,7 @@ fn parts(folder: &Path, wanted: Wanted) -> Vec<(PathBuf, Wanted)> {
     std::iter::once((folder.to_owned(), base)).chain(made.map(|made| (made, wanted))).collect()
 }
 
-fn size(project: &Project, data: &Data, part: Wanted) -> Result<u64, PipelineError> {
+fn size(project: &Project, data: &Data, part: Wanted) -> Result<u64, DatasetError> {
     let study = project.study(&data.set);
     match part {
         Wanted::Graph(kind) => graphs::expected_bytes(&Recipe::load(&study)?, data, kind),

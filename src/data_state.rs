@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use expctl_pipeline::PipelineError;
-use expctl_pipeline::array::dataset::{ArrayDataset, ArrayRecipe};
-use expctl_pipeline::dataset::{Dataset, Recipe, StoreManifest};
-use expctl_record::{ArrayFormat, Data, Settings, StoreKind, Trial};
+use expctl_datasets::DatasetError;
+use expctl_datasets::array::{ArrayDataset, ArrayRecipe};
+use expctl_datasets::graph::{Dataset, Recipe, StoreManifest};
+use expctl_ledger::{ArrayFormat, Data, Settings, StoreKind, Trial};
 
 use crate::conf::NO_DATA_SET;
 use crate::project::Project;
@@ -19,7 +19,7 @@ pub enum DataState<T = ()> {
     /// It is not there: it would be built.
     Missing,
     /// Something else is in its place, which building refuses: it is damaged, or was made from something else.
-    Refused(PipelineError),
+    Refused(DatasetError),
 }
 
 /// What is read of a data set.
@@ -76,7 +76,7 @@ pub fn data_states(project: &Project, trials: &[Trial]) -> BTreeMap<PathBuf, Dat
                 if before > 0 && count > 0 && before != count {
                     let reason =
                         format!("array.file_count asks for {before} and for {count} files in {}", files.display());
-                    all.insert(files, DataState::Refused(PipelineError::Invalid(reason)));
+                    all.insert(files, DataState::Refused(DatasetError::Invalid(reason)));
                 } else if format != ArrayFormat::H5ad && (count > before || !all.contains_key(&files)) {
                     all.insert(files, array_files_state(folder, format, count));
                 }
@@ -100,25 +100,25 @@ pub fn data_states(project: &Project, trials: &[Trial]) -> BTreeMap<PathBuf, Dat
 }
 
 /// Whether the base store is there, built from the recipe as it is.
-fn graph_there(project: &Project, folder: &Path, data: &Data) -> Result<(), PipelineError> {
+fn graph_there(project: &Project, folder: &Path, data: &Data) -> Result<(), DatasetError> {
     let dataset = Dataset::open(folder)?;
     same_recipe(folder, &dataset.manifest().recipe_blake3, &Recipe::load(&project.study(&data.set))?.digest(data)?)
 }
 
 /// Whether the base files of an array are there, built from the recipe as it is.
-fn array_there(project: &Project, folder: &Path, data: &Data) -> Result<(), PipelineError> {
+fn array_there(project: &Project, folder: &Path, data: &Data) -> Result<(), DatasetError> {
     let dataset = ArrayDataset::open(folder)?;
     let digest = ArrayRecipe::load(&project.study(&data.set))?.digest(data)?;
     same_recipe(folder, &dataset.manifest().recipe_blake3, &digest)?;
     dataset.store_files(ArrayFormat::H5ad).map(drop)
 }
 
-fn same_recipe(folder: &Path, built: &str, now: &str) -> Result<(), PipelineError> {
+fn same_recipe(folder: &Path, built: &str, now: &str) -> Result<(), DatasetError> {
     if built == now {
         return Ok(());
     }
     let reason = "was built from another state of the recipe; remove it to build again".to_owned();
-    Err(PipelineError::Damaged { path: folder.to_owned(), reason })
+    Err(DatasetError::Damaged { path: folder.to_owned(), reason })
 }
 
 /// Files of another format, made from the base files; `count` of them, where that is not 0.
@@ -128,7 +128,7 @@ fn array_files_state(folder: &Path, format: ArrayFormat, count: u32) -> DataStat
         Ok(Ok(Some(_))) => DataState::There(()),
         Ok(Ok(None)) if path.exists() => {
             let reason = "exists, but holds no converted files (it has no manifest); remove it".to_owned();
-            DataState::Refused(PipelineError::Damaged { path, reason })
+            DataState::Refused(DatasetError::Damaged { path, reason })
         }
         Ok(Err(e)) => DataState::Refused(e),
         Ok(Ok(None)) | Err(_) => DataState::Missing,
@@ -136,14 +136,14 @@ fn array_files_state(folder: &Path, format: ArrayFormat, count: u32) -> DataStat
 }
 
 /// How a data set stands that was looked for.
-fn base_state(found: Result<(), PipelineError>) -> DataState {
+fn base_state(found: Result<(), DatasetError>) -> DataState {
     match found {
         Ok(()) => DataState::There(()),
-        Err(PipelineError::NotBuilt { path }) if path.exists() => {
+        Err(DatasetError::NotBuilt { path }) if path.exists() => {
             let reason = "exists, but is no data set (it has no manifest); remove it".to_owned();
-            DataState::Refused(PipelineError::Damaged { path, reason })
+            DataState::Refused(DatasetError::Damaged { path, reason })
         }
-        Err(e) if matches!(e.cause(), PipelineError::Damaged { .. }) => DataState::Refused(e),
+        Err(e) if matches!(e.cause(), DatasetError::Damaged { .. }) => DataState::Refused(e),
         // What cannot be looked at from here is left to who builds: in a chain that is another machine.
         Err(_) => DataState::Missing,
     }
@@ -156,7 +156,7 @@ pub fn store_state(dataset: &Dataset, kind: StoreKind) -> DataState<StoreManifes
         Ok(Some(manifest)) => DataState::There(manifest),
         Ok(None) if path.exists() => {
             let problem =
-                PipelineError::Damaged { path, reason: "exists, but is no store (it has no manifest)".to_owned() };
+                DatasetError::Damaged { path, reason: "exists, but is no store (it has no manifest)".to_owned() };
             DataState::Refused(problem.advise(dataset.folder(), &dataset.manifest().data))
         }
         Ok(None) => DataState::Missing,

@@ -85,8 +85,8 @@ impl Display for Failure {
 
 impl std::error::Error for Failure {}
 
-impl From<expctl_record::RecordError> for Failure {
-    fn from(e: expctl_record::RecordError) -> Self {
+impl From<expctl_ledger::LedgerError> for Failure {
+    fn from(e: expctl_ledger::LedgerError) -> Self {
         Self::internal(e)
     }
 }

@@ -13,14 +13,13 @@ pub mod exit;
 pub mod interrupt;
 pub mod launch;
 pub mod ledger;
-mod parallel;
 pub mod plan;
-pub mod plot;
 pub mod program;
 pub mod project;
 pub mod provenance;
 pub mod report;
-pub mod stats;
 pub mod timings;
 pub mod trace;
 mod watch;
+
+use parallel_map as parallel;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use expctl_record::{Data, JobDir};
+use expctl_ledger::{Data, JobDir};
 
 /// The folders of a project.
 #[derive(Clone, Debug)]

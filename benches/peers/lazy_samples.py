@@ -1,6 +1,6 @@
 """Samples of the trigenic interactions as the published Python makes them, over the data set that our own loaders read.
 
-The graph is graph.safetensors, records are LMDB of JSON (docs/datasets.md). Written from the published description of
+The graph is graph.safetensors, records are LMDB of JSON (docs/guide/datasets.md). Written from the published description of
 LazySubgraphRepresentation and of the Perturbation processor (Mjvolk3/torchcell, experiment 006); nothing is copied. Three
 things are quicker than published, so that the peer is not slower than it has to be: a record is parsed but not made into
 objects of pydantic, perturbed genes are looked up in a dictionary and not searched in the list of all names (twice,

@@ -1,6 +1,6 @@
 """What a peer of arrays is asked for: the settings of a trial that it can follow, and the files.
 
-The settings are those that our own loaders are given (docs/config.md, [array], [sampler] and [loader]), so that one
+The settings are those that our own loaders are given (docs/reference/config.md, [array], [sampler] and [loader]), so that one
 config has both. A peer refuses what it cannot do: a figure of something else under that name would be worse than none.
 """
 

@@ -7,7 +7,7 @@ fn main() -> io::Result<()> {
     println!("cargo:rerun-if-env-changed=LIBTORCH_INCLUDE");
     println!("cargo:rerun-if-env-changed=LIBTORCH_CXX11_ABI");
     println!("cargo:rerun-if-changed=cpp");
-    println!("cargo:rerun-if-changed=../dist/cpp/timed_allreduce.h");
+    println!("cargo:rerun-if-changed=../torch-dist/cpp/timed_allreduce.h");
     // Published by torch-sys (its `links` name is "tch").
     let lib = env::var("DEP_TCH_LIBTORCH_LIB")
         .map(PathBuf::from)
@@ -25,7 +25,7 @@ fn main() -> io::Result<()> {
         .define("USE_DISTRIBUTED", None)
         .define("USE_C10D_GLOO", None)
         .define("_GLIBCXX_USE_CXX11_ABI", env::var("LIBTORCH_CXX11_ABI").as_deref().unwrap_or("1"))
-        .include("../dist/cpp")
+        .include("../torch-dist/cpp")
         .include(&include)
         .include(include.join("torch/csrc/api/include"))
         .file("cpp/fake_gpu.cpp")

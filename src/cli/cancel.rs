@@ -1,54 +1,31 @@
-use std::time::{Duration, Instant};
+//! `expctl cancel`.
 
-use expctl_record::JobDir;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use expctl_ledger::Ledger;
 
-use super::job_name::JobName;
-use super::say;
-use crate::exit::{Exit, Failure};
-use crate::launch::life::JobStatus;
-use crate::launch::local::{Launcher, Life};
-use crate::launch::slurm::Slurm;
-use crate::ledger::Ledger;
+use super::logs::JobName;
+use crate::console::say;
+use crate::exit::Failure;
+use crate::launch::backend_for_job;
+use crate::launch::status::JobStatus;
 use crate::project::Project;
-
-/// Longest that a launcher may take to stop: its ranks have six seconds, then it writes their tables and the note.
-const STOPPED_WITHIN: Duration = Duration::from_secs(15);
 
 /// Arguments of `expctl cancel`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct CancelArgs {
     /// The job, or on Slurm one trial of it: 12, 12_3
     #[arg(value_name = "JOB[_TASK]")]
     job: JobName,
 }
 
-/// Stop a job, wait until it has stopped, and say what is kept.
-pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
+/// Stop a job, wait until it has stopped, and say which steps are kept.
+pub fn run(project: &Project, args: &CancelArgs) -> Result<(), Failure> {
     let id = args.job.job;
     let folder = Ledger::open(project)?.measured(id)?;
     let record = folder.record()?;
     let only = args.job.index(&record)?;
-    let stopped = if record.on_slurm() {
-        let only = only.map(|index| u32::try_from(index).map_err(Failure::internal)).transpose()?;
-        let tasks = only.as_slice();
-        let mut shown = String::new();
-        Slurm::of_job(&record.backend)?.cancel(project, id, only.is_some().then_some(tasks), &mut |progress| {
-            let line = progress.to_string();
-            if line != shown {
-                say(format!("job {id}: {line}"));
-                shown = line;
-            }
-        })? > 0
-    } else {
-        if only.is_some() {
-            return Err(Failure::new(Exit::Usage, "a job on this machine is cancelled as a whole")
-                .hint(format!("expctl cancel {id}")));
-        }
-        stop_launcher(id, &folder)?
-    };
-    let (job, _) = JobStatus::of(&folder)?;
+    let only = only.map(|index| u32::try_from(index).map_err(Failure::internal)).transpose()?;
+    let stopped = backend_for_job(&record.backend)?.cancel(project, &record, only)?;
+    let (job, _) = JobStatus::load(&folder)?;
     if !stopped {
         say(format!("job {id} does not run: {}", job.summary()));
         return Ok(());
@@ -62,29 +39,4 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     }
     say(format!("  hint: `expctl retry {id}` runs again what did not complete"));
     Ok(())
-}
-
-/// Ask the launcher of a local job to stop, and wait until it is gone. False if there was none.
-fn stop_launcher(id: u64, folder: &JobDir) -> Result<bool, Failure> {
-    let Some(launcher) = Launcher::of(folder)? else { return Ok(false) };
-    match launcher.life() {
-        Life::Gone => return Ok(false),
-        Life::Elsewhere => {
-            let message = format!("job {id} runs on {}, and can only be cancelled there", launcher.host);
-            return Err(Failure::new(Exit::Usage, message));
-        }
-        Life::Alive => {}
-    }
-    // It may have ended since.
-    let _ = kill(Pid::from_raw(launcher.pid), Signal::SIGTERM);
-    let asked = Instant::now();
-    while launcher.life() == Life::Alive {
-        if asked.elapsed() > STOPPED_WITHIN {
-            let message = format!("job {id} has not stopped after {} s", STOPPED_WITHIN.as_secs());
-            return Err(Failure::new(Exit::Incomplete, message)
-                .hint(format!("its launcher is process {}; what was measured so far is kept", launcher.pid)));
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    Ok(true)
 }

@@ -1,14 +1,15 @@
 use std::io::IsTerminal;
 
-use super::{out, say};
+use expctl_ledger::{Ledger, PublishedBreakdown};
+
+use crate::console::{out, say};
 use crate::exit::{Exit, Failure};
-use crate::ledger::{Ledger, PublishedBreakdown};
 use crate::project::Project;
-use crate::report::compare::{Checked, Comparison, Format, Gate, GateError, rows_of};
+use crate::report::compare::{CompareError, Comparison, Format, Gate, GateError, GateResult, rows_of};
 
 /// Arguments of `expctl compare`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct CompareArgs {
     /// Jobs: a number, 428/430 for several together, published:392 for the published one of two
     #[arg(required = true, value_name = "JOB")]
     jobs: Vec<String>,
@@ -31,7 +32,7 @@ pub struct Args {
 }
 
 /// Put jobs side by side on stdout.
-pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
+pub fn run(project: &Project, args: &CompareArgs) -> Result<(), Failure> {
     let gates: Vec<Gate> =
         args.gate.iter().map(|text| text.parse()).collect::<Result<_, GateError>>().map_err(|e| {
             Failure::new(Exit::Usage, format!("--gate: {e}"))
@@ -61,24 +62,24 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         }
         jobs.push(rows_of(&found.job)?);
         for breakdown in found.breakdowns {
-            // 428 and 430 have one together.
+            // Two published jobs may share one breakdown.
             if !breakdowns.contains(&breakdown) {
                 breakdowns.push(breakdown);
             }
         }
     }
-    let comparison = Comparison::with_breakdowns(&jobs, &breakdowns, baseline)?;
+    let comparison = Comparison::new(&jobs, &breakdowns, baseline)?;
     let form = match args.format {
         _ if args.json => Format::Json,
         Some(form) => form,
         None if std::io::stdout().is_terminal() => Format::Table,
         None => Format::Markdown,
     };
-    out(comparison.render(form)?);
+    out(comparison.render(form).map_err(Failure::internal)?);
     if form == Format::Csv {
         comparison.remarks().iter().for_each(|remark| say(format!("note: {remark}")));
     }
-    let checked: Vec<Checked> = gates.iter().flat_map(|gate| gate.check(&comparison)).collect();
+    let checked: Vec<GateResult> = gates.iter().flat_map(|gate| gate.check(&comparison)).collect();
     checked.iter().for_each(|one| say(&one.sentence));
     let failed = checked.iter().filter(|one| !one.passed).count();
     if failed > 0 {
@@ -88,5 +89,17 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         0 => Ok(()),
         1 => Err(Failure::new(Exit::Incomplete, "1 trial did not complete, so the results are incomplete")),
         n => Err(Failure::new(Exit::Incomplete, format!("{n} trials did not complete, so the results are incomplete"))),
+    }
+}
+
+impl From<CompareError> for Failure {
+    fn from(error: CompareError) -> Self {
+        let refused = Self::new(Exit::Refused, &error);
+        match error {
+            CompareError::NothingComparable { details } => details.into_iter().fold(refused, Self::hint),
+            CompareError::NotPoolable { .. } => {
+                refused.hint("name them apart to compare them, as 12 13 instead of 12/13")
+            }
+        }
     }
 }

@@ -1,16 +1,17 @@
 use std::io::IsTerminal;
 
-use super::out;
+use expctl_text::Table;
+use slurm_client::Slurm;
+
 use crate::conf::{self, UserDefaults};
-use crate::doctor::{self, Check, State};
+use crate::console::out;
+use crate::doctor::{self, Check, CheckState};
 use crate::exit::{Exit, Failure};
-use crate::launch::slurm::Slurm;
 use crate::project::Project;
-use crate::report::Table;
 
 /// Arguments of `expctl doctor`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct DoctorArgs {
     /// Check what this cluster profile asks for; else the one in ~/.config/expctl/config.toml
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
@@ -19,8 +20,8 @@ pub struct Args {
     json: bool,
 }
 
-/// Look at everything that jobs need here and say what to do about what is missing.
-pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
+/// Check all that jobs need here, and say what to do about problems.
+pub fn run(project: &Project, args: &DoctorArgs) -> Result<(), Failure> {
     let user = UserDefaults::load(project)?;
     let text = |layer: &conf::Layer, key: &str| {
         layer.get(key).and_then(|s| s.value.as_ref()?.as_str()).map(str::to_owned).filter(|t| !t.is_empty())
@@ -55,7 +56,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
 
 /// Exit 4 if a problem is the cluster's, else 70.
 fn verdict(checks: &[Check]) -> Result<(), Failure> {
-    let problems: Vec<&Check> = checks.iter().filter(|c| c.state == State::Problem).collect();
+    let problems: Vec<&Check> = checks.iter().filter(|c| c.state == CheckState::Problem).collect();
     if problems.is_empty() {
         return Ok(());
     }

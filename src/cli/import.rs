@@ -1,35 +1,36 @@
 use std::path::PathBuf;
 
-use expctl_record::Mode;
+use expctl_ledger::{MAX_BATCH, MAX_JOB, MAX_RANKS, Mode, PublishedRow};
+use expctl_text::format::range;
 
-use super::{out, say};
+use super::words;
 use crate::conf;
+use crate::console::{out, say};
 use crate::exit::{Exit, Failure};
-use crate::ledger::{self, LogRow, MOST_BATCH, MOST_JOB, MOST_RANKS, PublishedRow};
+use crate::ledger::{self, LogRow};
 use crate::project::Project;
-use crate::report::format::range;
 
-/// Above what a file can hold, which is signed, nothing is counted.
-const MOST_SAMPLES: u64 = i64::MAX as u64;
+/// Maximum of a count: TOML integers are signed.
+const MAX_COUNT: u64 = i64::MAX as u64;
 
 /// Arguments of `expctl import`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
-    /// TOML file of published results (docs/ledger.md describes the form), or a log with progress bars of tqdm or Lightning; of a
-    /// Hydra config (YAML) it prints the TOML that stands for it (docs/their-names.md)
+pub struct ImportArgs {
+    /// TOML file of published results (docs/reference/ledger.md describes the form), or a log with progress bars of tqdm or Lightning; of a
+    /// Hydra config (YAML) it prints the TOML that stands for it (docs/guide/their-names.md)
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Replace what has the same name with other content
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    log: LogArgs,
+    log: LogOptions,
 }
 
-/// What a log does not say of itself.
+/// Facts that a log does not contain.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "What a log does not say of itself")]
-struct LogArgs {
+struct LogOptions {
     /// Study: a folder in experiments/
     #[arg(long)]
     study: Option<String>,
@@ -37,16 +38,16 @@ struct LogArgs {
     #[arg(long, value_name = "NAME")]
     config: Option<String>,
     /// Number of the job
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_JOB))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_JOB))]
     job: Option<u64>,
     /// Samples per rank and step
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_BATCH))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_BATCH))]
     batch_size: Option<u64>,
     /// Processes
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_RANKS))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_RANKS))]
     ranks: Option<u64>,
     /// What a step did: data, zero_loss, forward, forward_backward, train
-    #[arg(long, default_value = "train", value_parser = mode)]
+    #[arg(long, default_value = "train", value_parser = words::<Mode>(MODES))]
     mode: Mode,
     /// Name of this log within its job, where it has several
     #[arg(long, default_value = "")]
@@ -58,16 +59,16 @@ struct LogArgs {
     #[arg(long, value_name = "NAME")]
     bar: Option<String>,
     /// Loader processes or threads of a rank
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=MOST_RANKS))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=MAX_RANKS))]
     workers: Option<u64>,
     /// Whether batches were copied into page-locked memory
     #[arg(long, value_name = "true|false")]
     pin_memory: Option<bool>,
     /// Samples of the data set
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=MOST_SAMPLES))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=MAX_COUNT))]
     samples: Option<u64>,
     /// CPUs of the whole job
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=MOST_SAMPLES))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=MAX_COUNT))]
     cpus: Option<u64>,
     /// What it ran on
     #[arg(long, value_name = "TEXT")]
@@ -77,13 +78,11 @@ struct LogArgs {
     profiler: bool,
 }
 
-fn mode(text: &str) -> Result<Mode, String> {
-    serde_json::from_value(text.into())
-        .map_err(|_| "one of data, zero_loss, forward, forward_backward, train".to_owned())
-}
+/// Words of [`Mode`].
+const MODES: &[&str] = &["data", "zero_loss", "forward", "forward_backward", "train"];
 
 /// Take published results or what a log says into the project; prints the path of the file. Of a YAML config it prints the TOML.
-pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
+pub fn run(project: &Project, args: &ImportArgs) -> Result<(), Failure> {
     if conf::is_yaml(&args.file) {
         let name = args.file.display().to_string();
         let text = std::fs::read_to_string(&args.file)
@@ -93,7 +92,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     }
     if args.file.extension().is_some_and(|e| e == "toml") {
         let imported = ledger::import(project, &args.file, args.force)?;
-        imported.file.rows.iter().for_each(|row| tell(row, imported.changed));
+        imported.file.rows.iter().for_each(|row| say_row(row, imported.changed));
         out(imported.path.display());
         return Ok(());
     }
@@ -105,14 +104,14 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     let imported = ledger::import_log(project, &study, &args.file, &row, bar, args.force)?;
     let of_log = |other: &&PublishedRow| other.config == row.config && other.variant == row.variant;
     for other in imported.file.rows.iter().filter(of_log) {
-        tell(other, imported.changed);
+        say_row(other, imported.changed);
         other.notes.iter().for_each(|note| say(format!("  {note}")));
     }
     out(imported.path.display());
     Ok(())
 }
 
-fn tell(row: &PublishedRow, changed: bool) {
+fn say_row(row: &PublishedRow, changed: bool) {
     let verb = if changed { "took" } else { "unchanged:" };
     let (low, high) = row.it_per_s;
     let batch = row.global_batch() as f64;
@@ -122,8 +121,8 @@ fn tell(row: &PublishedRow, changed: bool) {
     say(format!("{verb} {name}: {speed} it/s, {samples} samples/s, imported"));
 }
 
-impl LogArgs {
-    fn row(&self, args: &Args) -> Result<(String, LogRow), Failure> {
+impl LogOptions {
+    fn row(&self, args: &ImportArgs) -> Result<(String, LogRow), Failure> {
         let (Some(study), Some(config), Some(job), Some(batch_size), Some(ranks)) =
             (&self.study, &self.config, self.job, self.batch_size, self.ranks)
         else {

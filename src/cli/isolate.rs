@@ -2,19 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use expctl_record::{JobRecord, Mode};
+use expctl_ledger::{JobRecord, Ledger, Mode};
 
-use super::say;
-use super::submit::{self, How};
+use super::submit::{self, RunOptions};
 use crate::conf::{self, ConfErrors, Config};
+use crate::console::say;
 use crate::exit::{Exit, Failure};
-use crate::ledger::Ledger;
-use crate::plan::{self, ISOLATED, Isolation, Modes, Plan, Point};
+use crate::plan::{self, ISOLATED, Isolation, Modes, PastJob, Plan, Point};
 use crate::project::Project;
 
 /// Arguments of `expctl isolate`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct IsolateArgs {
     /// The job: one of this ledger
     #[arg(value_name = "JOB")]
     job: u64,
@@ -28,15 +27,15 @@ pub struct Args {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
     #[command(flatten)]
-    how: How,
+    run: RunOptions,
 }
 
 /// Make the variants of a job run alone, one mode after another, and submit that; the job id goes to stdout, alone.
-pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
-    args.how.check()?;
+pub fn run(project: &Project, args: &IsolateArgs) -> Result<(), Failure> {
+    args.run.check()?;
     refuse_isolated(&args.overrides)?;
     let ledger = Ledger::open(project)?;
-    let folder = ledger.measured(args.job).map_err(|failure| match failure.exit {
+    let folder = ledger.measured(args.job).map_err(Failure::from).map_err(|failure| match failure.exit {
         Exit::Refused => {
             failure.hint("what ran elsewhere can be run here from its config: expctl submit conf/NAME.toml")
         }
@@ -59,7 +58,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
             .hint("its trials run programs (worker.command); their stages are in `expctl report`"));
     }
     let (isolation, mut config) = load(project, args, &record)?;
-    // Variants of the past job need not all have stood at the same points of its sweep.
+    // Not every variant of the past job has all points of its sweep.
     config.runs.retain(|run| {
         let point = run.point.iter().filter(|(key, _)| !ISOLATED.contains(*key));
         let point: Point = point.filter_map(|(key, s)| Some(((*key).to_owned(), s.value.clone()?))).collect();
@@ -70,13 +69,20 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         say("note: isolation times steps, not epochs: train.epochs is 0");
     }
     say_models(project, &whole, args.job);
-    submit::submit(project, &config, &whole, whole.clone(), &args.how)
+    submit::submit(project, &config, &whole, whole.clone(), &args.run)
 }
 
 /// The config of the isolated job. A variant that cannot run in a mode (its batches do not have what its model reads, say) is left
 /// out of that mode, which is said with the reason.
-fn load(project: &Project, args: &Args, record: &JobRecord) -> Result<(Isolation, Config), Failure> {
-    let of = |only: &[String], modes: &Modes| Isolation::of(project.root(), record, only, args.repeats, modes);
+fn load(project: &Project, args: &IsolateArgs, record: &JobRecord) -> Result<(Isolation, Config), Failure> {
+    let past = PastJob {
+        job: record.job,
+        config: &record.config,
+        baseline: record.baseline.as_deref(),
+        estimators: &record.estimators,
+        trials: &record.trials,
+    };
+    let of = |only: &[String], modes: &Modes| Isolation::new(project.root(), past, only, args.repeats, modes);
     let shown = plan::isolation_path(args.job);
     let read = |isolation: &Isolation, overrides: &[String]| {
         conf::load_text(project, &isolation.name, &shown, &isolation.text, overrides)
@@ -95,8 +101,8 @@ fn load(project: &Project, args: &Args, record: &JobRecord) -> Result<(Isolation
             let alone = of(&[variant.to_owned()], &Modes::one(mode))?;
             let Err(errors) = read(&alone, &overrides) else { continue };
             if mode == Mode::Data {
-                // Not what a mode asks for: the settings are wrong.
-                return Err(wrong(whole_errors));
+                // Every variant can load data, so the settings are wrong.
+                return Err(settings_failure(whole_errors));
             }
             modes.leave_out(variant, mode);
             let first = first_problem(&errors);
@@ -110,10 +116,10 @@ fn load(project: &Project, args: &Args, record: &JobRecord) -> Result<(Isolation
         said.extend(reasons.iter().map(line));
     }
     if modes.whole() {
-        return Err(wrong(whole_errors));
+        return Err(settings_failure(whole_errors));
     }
     let isolation = of(&args.only, &modes)?;
-    let config = read(&isolation, &args.overrides).map_err(wrong)?;
+    let config = read(&isolation, &args.overrides).map_err(settings_failure)?;
     for line in &said {
         say(line);
     }
@@ -121,7 +127,7 @@ fn load(project: &Project, args: &Args, record: &JobRecord) -> Result<(Isolation
     Ok((isolation, config))
 }
 
-/// What of the `--set` arguments a config of this variant alone can take.
+/// The `--set` arguments that apply to a config of this variant alone.
 fn overrides_of(overrides: &[String], variant: &str) -> Vec<String> {
     let of_other = |set: &&String| {
         let key = key_of(set);
@@ -136,7 +142,7 @@ fn key_of(set: &str) -> &str {
     set.split('=').next().unwrap_or_default().trim()
 }
 
-/// The first problem with what to do about it, as one line.
+/// The first problem and its help, as one line.
 fn first_problem(errors: &ConfErrors) -> String {
     let Some(first) = errors.problems().first() else { return String::new() };
     match &first.help {
@@ -145,12 +151,12 @@ fn first_problem(errors: &ConfErrors) -> String {
     }
 }
 
-fn wrong(errors: ConfErrors) -> Failure {
+fn settings_failure(errors: ConfErrors) -> Failure {
     Failure::from(errors)
         .hint("the settings are those of the job; --only leaves a variant out, --set variant.NAME.KEY=VALUE changes it")
 }
 
-/// Say which model each variant computes, and of which ones nobody said it.
+/// Say which model each variant computes, and for which variants it is the default.
 fn say_models(project: &Project, plan: &Plan, job: u64) {
     let models = plan::models(project, plan);
     for model in &models {
@@ -169,7 +175,7 @@ fn say_models(project: &Project, plan: &Plan, job: u64) {
     }
 }
 
-/// What isolation is about is not for `--set` to change.
+/// Refuse `--set` of keys that isolation sets itself.
 fn refuse_isolated(overrides: &[String]) -> Result<(), Failure> {
     for key in ISOLATED {
         if overrides.iter().any(|set| key_of(set).ends_with(key)) {

@@ -1,39 +1,220 @@
-//! The command line, a file per verb. Data goes to stdout, everything else to stderr.
+//! The command line: a file per verb, small ones beside another. Data goes to stdout, everything else to stderr.
 
-mod build_bar;
 mod cancel;
-mod check;
 mod compare;
-mod completions;
-mod conclude;
 mod data;
-mod data_convert;
-mod data_convert_array;
-mod data_info;
-mod data_info_array;
-mod data_set;
-mod data_verify;
 mod doctor;
 mod import;
+mod internal;
 mod isolate;
-mod job_name;
 mod logs;
 mod plan;
-mod rehearse;
 mod report;
 mod retry;
-mod run_command;
-mod run_local;
-mod stage_attempt;
 mod status;
-mod step;
 mod submit;
-mod tail;
 mod timings;
 mod trace;
-mod verbs;
-mod watch;
 
-pub use verbs::{Cli, main};
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{CommandFactory, Parser, Subcommand};
+use serde::de::DeserializeOwned;
+
+use self::cancel::CancelArgs;
+use self::compare::CompareArgs;
+use self::data::DataCommand;
+use self::doctor::DoctorArgs;
+use self::import::ImportArgs;
+use self::internal::{ConcludeArgs, RunCommandArgs, RunLocalArgs, StageAttemptArgs, StepArgs};
+use self::isolate::IsolateArgs;
+use self::logs::LogsArgs;
+use self::plan::{CheckArgs, PlanArgs};
+use self::report::ReportArgs;
+use self::retry::RetryArgs;
+use self::status::{StatusArgs, WatchArgs};
+use self::submit::SubmitArgs;
+use self::timings::TimingsArgs;
+use self::trace::TraceArgs;
+use crate::conf::UserDefaults;
 use crate::console::{out, say};
+use crate::exit::{Exit, Failure};
+use crate::project::Project;
+
+/// Where does the time of a training pipeline go, and which change makes it faster?
+#[derive(Debug, Parser)]
+#[command(name = "expctl", version, propagate_version = true, max_term_width = 100)]
+#[command(
+    after_help = "Exit codes: 0 ok, 1 a gate of compare failed, 2 usage, 3 config invalid, 4 cluster unreachable, 5 some trials failed, \
+                        6 results incomplete, 7 comparison refused, 70 internal"
+)]
+pub struct Cli {
+    /// Project folder (holds experiments/, results/, data/)
+    #[arg(long, global = true, env = "EXPCTL_ROOT", value_name = "DIR")]
+    root: Option<PathBuf>,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Check a config and say what is wrong with it
+    Check(CheckArgs),
+    /// Show the trials that a config makes
+    Plan(PlanArgs),
+    /// Run a config on Slurm or on this machine; prints the job id
+    Submit(SubmitArgs),
+    /// Show where jobs and their trials stand
+    Status(StatusArgs),
+    /// Show how a job goes, until it has ended
+    Watch(WatchArgs),
+    /// Print what the ranks of a job printed
+    Logs(LogsArgs),
+    /// Stop a job; what it measured is kept
+    Cancel(CancelArgs),
+    /// Run again the trials of a job that did not complete
+    Retry(RetryArgs),
+    /// Run the variants of a past job on one rank: data, forward, forward + backward, train
+    Isolate(IsolateArgs),
+    /// Write the markdown note of a job
+    Report(ReportArgs),
+    /// Put jobs side by side
+    Compare(CompareArgs),
+    /// Say where the time of single batches goes: distribution, slow batches and their period
+    Timings(TimingsArgs),
+    /// Merge what a profiler recorded on the ranks of a job, and sum it up; compare that of several jobs
+    Trace(TraceArgs),
+    /// Take published results into the project
+    Import(ImportArgs),
+    /// Build, show and verify data sets
+    #[command(subcommand)]
+    Data(DataCommand),
+    /// Check what jobs need here: Slurm, folders, expctl-worker
+    Doctor(DoctorArgs),
+    /// Print a shell's completion script
+    Completions(CompletionsArgs),
+    /// (in the background) Run the trials of a local job
+    #[command(hide = true)]
+    RunLocal(RunLocalArgs),
+    /// (as a rank) Run the program of a trial and watch over it
+    #[command(hide = true)]
+    RunCommand(RunCommandArgs),
+    /// (inside a batch script) Create the folder of the next attempt of an array task
+    #[command(hide = true)]
+    StageAttempt(StageAttemptArgs),
+    /// (inside a batch script) Write the outcome of an attempt
+    #[command(hide = true)]
+    Conclude(ConcludeArgs),
+    /// (as a job of Slurm) Build the data of a job
+    #[command(hide = true)]
+    BuildStep(StepArgs),
+    /// (as a job of Slurm) Write the note of a job that has ended
+    #[command(hide = true)]
+    NoteStep(StepArgs),
+}
+
+impl Verb {
+    /// Whether the user's defaults apply. A batch script names all its folders, and completions need none.
+    fn is_for_users(&self) -> bool {
+        !matches!(self, Self::Completions(_) | Self::RunCommand(_) | Self::StageAttempt(_) | Self::Conclude(_))
+    }
+
+    /// The config that the verb reads, if it reads one.
+    fn config(&self) -> Option<&Path> {
+        match self {
+            Self::Check(args) => args.config(),
+            Self::Plan(args) => Some(args.config()),
+            Self::Submit(args) => Some(args.config()),
+            _ => None,
+        }
+    }
+}
+
+/// Run the program and turn its result into an exit code.
+pub fn main() -> ExitCode {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("EXPCTL_LOG").unwrap_or_else(|_| "warn".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    let cli = Cli::parse();
+    // A panic is a defect of this program: it has its own code, so that scripts do not take it for a failed trial.
+    let result = std::panic::catch_unwind(AssertUnwindSafe(|| run(cli)))
+        .unwrap_or_else(|_| Err(Failure::internal("this is a defect of expctl; please report what is printed above")));
+    match result {
+        Ok(()) => Exit::Ok.into(),
+        Err(failure) => {
+            say(&failure);
+            failure.exit.into()
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<(), Failure> {
+    let project = Project::find(cli.root.as_deref(), cli.verb.config()).map_err(Failure::internal)?;
+    let project = if cli.verb.is_for_users() {
+        let user = UserDefaults::load(&project)?;
+        project.with_folders(user.data, user.runs)
+    } else {
+        project
+    };
+    // A file of batch times needs no project.
+    let needs_no_hint = project.has_studies() || matches!(&cli.verb, Verb::Timings(args) if args.is_of_file());
+    dispatch(cli, &project).map_err(|failure| {
+        if needs_no_hint || failure.exit == Exit::Usage {
+            return failure;
+        }
+        let place = project.root().display();
+        failure.hint(format_args!("{place} is no project (no experiments/ at or above it): name one with --root DIR"))
+    })
+}
+
+fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {
+    match cli.verb {
+        Verb::Check(args) => plan::check(project, &args),
+        Verb::Plan(args) => plan::run(project, &args),
+        Verb::Submit(args) => submit::run(project, &args),
+        Verb::Status(args) => status::run(project, &args),
+        Verb::Watch(args) => status::watch(project, &args),
+        Verb::Logs(args) => logs::run(project, &args),
+        Verb::Cancel(args) => cancel::run(project, &args),
+        Verb::Retry(args) => retry::run(project, &args),
+        Verb::Isolate(args) => isolate::run(project, &args),
+        Verb::Report(args) => report::run(project, &args),
+        Verb::Compare(args) => compare::run(project, &args),
+        Verb::Timings(args) => timings::run(project, &args),
+        Verb::Trace(args) => trace::run(project, &args),
+        Verb::Import(args) => import::run(project, &args),
+        Verb::Data(args) => data::run(project, &args),
+        Verb::Doctor(args) => doctor::run(project, &args),
+        Verb::Completions(args) => print_completions(&args),
+        Verb::RunLocal(args) => internal::run_local(project, &args),
+        Verb::RunCommand(args) => internal::run_command(project, &args),
+        Verb::StageAttempt(args) => internal::stage_attempt(&args),
+        Verb::Conclude(args) => internal::conclude(&args),
+        Verb::BuildStep(args) => internal::build_data(project, &args),
+        Verb::NoteStep(args) => internal::write_note(project, &args),
+    }
+}
+
+/// Arguments of `expctl completions`.
+#[derive(Debug, clap::Args)]
+pub struct CompletionsArgs {
+    /// The shell to complete for
+    shell: clap_complete::Shell,
+}
+
+/// Print the completion script of a shell on stdout.
+fn print_completions(args: &CompletionsArgs) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "expctl", &mut script);
+    out(String::from_utf8_lossy(&script).trim_end());
+    Ok(())
+}
+
+/// A value parser for words of a settings enum.
+fn words<T: DeserializeOwned + Clone + Send + Sync + 'static>(
+    words: &'static [&'static str],
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(words).try_map(|word| serde_json::from_value(word.into()))
+}

@@ -1,14 +1,66 @@
+//! `expctl check` and `expctl plan`.
+
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use super::{out, rehearse, say};
-use crate::exit::Failure;
+use expctl_text::format::count;
+
+use super::submit;
+use crate::console::{out, say};
+use crate::exit::{Exit, Failure};
+use crate::plan::{self, Plan};
 use crate::project::Project;
-use crate::{conf, launch, plan};
+use crate::{conf, launch};
+
+/// Arguments of `expctl check`.
+#[derive(Debug, clap::Args)]
+pub struct CheckArgs {
+    /// Config files
+    #[arg(required = true, value_name = "CONF")]
+    configs: Vec<PathBuf>,
+    /// Set a key on top of everything the config says, for example loader.workers=4
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl CheckArgs {
+    pub fn config(&self) -> Option<&Path> {
+        self.configs.first().map(PathBuf::as_path)
+    }
+}
+
+/// Check every config and print all that is wrong with each.
+pub fn check(project: &Project, args: &CheckArgs) -> Result<(), Failure> {
+    let mut failed = Vec::new();
+    for path in &args.configs {
+        let checked = conf::load(project, path, &args.set)
+            .and_then(|config| plan::expand(project, &config).map(|plan| (config, plan)));
+        match checked {
+            Ok((config, plan)) => say(format_args!(
+                "ok {}: {}, {}, {}, {}",
+                path.display(),
+                count(config.variants as u64, "variant"),
+                count(config.points as u64, "point"),
+                count(plan.trials.len() as u64, "trial"),
+                count(total_steps(&plan), "step"),
+            )),
+            Err(errors) => failed.push(errors.to_string()),
+        }
+    }
+    if failed.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::rendered(Exit::Config, failed.join("\n\n")))
+}
+
+/// Steps of all trials, warm-up included.
+fn total_steps(plan: &Plan) -> u64 {
+    plan.trials.iter().map(|t| t.settings.measure.warmup.saturating_add(t.settings.measure.steps)).sum()
+}
 
 /// Arguments of `expctl plan`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct PlanArgs {
     /// Config file
     #[arg(value_name = "CONF")]
     config: PathBuf,
@@ -26,23 +78,23 @@ pub struct Args {
     only: Vec<String>,
 }
 
-impl Args {
-    pub(super) fn config(&self) -> &Path {
+impl PlanArgs {
+    pub fn config(&self) -> &Path {
         &self.config
     }
 }
 
 /// Print the trials of a config: a table on a terminal, markdown into a file or pipe.
-pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
+pub fn run(project: &Project, args: &PlanArgs) -> Result<(), Failure> {
     let config = conf::load(project, &args.config, &args.set)?;
     let plan = plan::expand(project, &config)?.only(&args.only)?;
     if args.json {
-        let data = rehearse::data_in_json(project, &plan);
+        let data = submit::data_json(project, &plan);
         let planned = serde_json::json!({ "trials": plan.trials, "cost": plan::cost(&plan), "data": data });
         out(serde_json::to_string_pretty(&planned).map_err(Failure::internal)?);
     } else if args.script {
         say(format_args!("template: {}", conf::batch_template(project)?.0));
-        let scripts = launch::slurm::scripts(project, &plan.job_record("slurm"))?;
+        let scripts = launch::slurm::scripts(project, &plan::job_record(&plan, "slurm"))?;
         if scripts.len() > 1 {
             say(format_args!("{} arrays, since their trials ask for different resources or are many", scripts.len()));
         }
@@ -52,10 +104,10 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         if let Some(cost) = plan::cost(&plan) {
             out(format_args!("\nOn Slurm, {cost}"));
         }
-        for said in plan::remarks(&plan) {
-            say(format_args!("note: {said}"));
+        for remark in plan::remarks(&plan) {
+            say(format_args!("note: {remark}"));
         }
-        rehearse::say_what_is_missing(project, &plan);
+        submit::say_missing_data(project, &plan);
     }
     Ok(())
 }

@@ -1,17 +1,17 @@
 use std::path::PathBuf;
 
-use super::out;
 use crate::conf::{LinkStyle, NotesSettings};
-use crate::console::say;
+use crate::console::{out, say};
 use crate::exit::{Exit, Failure};
 use crate::launch::slurm;
 use crate::project::Project;
+use crate::report::html::write_page;
+use crate::report::note::{BUILT_IN, NoteLinks, NoteOptions, write_note};
 use crate::report::reference::{ReferenceError, ReferenceRecord};
-use crate::report::{self, NoteOptions};
 
 /// Arguments of `expctl report`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct ReportArgs {
     /// The job
     #[arg(value_name = "JOB", required_unless_present = "print_template")]
     job: Option<u64>,
@@ -56,49 +56,69 @@ struct NoteArgs {
 }
 
 impl NoteArgs {
-    fn options(&self) -> NoteOptions {
-        let settings = NotesSettings {
+    fn options(&self, project: &Project) -> Result<NoteOptions, Failure> {
+        let asked = NotesSettings {
             folder: self.notes.clone(),
             name: self.name.clone(),
             template: self.template.clone(),
             links: self.links,
             vault: None,
         };
-        NoteOptions { settings, force: self.force, restore: self.restore.clone(), alone: self.alone }
+        let options = note_options(project, asked)?;
+        Ok(NoteOptions { force: self.force, restore: self.restore.clone(), alone: self.alone, ..options })
     }
+}
+
+/// Options of a note: `asked`, and what it leaves open from the settings of the project and the user.
+pub fn note_options(project: &Project, asked: NotesSettings) -> Result<NoteOptions, Failure> {
+    // A mistake is on the command line, or in a file of settings.
+    let exit = if asked.folder.is_some() { Exit::Usage } else { Exit::Config };
+    let NotesSettings { folder, name, template, links, vault } = asked.over(NotesSettings::load(project)?);
+    let folder = folder.unwrap_or_else(|| project.results());
+    if folder.exists() && !folder.is_dir() {
+        return Err(Failure::new(exit, format!("the folder of the notes, {}, is a file", folder.display()))
+            .hint("--notes, and `folder` in [notes] of expctl.toml or the user's config.toml, name a folder"));
+    }
+    let links = match links.unwrap_or_default() {
+        LinkStyle::Markdown => NoteLinks::Markdown,
+        LinkStyle::Dendron => NoteLinks::Dendron { vault },
+    };
+    Ok(NoteOptions { folder, name, template, links, force: false, restore: Vec::new(), alone: false })
 }
 
 /// Write the note of a job and print its path.
 ///
 /// The note is written for what there is; the exit code then says what is missing.
-pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
+pub fn run(project: &Project, args: &ReportArgs) -> Result<(), Failure> {
     if args.print_template {
-        out(report::BUILT_IN.trim_end());
+        out(BUILT_IN.trim_end());
         return Ok(());
     }
     let job = args.job.ok_or_else(|| Failure::new(Exit::Usage, "name a job"))?;
     let folder = project.job(job);
     if folder.record_path().exists()
-        && let Err(failure) = slurm::collect_usage(project, &folder.record()?)
+        && let Err(failure) = slurm::collect_missing_usage(project, &folder.record()?)
     {
-        // The ledger may be a colleague's, where nothing can be written. The note goes without those figures.
+        // The ledger may be read-only. The note is then written without those figures.
         say(format!("what Slurm measured is not in the note: {}", failure.message));
     }
-    let options = args.note.options();
-    let (path, job) = report::write_note(project, job, &options)?;
+    let options = args.note.options(project)?;
+    let (path, job) = write_note(project, job, &options)?;
     out(path.display());
     if args.html {
-        out(report::write_page(project, &job, &path, &options)?.display());
+        out(write_page(project, &job, &path, &options)?.display());
     }
     if let Some(record) = &args.record {
-        ReferenceRecord::of(&folder, &job, args.note.force).and_then(|made| made.write(record)).map_err(refused)?;
+        ReferenceRecord::from_job(&folder, &job, args.note.force)
+            .and_then(|made| made.write(record))
+            .map_err(record_failure)?;
         out(record.display());
     }
-    job.verdict()
+    Ok(job.verdict()?)
 }
 
-/// Why there is no reference record, with its exit code.
-fn refused(error: ReferenceError) -> Failure {
+/// A failure to make a reference record, with its exit code.
+fn record_failure(error: ReferenceError) -> Failure {
     match error {
         ReferenceError::File(e) => e.into(),
         ReferenceError::Incomplete { .. } => Failure::new(Exit::Incomplete, &error),

@@ -1,18 +1,18 @@
-use expctl_record::{JobRecord, Trial};
+use expctl_ledger::{JobRecord, Ledger, Trial};
 
-use super::{data, say, submit};
+use super::{data, submit};
+use crate::console::say;
 use crate::data_state::Wanted;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::launch::life::{JobStatus, State, TrialStatus};
-use crate::launch::slurm::{Adjustment, Arrays, Programs, Slurm};
-use crate::launch::{Remedy, local, needed_worker, remedy};
-use crate::ledger::Ledger;
+use crate::launch::slurm::{Adjustment, JobArrays, SlurmBackend};
+use crate::launch::status::{JobStatus, RunState, TrialStatus};
+use crate::launch::{Remedy, backend_for_job, needed_worker, remedy};
 use crate::project::Project;
 
 /// Arguments of `expctl retry`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct RetryArgs {
     /// The job
     #[arg(value_name = "JOB")]
     job: u64,
@@ -25,9 +25,9 @@ pub struct Args {
 }
 
 /// Give the trials that did not complete another attempt.
-pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
+pub fn run(project: &Project, args: &RetryArgs) -> Result<(), Failure> {
     let folder = Ledger::open(project)?.measured(args.job)?;
-    let (mut job, trouble) = JobStatus::of(&folder)?;
+    let (mut job, trouble) = JobStatus::load(&folder)?;
     if let Some(trouble) = trouble {
         return Err(Failure::new(
             Exit::Cluster,
@@ -35,21 +35,26 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         ));
     }
     let slurm = job.record.on_slurm();
-    if slurm && job.trials.iter().any(|trial| matches!(trial.state, State::Lost | State::NotStarted)) {
-        // An outcome may only be late; where none comes, it gets one that says what Slurm said.
-        Slurm::of_job(&job.record.backend)?.wait_for(project, args.job, Some(&indices(&job)), &mut |_| {})?;
-        (job, _) = JobStatus::of(&folder)?;
+    if slurm && job.trials.iter().any(|trial| matches!(trial.state, RunState::Lost | RunState::NotStarted)) {
+        // An outcome may be late. A trial without one gets an outcome with Slurm's reason.
+        SlurmBackend::for_job(&job.record.backend)?.wait_for_trials(
+            project,
+            args.job,
+            Some(&open_indices(&job)),
+            &mut |_| {},
+        )?;
+        (job, _) = JobStatus::load(&folder)?;
     }
-    if job.trials.iter().all(|trial| trial.state == State::Completed) {
+    if job.trials.iter().all(|trial| trial.state == RunState::Completed) {
         say(format!("nothing to retry: job {} is complete", args.job));
         return Ok(());
     }
-    // On Slurm the trials of a job are independent; here one launcher runs them all.
+    // On Slurm the trials of a job are independent; on this machine one launcher runs them all.
     if if slurm { !job.trials.iter().any(is_open) } else { job.is_active() } {
         let message = format!("job {} has not ended: {}", args.job, job.summary());
         return Err(Failure::new(Exit::Incomplete, message).hint(format!("expctl cancel {}", args.job)));
     }
-    let (again, left) = sort_out(args, &job)?;
+    let (again, left) = choose(args, &job)?;
     for trial in &left {
         say(format!("{} failed by itself: {}", trial.trial.id, trial.reason));
     }
@@ -60,7 +65,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     }
     needed_worker(again.iter().map(|again| &again.trial.trial))?;
     let interrupt = Interrupt::listen()?;
-    for Again { trial, words, .. } in &again {
+    for RetriedTrial { trial, words, .. } in &again {
         let settings = &trial.trial.settings;
         if let Some(wanted) = Wanted::of(settings) {
             data::ensure(project, &settings.data, wanted, settings.array.file_count, &interrupt)?;
@@ -68,28 +73,26 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         let words = if words.is_empty() { String::new() } else { format!(", {words}") };
         say(format!("{} {}: another attempt{words}", trial.trial.id, trial.state.name()));
     }
-    if slurm {
-        let which: Vec<_> = again.into_iter().map(|again| (again.index, again.adjustment)).collect();
-        retry_slurm(project, args, &job.record.backend, &which, interrupt)
-    } else {
-        let record = JobRecord { trials: chosen(&job.record, &left), ..job.record.clone() };
-        retry_local(project, args, &record, &interrupt)
-    }
+    let which: Vec<_> = again.into_iter().map(|again| (again.index, again.adjustment)).collect();
+    let record = JobRecord { trials: without(&job.record, &left), ..job.record.clone() };
+    let backend = backend_for_job(&record.backend)?;
+    backend.retry(project, &record, &which)?;
+    submit::wait_or_detach(project, backend.as_ref(), &record, args.wait, &interrupt)
 }
 
 /// A trial that gets another attempt.
-struct Again<'a> {
+struct RetriedTrial<'a> {
     index: u32,
     trial: &'a TrialStatus,
     adjustment: Adjustment,
-    /// What is different this time.
+    /// What is different in this attempt.
     words: String,
 }
 
 /// The trials to retry, and those that would only fail again.
-fn sort_out<'a>(args: &Args, job: &'a JobStatus) -> Result<(Vec<Again<'a>>, Vec<&'a TrialStatus>), Failure> {
+fn choose<'a>(args: &RetryArgs, job: &'a JobStatus) -> Result<(Vec<RetriedTrial<'a>>, Vec<&'a TrialStatus>), Failure> {
     let arrays = match job.record.on_slurm() {
-        true => Some(Arrays::load(&job.folder, job.record.job, job.trials.len())?),
+        true => Some(JobArrays::load(&job.folder, job.record.job, job.trials.len())?),
         false => None,
     };
     let (mut again, mut left) = (Vec::new(), Vec::new());
@@ -99,47 +102,25 @@ fn sort_out<'a>(args: &Args, job: &'a JobStatus) -> Result<(Vec<Again<'a>>, Vec<
         match remedy(&trial.trial, trial.attempt.as_ref(), outcome.as_ref(), array)? {
             Remedy::NotByItself if !args.all => left.push(trial),
             Remedy::NotByItself => {
-                again.push(Again { index, trial, adjustment: Adjustment::default(), words: String::new() });
+                again.push(RetriedTrial { index, trial, adjustment: Adjustment::default(), words: String::new() });
             }
-            Remedy::Again(adjustment, words) => again.push(Again { index, trial, adjustment, words }),
+            Remedy::Again(adjustment, words) => again.push(RetriedTrial { index, trial, adjustment, words }),
         }
     }
     Ok((again, left))
 }
 
-/// The trials of a job without those that are left alone.
-fn chosen(record: &JobRecord, left: &[&TrialStatus]) -> Vec<Trial> {
+/// The trials of a job except `left`.
+fn without(record: &JobRecord, left: &[&TrialStatus]) -> Vec<Trial> {
     let left: Vec<&str> = left.iter().map(|trial| trial.trial.id.as_str()).collect();
     record.trials.iter().filter(|trial| !left.contains(&trial.id.as_str())).cloned().collect()
 }
 
-/// Array tasks of the trials that have not completed and that nothing runs.
-fn indices(job: &JobStatus) -> Vec<u32> {
+/// Array tasks of the trials that have neither completed nor run.
+fn open_indices(job: &JobStatus) -> Vec<u32> {
     (0..).zip(&job.trials).filter(|(_, trial)| is_open(trial)).map(|(index, _)| index).collect()
 }
 
 fn is_open(trial: &TrialStatus) -> bool {
-    trial.state != State::Completed && !trial.state.is_active()
-}
-
-fn retry_local(project: &Project, args: &Args, job: &JobRecord, interrupt: &Interrupt) -> Result<(), Failure> {
-    local::check(job)?;
-    if args.wait {
-        return submit::finish(project, job.job, local::run(project, job, interrupt));
-    }
-    submit::start_in_background(project, job)
-}
-
-fn retry_slurm(
-    project: &Project,
-    args: &Args,
-    backend: &str,
-    which: &[(u32, Adjustment)],
-    interrupt: Interrupt,
-) -> Result<(), Failure> {
-    let id = args.job;
-    let arrays = Slurm::of_job(backend)?.retry(project, id, which, &Programs::find()?)?;
-    let arrays: Vec<String> = arrays.iter().map(u64::to_string).collect();
-    say(format!("job {id} goes on as Slurm's job {}", arrays.join(", ")));
-    if args.wait { submit::wait_for_slurm(project, id, interrupt) } else { Ok(()) }
+    trial.state != RunState::Completed && !trial.state.is_active()
 }

@@ -1,21 +1,26 @@
-use std::io::IsTerminal;
+//! `expctl status` and `expctl watch`.
 
-use expctl_record::{AttemptDir, JobDir, Rates, read_learning, stopped_early};
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use expctl_ledger::{AttemptDir, JobDir, Ledger, Rates, read_learning, stopped_early};
+use expctl_text::Table;
+use expctl_text::format::{MISSING, moment, rate};
 use serde::Serialize;
 
-use super::{out, say};
-use crate::exit::Failure;
-use crate::launch::life::{Attempt, JobStatus, State, TrialStatus, lineage, look};
-use crate::ledger::Ledger;
+use crate::console::{out, say};
+use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
+use crate::launch::status::{Attempt, Follow, JobStatus, JobStatuses, RunState, TrialStatus, lineage};
 use crate::parallel;
 use crate::project::Project;
 use crate::provenance::changes_since_submit;
-use crate::report::format::{MISSING, moment, rate};
-use crate::report::{Table, attempts};
+use crate::report::attempts::attempts_table;
+use crate::watch::{Lines, Screen, View, frame};
 
 /// Arguments of `expctl status`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct StatusArgs {
     /// Show each trial of these jobs [default: a line for each job of the ledger]
     #[arg(value_name = "JOB")]
     jobs: Vec<u64>,
@@ -34,16 +39,16 @@ struct JobRow {
     backend: String,
     submitted: i64,
     age_s: i64,
-    trials: Vec<Count>,
+    trials: Vec<StateCount>,
 }
 
 #[derive(Serialize)]
-struct Count {
-    state: State,
+struct StateCount {
+    state: RunState,
     trials: usize,
 }
 
-/// Which steps rates are of.
+/// Steps that rates refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum RatesOf {
@@ -58,26 +63,26 @@ struct TrialRow {
     job: u64,
     task: usize,
     trial: String,
-    state: State,
+    state: RunState,
     attempt: u32,
     steps: u64,
     steps_total: u64,
-    /// Of a completed trial that of its measured steps, as the note has it; of one that runs that of its last steps.
+    /// Rate of the measured steps of a completed trial, as in its note, or of the last steps of one that runs.
     it_per_s: Option<f64>,
     samples_per_s: Option<f64>,
-    /// What the rates are of; none without rates.
+    /// The steps of the rates; `None` without rates.
     rates_of: Option<RatesOf>,
     node: Option<String>,
     reason: String,
 }
 
 /// Print where jobs stand.
-pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
+pub fn run(project: &Project, args: &StatusArgs) -> Result<(), Failure> {
     let ledger = Ledger::open(project)?;
     let ids: Vec<u64> =
         if args.jobs.is_empty() { ledger.measured_ids().into_iter().collect() } else { args.jobs.clone() };
     let folders: Vec<JobDir> = ids.iter().map(|id| ledger.measured(*id)).collect::<Result<_, _>>()?;
-    let mut seen = look(&folders)?;
+    let mut seen = JobStatuses::load(&folders)?;
     if let Some(trouble) = &seen.trouble {
         say(format!("note: Slurm cannot be asked: {trouble}"));
     }
@@ -95,7 +100,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     if args.attempts {
         let rows = seen.jobs.iter().map(|job| lineage(&job.folder, &job.record, Some(job)));
         let rows: Vec<Attempt> = rows.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
-        return if args.json { json(&rows) } else { table(&attempts(&rows, seen.jobs.len() > 1)) };
+        return if args.json { json(&rows) } else { table(&attempts_table(&rows, seen.jobs.len() > 1)) };
     }
     let mut rows = Vec::new();
     for job in &seen.jobs {
@@ -123,7 +128,7 @@ fn job_row(job: &JobStatus, now: i64) -> JobRow {
         backend: job.record.backend.clone(),
         submitted: job.record.submitted,
         age_s: (now - job.record.submitted).max(0),
-        trials: job.counts().into_iter().map(|(state, trials)| Count { state, trials }).collect(),
+        trials: job.counts().into_iter().map(|(state, trials)| StateCount { state, trials }).collect(),
     }
 }
 
@@ -163,13 +168,13 @@ fn trial_row(folder: &JobDir, job: u64, task: usize, status: &TrialStatus) -> Re
     }
     let world = status.trial.settings.launch.ranks;
     let rates = match status.state {
-        State::Completed => Rates::of_attempts(&folder.attempts(&status.trial.id)?, &status.trial.settings)?,
-        // As rank 0 sees it; all ranks have batches of the same size.
-        State::Running => totals.rates().map(|r| Rates { samples_per_s: r.samples_per_s * f64::from(world), ..r }),
-        // The rate of a trial that did not complete is nobody's figure.
+        RunState::Completed => Rates::from_attempts(&folder.attempts(&status.trial.id)?, &status.trial.settings)?,
+        // The rate of rank 0 times the ranks: all have batches of the same size.
+        RunState::Running => totals.rates().map(|r| Rates { samples_per_s: r.samples_per_s * f64::from(world), ..r }),
+        // The rate of a trial that did not complete means nothing.
         _ => None,
     };
-    let of = if status.state == State::Completed { RatesOf::MeasuredSteps } else { RatesOf::LastSteps };
+    let of = if status.state == RunState::Completed { RatesOf::MeasuredSteps } else { RatesOf::LastSteps };
     (row.it_per_s, row.samples_per_s) = rates.map(|rates| (rates.it_per_s, rates.samples_per_s)).unzip();
     row.rates_of = rates.map(|_| of);
     let ranks = attempt.environment()?.map(|e| e.ranks).unwrap_or_default();
@@ -179,10 +184,10 @@ fn trial_row(folder: &JobDir, job: u64, task: usize, status: &TrialStatus) -> Re
     Ok(row)
 }
 
-/// Epochs of a completed trial that ended for want of better figures: it has fewer steps than its settings say, and misses
-/// none.
+/// Epochs of a completed trial that stopped early because its figures no longer improved: it has fewer steps than its settings say, and
+/// none is missing.
 fn stopped_after(attempt: &AttemptDir, status: &TrialStatus) -> Option<u64> {
-    if status.state != State::Completed || status.trial.settings.train.epochs == 0 {
+    if status.state != RunState::Completed || status.trial.settings.train.epochs == 0 {
         return None;
     }
     let records = read_learning(&attempt.learning_path()).unwrap_or_default();
@@ -210,7 +215,7 @@ fn trial_table(rows: &[TrialRow], several: bool) -> Table {
     table
 }
 
-/// Samples/s, with the word that it is not the trial's final rate while that runs.
+/// Samples/s, marked as that of the last steps while the trial runs.
 fn shown_rate(row: &TrialRow) -> String {
     let Some(samples) = row.samples_per_s else { return MISSING.to_owned() };
     if row.rates_of == Some(RatesOf::LastSteps) { format!("{} (last steps)", rate(samples)) } else { rate(samples) }
@@ -224,4 +229,71 @@ fn age(seconds: i64) -> String {
         s if s < 86_400 => format!("{} h", s / 3600),
         s => format!("{} d", s / 86_400),
     }
+}
+
+/// How often a signal is looked for between two updates.
+const SIGNAL_POLL: Duration = Duration::from_millis(100);
+
+/// Arguments of `expctl watch`.
+#[derive(Debug, clap::Args)]
+pub struct WatchArgs {
+    /// The job
+    #[arg(value_name = "JOB")]
+    job: u64,
+    /// Seconds between two looks at the ledger; Slurm is asked less often
+    #[arg(long, value_name = "S", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    interval: u64,
+    /// Print one JSON object a look, one per line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show a job until it has ended; the exit code then says what became of it.
+pub fn watch(project: &Project, args: &WatchArgs) -> Result<(), Failure> {
+    let mut job = Follow::new(&Ledger::open(project)?.measured(args.job)?)?;
+    let interrupt = Interrupt::listen()?;
+    let every = Duration::from_secs(args.interval);
+    let mut lines = Lines::default();
+    let mut screen = if args.json { None } else { Screen::open() };
+    loop {
+        job.look()?;
+        let view = View::new(&mut job)?;
+        if view.ended {
+            // Leave the alternate screen: the end is printed as lines that stay.
+            screen = None;
+        }
+        match &screen {
+            Some(screen) => {
+                let (height, width) = screen.size();
+                screen.draw(&frame(&view, height, width));
+            }
+            None if args.json => out(serde_json::to_string(&view).map_err(Failure::internal)?),
+            None => lines.changes(&view).into_iter().for_each(out),
+        }
+        if view.ended {
+            return job.status().verdict().map_err(|failure| with_hint(failure, args.job));
+        }
+        let leave = match &screen {
+            Some(screen) => screen.wait(every, &interrupt),
+            None => wait(every, &interrupt),
+        };
+        if leave {
+            drop(screen);
+            return Err(Failure::rendered(Exit::Incomplete, format!("job {} goes on without me", args.job))
+                .hint(format!("watch it again with `expctl watch {0}`, stop it with `expctl cancel {0}`", args.job)));
+        }
+    }
+}
+
+fn with_hint(failure: Failure, job: u64) -> Failure {
+    failure.hint(format!("`expctl logs {job}` shows what the ranks printed, `expctl retry {job}` runs them again"))
+}
+
+/// Wait; true if the user interrupts.
+fn wait(time: Duration, interrupt: &Interrupt) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < time && !interrupt.is_set() {
+        std::thread::sleep(SIGNAL_POLL.min(time.saturating_sub(begun.elapsed())));
+    }
+    interrupt.is_set()
 }

@@ -1,26 +1,32 @@
+//! `expctl submit`, and what other verbs that run jobs share with it.
+
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use expctl_record::JobRecord;
+use clap::ValueEnum;
+use expctl_ledger::{JobRecord, MeasuredJob};
+use expctl_text::format::count;
+use serde_json::json;
+use slurm_client::{Availability, Slurm};
 
-use super::{data, rehearse, say};
+use super::data;
+use super::report::note_options;
 use crate::conf;
-use crate::console::try_out;
+use crate::console::{out, say, try_out};
 use crate::data_size::DataSize;
-use crate::data_state::data_states;
+use crate::data_state::{DataState, data_states};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::launch::life::Had;
-use crate::launch::{local, needed_worker, slurm};
-use crate::ledger::MeasuredJob;
+use crate::launch::slurm::SlurmBackend;
+use crate::launch::status::ExistingTrials;
+use crate::launch::{Backend, SubmitOrder, backend_from_name, local, needed_worker, slurm};
 use crate::plan::{self, Plan};
 use crate::project::Project;
 use crate::provenance::Origin;
-use crate::report::{self, format::count};
+use crate::report::note::write_note;
 
 /// Where a job runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Backend {
+enum BackendName {
     /// Slurm if there is one, else this machine
     Auto,
     /// A Slurm array, by Slurm's commands
@@ -33,7 +39,7 @@ enum Backend {
 
 /// Arguments of `expctl submit`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct SubmitArgs {
     /// The config (TOML)
     conf: PathBuf,
     /// Run only these variants
@@ -43,15 +49,15 @@ pub struct Args {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
     #[command(flatten)]
-    how: How,
+    run: RunOptions,
 }
 
-/// Where and how a plan is run, whatever it comes from.
+/// Options of verbs that run a plan.
 #[derive(Debug, clap::Args)]
-pub struct How {
+pub struct RunOptions {
     /// Where to run [default: what ~/.config/expctl/config.toml says, else auto]
     #[arg(long, value_enum, env = "EXPCTL_BACKEND")]
-    backend: Option<Backend>,
+    backend: Option<BackendName>,
     /// Leave out trials that have completed in a job of the ledger, or wait or run in one
     #[arg(long)]
     only_missing: bool,
@@ -72,15 +78,15 @@ pub struct How {
     json: bool,
 }
 
-impl Args {
-    pub(super) fn config(&self) -> &Path {
+impl SubmitArgs {
+    pub fn config(&self) -> &Path {
         &self.conf
     }
 }
 
-impl How {
-    /// Refuse what does not go together, before anything is read.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+impl RunOptions {
+    /// Refuse options that exclude each other, before anything is read.
+    pub fn check(&self) -> Result<(), Failure> {
         if self.json && !self.dry_run && !self.test_only {
             return Err(Failure::new(Exit::Usage, "--json goes with --dry-run or --test-only")
                 .hint("what is printed otherwise is the job's number, alone"));
@@ -90,30 +96,30 @@ impl How {
 }
 
 /// Submit a config; the job id goes to stdout, alone.
-pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
-    args.how.check()?;
+pub fn run(project: &Project, args: &SubmitArgs) -> Result<(), Failure> {
+    args.run.check()?;
     let config = conf::load(project, &args.conf, &args.overrides)?;
     let whole = plan::expand(project, &config)?;
     let plan = whole.clone().only(&args.only)?;
-    submit(project, &config, &whole, plan, &args.how)
+    submit(project, &config, &whole, plan, &args.run)
 }
 
 /// Submit `plan`, which is `whole` or a part of it, as `args` say; the job id goes to stdout, alone.
-pub(super) fn submit(
+pub fn submit(
     project: &Project,
     config: &conf::Config,
     whole: &Plan,
     mut plan: Plan,
-    args: &How,
+    args: &RunOptions,
 ) -> Result<(), Failure> {
-    let rehearsal = args.dry_run || args.test_only;
+    let only_asks = args.dry_run || args.test_only;
     if args.only_missing {
-        leave_out_what_is_there(project, &mut plan)?;
+        leave_out_existing(project, &mut plan)?;
         if plan.trials.is_empty() {
-            return if args.json { rehearse::nothing() } else { Ok(()) };
+            return if args.json { print_empty_answer() } else { Ok(()) };
         }
     }
-    let backend = backend(project, args, &plan)?;
+    let backend = choose_backend(project, args, &plan)?;
     let slurm = backend != "local";
     if args.test_only && !slurm {
         return Err(Failure::new(Exit::Usage, "--test-only asks Slurm, and this job would run on this machine")
@@ -123,7 +129,7 @@ pub(super) fn submit(
         return Err(Failure::new(Exit::Usage, "--chain makes jobs of Slurm, and this job would run on this machine")
             .hint("on this machine a job builds its data and writes its note by itself"));
     }
-    let job = plan.job_record(backend);
+    let job = plan::job_record(&plan, backend);
     // What can be refused is refused before hours of data building, and before a number is taken.
     if slurm {
         slurm::scripts(project, &job)?;
@@ -133,12 +139,12 @@ pub(super) fn submit(
     if let Some(cost) = plan::cost(&plan) {
         say(if slurm { cost.to_string() } else { cost.on_this_machine() });
     }
-    if rehearsal {
+    if only_asks {
         needed_worker(&job.trials)?;
         return if args.test_only {
-            rehearse::test_only(project, &job, args.json)
+            test_only(project, &job, args.json)
         } else {
-            rehearse::dry_run(project, &plan, &job, args.json, args.chain)
+            dry_run(project, &plan, &job, args.json, args.chain)
         };
     }
     let states = data_states(project, &plan.trials);
@@ -150,39 +156,37 @@ pub(super) fn submit(
     let origin = Origin::gather(project, config, whole)?;
     let job = JobRecord { submitted: jiff::Timestamp::now().as_second(), commit: origin.commit(), ..job };
     let interrupt = Interrupt::listen()?;
-    let order = slurm::Order { chain: args.chain };
+    let order = SubmitOrder { chain: args.chain };
     if !order.chain {
         data::ensure_all(project, &plan.trials, &interrupt)?;
     }
-    if slurm {
-        submit_slurm(project, args, job, order, &origin, interrupt)
-    } else {
-        submit_local(project, args, job, &origin, &interrupt)
-    }
+    let backend = backend_from_name(&job.backend)?;
+    let id = backend.submit(project, job, order)?;
+    print_id(id);
+    keep_origin(project, id, &origin);
+    wait_or_detach(project, backend.as_ref(), &project.job(id).record()?, args.wait, &interrupt)
 }
 
-/// Where the job goes: as told on the command line or by the user's defaults or by the profile, else as found.
-fn backend(project: &Project, args: &How, plan: &Plan) -> Result<&'static str, Failure> {
+/// The backend: of the command line, else of the user's defaults, else of the profile, else the one that is available.
+fn choose_backend(project: &Project, args: &RunOptions, plan: &Plan) -> Result<&'static str, Failure> {
     let backend = match args.backend {
         Some(backend) => backend,
-        None => match conf::UserDefaults::load(project)?.backend.or(profile_backend(project, plan)?).as_deref() {
-            Some("slurm") => Backend::Slurm,
-            Some("slurmrest") => Backend::Slurmrest,
-            Some("local") => Backend::Local,
-            _ => Backend::Auto,
-        },
+        None => {
+            let named = conf::UserDefaults::load(project)?.backend.or(profile_backend(project, plan)?);
+            named.and_then(|name| BackendName::from_str(&name, false).ok()).unwrap_or(BackendName::Auto)
+        }
     };
     match backend {
-        Backend::Slurm => Ok("slurm"),
-        Backend::Slurmrest => Ok("slurmrest"),
-        Backend::Local => Ok("local"),
-        Backend::Auto => match slurm::available() {
-            slurm::Availability::Ready => Ok("slurm"),
-            slurm::Availability::Absent => {
+        BackendName::Slurm => Ok("slurm"),
+        BackendName::Slurmrest => Ok("slurmrest"),
+        BackendName::Local => Ok("local"),
+        BackendName::Auto => match Slurm::from_environment().availability() {
+            Availability::Ready => Ok("slurm"),
+            Availability::Absent => {
                 say("no Slurm found: running on this machine (--backend local)");
                 Ok("local")
             }
-            slurm::Availability::Unreachable(reason) => {
+            Availability::Unreachable(reason) => {
                 Err(Failure::new(Exit::Cluster, format!("this machine has a Slurm that does not answer: {reason}"))
                     .hint("try again later, or run on this machine: --backend local"))
             }
@@ -190,7 +194,7 @@ fn backend(project: &Project, args: &How, plan: &Plan) -> Result<&'static str, F
     }
 }
 
-/// Where the profile sends its jobs, if it says so.
+/// The backend of the profile, if it names one.
 fn profile_backend(project: &Project, plan: &Plan) -> Result<Option<String>, Failure> {
     match plan.trials.first().map(|trial| trial.settings.slurm.profile.as_str()) {
         None | Some("") => Ok(None),
@@ -198,15 +202,15 @@ fn profile_backend(project: &Project, plan: &Plan) -> Result<Option<String>, Fai
     }
 }
 
-/// Keep the trials that the ledger neither has nor is about to have, and say where the others are.
-fn leave_out_what_is_there(project: &Project, plan: &mut Plan) -> Result<(), Failure> {
-    let had = Had::of(project, &plan.trials.iter().map(|trial| trial.id.as_str()).collect())?;
-    had.trouble.iter().for_each(|line| say(format!("warning: {line}")));
+/// Remove the trials that have completed, wait or run in a job of the ledger, and say in which.
+fn leave_out_existing(project: &Project, plan: &mut Plan) -> Result<(), Failure> {
+    let existing = ExistingTrials::find(project, &plan.trials.iter().map(|trial| trial.id.as_str()).collect())?;
+    existing.trouble.iter().for_each(|line| say(format!("warning: {line}")));
     let all = plan.trials.len();
-    plan.trials.retain(|trial| had.misses(&trial.id));
+    plan.trials.retain(|trial| existing.lacks(&trial.id));
     let left_out = all - plan.trials.len();
     if left_out > 0 {
-        say(format!("left out: {left_out} of {}, which {} has", count(all as u64, "trial"), had.jobs()));
+        say(format!("left out: {left_out} of {}, which {} has", count(all as u64, "trial"), existing.jobs()));
     }
     if plan.trials.is_empty() {
         say("nothing to submit");
@@ -214,99 +218,41 @@ fn leave_out_what_is_there(project: &Project, plan: &mut Plan) -> Result<(), Fai
     Ok(())
 }
 
-fn submit_local(
+/// Stay with a job and write its note, or leave it.
+pub fn wait_or_detach(
     project: &Project,
-    args: &How,
-    job: JobRecord,
-    origin: &Origin,
+    backend: &dyn Backend,
+    job: &JobRecord,
+    wait: bool,
     interrupt: &Interrupt,
 ) -> Result<(), Failure> {
-    let job = local::allocate(project, job)?;
-    show_id(job.job);
-    keep_origin(project, job.job, origin);
-    if !args.wait {
-        return start_in_background(project, &job);
-    }
-    let result = local::run(project, &job, interrupt);
-    finish(project, job.job, result)
+    if wait { finish(project, job.job, backend.wait(project, job, interrupt)) } else { backend.detach(project, job) }
 }
 
-/// Run a local job in a process of its own, and say how to go on.
-pub(super) fn start_in_background(project: &Project, job: &JobRecord) -> Result<(), Failure> {
-    let (_, log) = local::detach(project, job)?;
-    let id = job.job;
-    say(format!("job {id} runs in the background; it writes its note when it ends"));
-    say(format!("  progress: expctl watch {id}, or {}\n  stop it: expctl cancel {id}", log.display()));
-    Ok(())
-}
-
-fn submit_slurm(
-    project: &Project,
-    args: &How,
-    job: JobRecord,
-    order: slurm::Order,
-    origin: &Origin,
-    interrupt: Interrupt,
-) -> Result<(), Failure> {
-    let id = slurm::submit(project, job, order)?;
-    show_id(id);
-    keep_origin(project, id, origin);
-    if !args.wait {
-        return Ok(());
-    }
-    wait_for_slurm(project, id, interrupt)
-}
-
-/// Wait until every trial of a job has its outcome, then write its note.
-pub(super) fn wait_for_slurm(project: &Project, id: u64, interrupt: Interrupt) -> Result<(), Failure> {
-    leave_on_interrupt(id, interrupt);
-    let mut shown = String::new();
-    let result = slurm::wait(project, id, &mut |progress| {
-        let line = progress.to_string();
-        if line != shown {
-            say(format!("job {id}: {line}"));
-            shown = line;
-        }
-    });
-    finish(project, id, result)
-}
-
-/// Write down where the job comes from. It exists by now: it runs even if this cannot be kept.
+/// Record the provenance of a job. The job exists by now, and runs even if this fails.
 fn keep_origin(project: &Project, id: u64, origin: &Origin) {
     if let Err(e) = origin.write(&project.job(id)) {
         say(format!("warning: where job {id} comes from was not kept: {}", e.message));
     }
 }
 
-/// The id, alone on stdout. The job exists by now: it goes on even if nobody can read its number here.
-fn show_id(id: u64) {
+/// Print the id, alone on stdout. The job exists by now, and goes on even if stdout is closed.
+fn print_id(id: u64) {
     if let Err(e) = try_out(id) {
         say(format!("job {id} was submitted, but its id cannot be written to stdout: {e}"));
     }
 }
 
-/// Ctrl-C while waiting for Slurm ends the waiting, not the job.
-fn leave_on_interrupt(job: u64, interrupt: Interrupt) {
-    std::thread::spawn(move || {
-        while !interrupt.is_set() {
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        say(format!(
-            "job {job} goes on without me\n  hint: stop it with `expctl cancel {job}`; `expctl report {job}` shows what it has"
-        ));
-        std::process::exit(Exit::Incomplete as i32)
-    });
-}
-
-/// Write the note of what there is; then what became of the trials decides the exit code.
-pub(super) fn finish(project: &Project, job: u64, launched: Result<(), Failure>) -> Result<(), Failure> {
-    let note = report::write_note(project, job, &report::NoteOptions::default());
+/// Write the note of a job; the states of its trials then decide the exit code.
+pub fn finish(project: &Project, job: u64, launched: Result<(), Failure>) -> Result<(), Failure> {
+    let note =
+        note_options(project, conf::NotesSettings::default()).and_then(|options| write_note(project, job, &options));
     let note = match note {
         Ok((path, job)) => {
             say(format!("report: {}", path.display()));
             Ok(job)
         }
-        // A note that its writer has to look at says nothing of the job.
+        // A note that its author has to fix is no failure of the job.
         Err(failure) if matches!(failure.exit, Exit::Config | Exit::Usage) => {
             say(format!("the note was not written\n{failure}"));
             MeasuredJob::load(&project.job(job)).map_err(Failure::from)
@@ -314,5 +260,130 @@ pub(super) fn finish(project: &Project, job: u64, launched: Result<(), Failure>)
         Err(failure) => Err(failure),
     };
     launched?;
-    note?.verdict()
+    Ok(note?.verdict()?)
+}
+
+/// Maximum number of trials that are named one by one.
+const MAX_NAMED_TRIALS: usize = 12;
+
+/// Say what would run; writes no file. In a `chain` the data are built by a job, maybe on another disk.
+fn dry_run(project: &Project, plan: &Plan, job: &JobRecord, json: bool, chain: bool) -> Result<(), Failure> {
+    let data = data_states(project, &plan.trials);
+    let size = DataSize::of(project, &plan.trials, &data);
+    let on_slurm = job.on_slurm();
+    let scripts = if on_slurm { slurm::scripts(project, job)? } else { Vec::new() };
+    let path = project.runs().join("<job>").join("batch.sh").display().to_string();
+    let template = conf::batch_template(project)?.0;
+
+    say(format!("dry run: {} on {}", count(plan.trials.len() as u64, "trial"), backend_words(job)));
+    for trial in plan.trials.iter().take(MAX_NAMED_TRIALS) {
+        say(format!("  {}", trial.id));
+    }
+    if plan.trials.len() > MAX_NAMED_TRIALS {
+        say(format!("  and {} more", plan.trials.len() - MAX_NAMED_TRIALS));
+    }
+    for (folder, state) in &data {
+        match state {
+            DataState::There(()) => say(format!("data: {} is there", folder.display())),
+            DataState::Missing => say(missing_data_line(folder, &size)),
+            // The error names the folder.
+            DataState::Refused(e) => say(format!("data: {e}")),
+        }
+    }
+    size.summary().into_iter().for_each(|summary| say(format!("data: {summary}")));
+    for script in &scripts {
+        say(format!("script: {path}, from {template}, asks for\n  {}", sbatch_options(script).join("\n  ")));
+    }
+    say("nothing was written, built or submitted");
+    if json {
+        let asked: Vec<_> =
+            scripts.iter().map(|script| json!({ "path": path, "options": sbatch_options(script) })).collect();
+        let ids: Vec<&str> = plan.trials.iter().map(|trial| trial.id.as_str()).collect();
+        let states: Vec<_> = data.iter().map(|(folder, state)| folder_json(folder, state, &size)).collect();
+        let answer = json!({
+            "backend": job.backend,
+            "trials": ids,
+            "cost": on_slurm.then(|| plan::cost(plan)).flatten(),
+            "data": states,
+            "free_bytes": size.free(),
+            "template": on_slurm.then_some(template),
+            "scripts": asked,
+        });
+        out(serde_json::to_string_pretty(&answer).map_err(Failure::internal)?);
+    }
+    // Refuse what submitting would refuse, after everything is said.
+    data::refuse_damaged(&data)?;
+    if chain { Ok(()) } else { size.refuse() }
+}
+
+/// Say how large each missing folder of data will be, and how much of the disk is free.
+pub fn say_missing_data(project: &Project, plan: &Plan) {
+    let data = data_states(project, &plan.trials);
+    let size = DataSize::of(project, &plan.trials, &data);
+    for (folder, _) in data.iter().filter(|(_, state)| matches!(state, DataState::Missing)) {
+        say(missing_data_line(folder, &size));
+    }
+    size.summary().into_iter().for_each(|summary| say(format!("data: {summary}")));
+}
+
+fn missing_data_line(folder: &Path, size: &DataSize) -> String {
+    let expected = size.of_folder(folder).map(|expected| format!(", {expected} (estimated)")).unwrap_or_default();
+    format!("data: {} would be built{expected}", folder.display())
+}
+
+/// State of each folder of data, for `plan --json`.
+pub fn data_json(project: &Project, plan: &Plan) -> serde_json::Value {
+    let data = data_states(project, &plan.trials);
+    let size = DataSize::of(project, &plan.trials, &data);
+    data.iter().map(|(folder, state)| folder_json(folder, state, &size)).collect()
+}
+
+fn folder_json(folder: &Path, state: &DataState, size: &DataSize) -> serde_json::Value {
+    let (word, reason) = match state {
+        DataState::There(()) => ("there", None),
+        DataState::Missing => ("missing", None),
+        DataState::Refused(e) => ("refused", Some(e.to_string())),
+    };
+    let expected = size.of_folder(folder).map(|expected| expected.bytes);
+    json!({ "folder": folder, "built": word == "there", "state": word, "reason": reason, "estimated_bytes": expected })
+}
+
+/// Ask Slurm when it would start the job, or why it would refuse it.
+fn test_only(project: &Project, job: &JobRecord, json: bool) -> Result<(), Failure> {
+    if job.backend == "slurmrest" {
+        return Err(Failure::new(Exit::Usage, "slurmrestd has nothing like `sbatch --test-only`")
+            .hint("--dry-run says what would be submitted; --backend slurm asks the commands"));
+    }
+    let cluster = SlurmBackend::default();
+    let mut answers = Vec::new();
+    for script in cluster.scripts(project, job)? {
+        let file = tempfile::Builder::new().prefix("expctl-").suffix(".sh").tempfile().map_err(Failure::internal)?;
+        std::fs::write(file.path(), &script).map_err(Failure::internal)?;
+        let answer = cluster.client().test_only(file.path())?;
+        say(format!("Slurm would take it: {answer}"));
+        answers.push(json!({ "answer": answer, "options": sbatch_options(&script) }));
+    }
+    say("nothing was submitted");
+    if json {
+        let ids: Vec<&str> = job.trials.iter().map(|trial| trial.id.as_str()).collect();
+        let answer = json!({ "backend": job.backend, "trials": ids, "scripts": answers });
+        out(serde_json::to_string_pretty(&answer).map_err(Failure::internal)?);
+    }
+    Ok(())
+}
+
+/// Print the answer where `--only-missing` left no trial.
+fn print_empty_answer() -> Result<(), Failure> {
+    out(serde_json::to_string_pretty(&json!({ "trials": [], "scripts": [] })).map_err(Failure::internal)?);
+    Ok(())
+}
+
+/// Options of the `#SBATCH` lines of a script. As in Slurm, they end where its commands begin.
+fn sbatch_options(script: &str) -> Vec<&str> {
+    let head = script.lines().take_while(|line| line.trim().is_empty() || line.starts_with('#'));
+    head.filter_map(|line| line.strip_prefix("#SBATCH ")).collect()
+}
+
+fn backend_words(job: &JobRecord) -> &'static str {
+    if job.on_slurm() { "Slurm" } else { "this machine" }
 }

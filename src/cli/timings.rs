@@ -1,22 +1,23 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::out;
+use expctl_charts::Size;
+use expctl_ledger::{Ledger, MeasuredJob};
+
+use crate::console::out;
 use crate::exit::{Exit, Failure};
-use crate::ledger::{Ledger, MeasuredJob};
-use crate::plot::Size;
 use crate::project::Project;
 use crate::timings::{
-    Analysis, Columns, Curve, LedgerSteps, PictureFiles, Settings, Source, Store, Unit, markdown, read_file, read_jobs,
-    write_note, write_page,
+    Analysis, AnalysisOptions, BatchTimes, CellProblem, CurveDetail, LedgerSteps, PictureFiles, TimeUnit,
+    TimingsColumns, TimingsError, TimingsSource, markdown, read_file, read_jobs, write_note, write_page,
 };
 
-/// Batches of which all points of the curves are printed, at most: some hundred megabytes of JSON.
-const FULL_ROWS: u64 = 1 << 21;
+/// Maximum number of batches whose curves are printed in full: some hundred megabytes of JSON.
+const MAX_FULL_ROWS: u64 = 1 << 21;
 
 /// Arguments of `expctl timings`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct TimingsArgs {
     /// Jobs of the ledger, or a parquet or CSV file with a row for each batch
     #[arg(value_name = "JOB|FILE", required = true)]
     sources: Vec<String>,
@@ -34,12 +35,12 @@ pub struct Args {
     time: Option<String>,
     /// Unit of the time column [default: s]
     #[arg(long, value_enum)]
-    unit: Option<Unit>,
+    unit: Option<TimeUnit>,
     /// Rank whose steps are read, of a job
     #[arg(long, value_name = "N", default_value_t = 0)]
     rank: u32,
     /// Batches that pictures show in detail, from A up to but without B
-    #[arg(long, value_name = "A:B", default_value = "1200:1800", value_parser = range)]
+    #[arg(long, value_name = "A:B", default_value = "1200:1800", value_parser = parse_range)]
     range: Range<u64>,
     /// Follow this period in place of the one that is found
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=1024))]
@@ -61,11 +62,11 @@ pub struct Args {
     json: bool,
     /// Points of the curves of sorted batches of each epoch [default: reduced]
     #[arg(long, value_enum, requires = "json")]
-    curve: Option<Curve>,
+    curve: Option<CurveDetail>,
 }
 
-impl Args {
-    /// The jobs that are meant, each once; none where one of the names is of a file.
+impl TimingsArgs {
+    /// The jobs that are named, each once; `None` where one of the names is that of a file.
     fn jobs(&self) -> Option<Vec<u64>> {
         let mut jobs = Vec::new();
         for name in &self.sources {
@@ -77,21 +78,32 @@ impl Args {
         Some(jobs)
     }
 
-    /// Whether it needs no project.
+    /// Whether a file is read, which needs no project.
     pub fn is_of_file(&self) -> bool {
         self.jobs().is_none()
     }
 }
 
-fn range(text: &str) -> Result<Range<u64>, String> {
-    let (from, to) = text.split_once(':').ok_or("two numbers with a colon between them are expected: 1200:1800")?;
-    let number = |text: &str| text.trim().parse::<u64>().map_err(|_| format!("'{text}' is no batch number"));
-    let range = number(from)?..number(to)?;
-    if range.is_empty() { Err("there is no batch between these".to_owned()) } else { Ok(range) }
+/// Why a text is no range of batches.
+#[derive(Debug, thiserror::Error)]
+enum RangeError {
+    #[error("two numbers with a colon between them are expected: 1200:1800")]
+    NoColon,
+    #[error("'{0}' is no batch number")]
+    NotANumber(String),
+    #[error("there is no batch between these")]
+    Empty,
 }
 
-/// Say where the time of the batches goes.
-pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
+fn parse_range(text: &str) -> Result<Range<u64>, RangeError> {
+    let (from, to) = text.split_once(':').ok_or(RangeError::NoColon)?;
+    let number = |text: &str| text.trim().parse::<u64>().map_err(|_| RangeError::NotANumber(text.to_owned()));
+    let range = number(from)?..number(to)?;
+    if range.is_empty() { Err(RangeError::Empty) } else { Ok(range) }
+}
+
+/// Analyse the times of batches.
+pub fn run(project: &Project, args: &TimingsArgs) -> Result<(), Failure> {
     match (args.jobs(), &args.sources[..]) {
         (Some(jobs), _) => of_jobs(project, &jobs, args),
         (None, [file]) => of_file(Path::new(file), args),
@@ -102,32 +114,33 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     }
 }
 
-fn of_file(path: &Path, args: &Args) -> Result<(), Failure> {
+fn of_file(path: &Path, args: &TimingsArgs) -> Result<(), Failure> {
     let (source, mut store) = read_file(path, &columns(args))?;
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     show(source, &mut store, None, &stem, args)
 }
 
-/// Print or write what there is to say of the rows of a store; `steps` are those behind its rows, of jobs.
+/// Print or write the analysis of the rows of a store; `steps` are the ledger's steps of its rows, for jobs.
 fn show(
-    source: Source,
-    store: &mut Store,
+    source: TimingsSource,
+    store: &mut BatchTimes,
     steps: Option<&LedgerSteps<'_>>,
     stem: &str,
-    args: &Args,
+    args: &TimingsArgs,
 ) -> Result<(), Failure> {
     let rows: u64 = store.series().iter().map(|series| series.rows()).sum();
-    if args.curve == Some(Curve::Full) && rows > FULL_ROWS {
-        let message = format!("--curve full has a point for each batch: {rows} are too many, {FULL_ROWS} are possible");
+    if args.curve == Some(CurveDetail::Full) && rows > MAX_FULL_ROWS {
+        let message =
+            format!("--curve full has a point for each batch: {rows} are too many, {MAX_FULL_ROWS} are possible");
         return Err(Failure::new(Exit::Usage, message));
     }
-    let settings = Settings {
+    let options = AnalysisOptions {
         period: args.period.and_then(|period| usize::try_from(period).ok()),
         range: args.range.clone(),
         pictures: args.out.is_some(),
         curve: args.curve.unwrap_or_default(),
     };
-    let analysis = Analysis::of(source, store, steps, &settings)?;
+    let analysis = Analysis::new(source, store, steps, &options)?;
     if args.json {
         out(serde_json::to_string_pretty(&analysis).map_err(Failure::internal)?);
     } else if let Some(folder) = &args.out {
@@ -143,8 +156,8 @@ fn show(
     Ok(())
 }
 
-fn columns(args: &Args) -> Columns {
-    Columns {
+fn columns(args: &TimingsArgs) -> TimingsColumns {
+    TimingsColumns {
         method: args.method.clone(),
         epoch: args.epoch.clone(),
         batch: args.batch.clone(),
@@ -153,8 +166,8 @@ fn columns(args: &Args) -> Columns {
     }
 }
 
-/// The steps of some jobs; those of trials that did not complete are left out, which is said by the exit code.
-fn of_jobs(project: &Project, ids: &[u64], args: &Args) -> Result<(), Failure> {
+/// Analyse the steps of some jobs. Trials that did not complete are left out, which the exit code says.
+fn of_jobs(project: &Project, ids: &[u64], args: &TimingsArgs) -> Result<(), Failure> {
     let named = [
         ("method", args.method.is_some()),
         ("epoch", args.epoch.is_some()),
@@ -193,10 +206,41 @@ fn of_jobs(project: &Project, ids: &[u64], args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// What the note of some jobs is called after: `fig1_12`, `fig1_12_13`; `jobs_12_13` where they are of several configs.
+/// Stem of the name of the note of some jobs: `fig1_12`, `fig1_12_13`; `jobs_12_13` where they are of several configs.
 fn stem(jobs: &[MeasuredJob]) -> String {
     let config = jobs.first().map_or("jobs", |job| job.record.config.as_str());
     let one = jobs.iter().all(|job| job.record.config == config);
     let numbers: String = jobs.iter().map(|job| format!("_{}", job.record.job)).collect();
     format!("{}{numbers}", if one { config } else { "jobs" })
+}
+
+impl From<TimingsError> for Failure {
+    fn from(error: TimingsError) -> Self {
+        let exit = if matches!(error, TimingsError::Spool { .. }) { Exit::Internal } else { Exit::Config };
+        let failure = Self::new(exit, &error);
+        match &error {
+            TimingsError::NoColumn { meaning, have, .. } => {
+                let list = if have.is_empty() { "none".to_owned() } else { have.join(", ") };
+                failure
+                    .hint(format_args!("columns that are there: {list}"))
+                    .hint(format_args!("--{meaning} NAME says which one holds the {meaning}"))
+            }
+            TimingsError::Cell { problem, .. } => match problem {
+                problem if problem.is_of_batch() => {
+                    failure.hint("--batch NAME says which column counts the batches, from 0")
+                }
+                CellProblem::Null => failure.hint("leave such rows out of the file"),
+                CellProblem::UnsupportedType { .. } => failure,
+                _ => failure.hint("times are finite and not negative"),
+            },
+            TimingsError::ManySeries { .. } => failure.hint("is --epoch or --method the column that was meant?"),
+            TimingsError::Repeated { .. } => {
+                failure.hint("--epoch NAME says which column tells passes over the data apart")
+            }
+            TimingsError::Spool { .. } => {
+                failure.hint("8 bytes a row are needed (16 out of order); TMPDIR names another folder")
+            }
+            _ => failure,
+        }
+    }
 }

@@ -8,8 +8,8 @@ use crate::project::Project;
 /// The template that is compiled in.
 pub const SHIPPED_TEMPLATE: &str = include_str!("../../slurm/batch.sh.j2");
 
-/// What a script has to do, whatever else it does: without one of these a job leaves no results.
-const KEPT: [&str; 3] = ["stage-attempt", "srun", "conclude"];
+/// Words that every script needs: without one of them a job leaves no results.
+const NEEDED: [&str; 3] = ["stage-attempt", "srun", "conclude"];
 
 /// The template in use, name and text. The name is a path, or `slurm/batch.sh.j2, compiled in`.
 ///
@@ -25,15 +25,15 @@ pub fn batch_template(project: &Project) -> Result<(String, String), Failure> {
             Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => continue,
             Err(e) => return Err(Failure::new(Exit::Config, format!("cannot read the batch template {name}: {e}"))),
         };
-        // What stands in a comment does nothing.
+        // Comments do not count.
         let lines: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with('#')).collect();
         let lacking: Vec<&str> =
-            KEPT.into_iter().filter(|word| !lines.iter().any(|line| line.contains(word))).collect();
+            NEEDED.into_iter().filter(|word| !lines.iter().any(|line| line.contains(word))).collect();
         if !lacking.is_empty() {
             let message = format!("the batch template {name} lacks {}", lacking.join(" and "));
             return Err(Failure::new(Exit::Config, message)
                 .hint("a job leaves results only if its script runs `expctl stage-attempt`, srun and `expctl conclude`")
-                .hint("start from the one that is compiled in; docs/slurm.md says what it is given"));
+                .hint("start from the one that is compiled in; docs/guide/slurm.md says what it is given"));
         }
         return Ok((name, text));
     }

@@ -1,16 +1,16 @@
-//! Launching: the same trial on this machine or on Slurm, with the same ledger, whatever runs as its ranks.
+//! Launching: trials run on Slurm or on this machine, as `expctl-worker` or as a program of the user, with the same
+//! ledger.
 
+mod attempt;
+mod backend;
 pub mod command;
-mod conclude;
-mod libtorch;
-pub mod life;
 pub mod local;
+mod programs;
 mod remedy;
 pub mod slurm;
-mod worker_binary;
+pub mod status;
 
-pub use conclude::{ProcessEnd, conclude};
-pub use libtorch::{libtorch_folder, libtorch_version};
+pub use attempt::{ProcessEnd, conclude, started};
+pub use backend::{Backend, SubmitOrder, backend_for_job, backend_from_name};
+pub use programs::{Programs, libtorch_folder, libtorch_version, needed_worker, worker_binary, worker_version};
 pub use remedy::{Remedy, remedy};
-use slurm::started;
-pub use worker_binary::{needed_worker, worker_binary, worker_version};

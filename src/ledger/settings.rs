@@ -1,68 +1,50 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use expctl_record::{Environment, MaskSource, Settings};
+use expctl_ledger::{Environment, MaskSource, Settings};
+use expctl_settings::{
+    Array, Data, Experiment, KeySpec, Measure, Model, NO_DATA_SET, Pipeline, Profile, Section, Select, Slurm, TraceAt,
+    Train, Worker, find, to_json,
+};
 use serde_json::Value;
 
 use super::{MeasuredJob, Run, RunPart};
-use crate::conf::NO_DATA_SET;
 
-/// Sections and keys of graphs alone; of [`OF_ARRAYS`] those of arrays.
-const OF_GRAPHS: [&str; 7] = [
-    "pipeline.",
-    "select.",
-    "data.networks",
-    "data.labels",
-    "loader.shuffle",
-    "model.edge_types",
-    "train.validate_every",
-];
-const OF_ARRAYS: [&str; 5] = ["array.", "sampler.", "data.files", "data.genes", "model.tokens"];
-
-/// Sections and keys of expctl's own worker.
-const OF_OWN_WORKER: [&str; 6] = ["pipeline.", "model.", "train.", "checkpoint.", "launch.device", "launch.backend"];
-
-/// Sections of a model and its training. Where no step computes a model they have no effect, but for `train.mode`, which says so.
-const OF_MODEL: [&str; 2] = ["model.", "train."];
-
-/// Sections that say when a profiler runs, and the key among them that needs none.
-const OF_PROFILER: [&str; 2] = ["profile.", "trace."];
-const WITHOUT_PROFILER: &str = "profile.operations";
-
-/// Settings as text by dotted key, without those of the family that is not read: they say nothing.
+/// Settings as text by dotted key, without those that have no effect on the trial: they say nothing.
 pub fn flatten_all(settings: &Settings) -> BTreeMap<String, String> {
     let mut flat = BTreeMap::new();
-    if let Ok(value) = serde_json::to_value(settings) {
-        walk("", &value, &mut flat);
-    }
-    let foreign: &[&str] = if settings.reads_array() { &OF_GRAPHS } else { &OF_ARRAYS };
-    flat.retain(|key, _| !foreign.iter().any(|start| key.starts_with(start)) || key == "pipeline.processor");
-    if settings.runs_command() {
-        // expctl's own worker did not run: what it would have done says nothing.
-        flat.insert("worker.command".to_owned(), command_words(&settings.worker.command));
-        flat.retain(|key, _| key == "train.mode" || !OF_OWN_WORKER.iter().any(|start| key.starts_with(start)));
-    } else {
-        flat.retain(|key, _| !key.starts_with("worker."));
-    }
-    if settings.data.set == NO_DATA_SET {
-        flat.retain(|key, _| key == "data.set" || !["data.", "select."].iter().any(|start| key.starts_with(start)));
-    }
-    if !settings.profiles() {
-        flat.retain(|key, _| key == WITHOUT_PROFILER || !OF_PROFILER.iter().any(|start| key.starts_with(start)));
-    }
-    if settings.reads_array() || settings.runs_command() {
-        flat.remove(WITHOUT_PROFILER);
-    }
-    if settings.pipeline.mask_source == MaskSource::Incidence {
-        flat.remove("pipeline.gene_masks_mib");
-    }
-    if !settings.pipeline.is_approximate() {
-        flat.remove("pipeline.mask_seed");
-    }
-    if settings.measure.epochs == 0 {
-        flat.remove("measure.epochs");
+    walk("", &to_json(settings), &mut flat);
+    flat.retain(|key, _| find(key).is_none_or(|spec| has_effect(spec, settings)));
+    if let Some(command) = flat.get_mut(Worker::COMMAND.name()) {
+        *command = command_words(&settings.worker.command);
     }
     flat
+}
+
+/// Whether a setting has an effect on a trial with these settings.
+fn has_effect(spec: &KeySpec, settings: &Settings) -> bool {
+    let is = |key: &str| spec.key == key;
+    let in_section = |names: &[&str]| names.contains(&spec.section());
+    if !settings.uses(spec) || (in_section(&[Worker::NAME]) && !settings.runs_command()) {
+        return false;
+    }
+    let of_data_set = in_section(&[Data::NAME, Select::NAME]) || is(&Pipeline::STORE);
+    if settings.data.set == NO_DATA_SET && of_data_set && !is(&Data::SET) {
+        return false;
+    }
+    if in_section(&[Profile::NAME, TraceAt::NAME]) {
+        return settings.profiles() || is(&Profile::OPERATIONS);
+    }
+    if is(&Array::FORMAT) {
+        return settings.reads_array();
+    }
+    if is(&Pipeline::GENE_MASKS_MIB) {
+        return settings.pipeline.mask_source != MaskSource::Incidence;
+    }
+    if is(&Pipeline::MASK_SEED) {
+        return settings.pipeline.is_approximate();
+    }
+    !is(&Measure::EPOCHS) || settings.measure.epochs > 0
 }
 
 /// A command for one line of a table: words that hold more than a name or a number are in quotes, with escapes.
@@ -76,7 +58,8 @@ fn command_words(command: &[String]) -> String {
 fn flatten(settings: &Settings) -> BTreeMap<String, String> {
     let mut flat = flatten_all(settings);
     // How many array tasks run at once, and for how long they may, changes nothing that is measured inside one.
-    flat.retain(|key, _| !key.starts_with("experiment.") && key != "slurm.throttle" && key != "slurm.time_min");
+    let left_out = [Slurm::THROTTLE.name(), Slurm::TIME_MIN.name()];
+    flat.retain(|key, _| section(key) != Experiment::NAME && !left_out.contains(&key.as_str()));
     flat
 }
 
@@ -89,8 +72,14 @@ pub fn flatten_in_job(job: &MeasuredJob, settings: &Settings) -> BTreeMap<String
     flat
 }
 
+/// Leaves out the settings of model and training, but for `train.mode`, which says that no model is computed.
 fn drop_model(flat: &mut BTreeMap<String, String>) {
-    flat.retain(|key, _| key == "train.mode" || !OF_MODEL.iter().any(|start| key.starts_with(start)));
+    flat.retain(|key, _| **key == *Train::MODE || ![Model::NAME, Train::NAME].contains(&section(key)));
+}
+
+/// The part of a dotted key before its dot.
+fn section(key: &str) -> &str {
+    key.split_once('.').map_or(key, |(section, _)| section)
 }
 
 fn walk(prefix: &str, value: &Value, flat: &mut BTreeMap<String, String>) {
@@ -125,8 +114,8 @@ pub fn run_settings(job: &MeasuredJob, runs: &[&Run]) -> BTreeMap<String, String
     if !runs.first().is_some_and(|run| run.trial.settings.computes_model()) {
         drop_model(&mut flat);
     }
-    flat.remove("pipeline.processor");
-    flat.remove("measure.repeats");
+    flat.remove(Pipeline::PROCESSOR.name());
+    flat.remove(Measure::REPEATS.name());
     let record = &job.record;
     flat.insert("backend".into(), record.backend.clone());
     flat.insert("expctl".into(), record.expctl_version.clone());

@@ -1,37 +1,38 @@
+//! Changes since a job was submitted.
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use expctl_record::{JobDir, JobRecord, Trial};
+use expctl_ledger::{JobDir, JobRecord, Provenance, SourceState, Trial};
 
-use super::gather::resolved_hash;
-use super::programs::file_hash;
-use super::record::{Provenance, Source};
+use super::origin::{file_hash, resolved_hash};
 use super::source_tree::SourceTree;
 use crate::conf;
 use crate::ledger::flatten_all;
 use crate::plan::{self, is_isolation};
 use crate::project::Project;
 
-/// Most settings that are named one by one.
-const MOST: usize = 6;
-/// Seconds by which a file system's clock may differ from ours.
-const CLOCKS: i64 = 60;
+/// Maximum number of settings that are named one by one.
+const MAX_NAMED_KEYS: usize = 6;
+/// Maximum difference between the clocks of a file system and of this machine, seconds.
+const CLOCK_DIFFERENCE_S: i64 = 60;
 
-/// What differs now from when a job was submitted, a line each: its config, the code, the worker. Empty if nothing does, or
-/// if the job is older than this record.
+/// Changes of config, code and worker since a job was submitted, a line each. Empty if there are none, or if the job is older than
+/// `provenance.json`.
 pub fn changes_since_submit(project: &Project, job: &JobDir, record: &JobRecord) -> Vec<String> {
-    let submitted = match Provenance::of(job) {
+    let submitted = match Provenance::read(job) {
         Ok(Some(submitted)) => submitted,
         Ok(None) => return Vec::new(),
         Err(e) => return vec![format!("what it was submitted with cannot be read: {e}")],
     };
     let mut changes = config_changes(project, record, &submitted);
-    changes.extend(source_change(submitted.source.as_ref(), SourceTree::of(project).map(|tree| tree.source).as_ref()));
+    changes
+        .extend(source_change(submitted.source.as_ref(), SourceTree::read(project).map(|tree| tree.source).as_ref()));
     if let Some(worker) = &submitted.worker
         && let Some(hash) = &worker.hash
     {
         let path = worker.path.display();
-        let untouched = untouched_since(&worker.path, record.submitted - CLOCKS);
+        let untouched = untouched_since(&worker.path, record.submitted - CLOCK_DIFFERENCE_S);
         match if untouched { Some(hash.clone()) } else { file_hash(&worker.path) } {
             Some(now) if now == *hash => {}
             Some(_) => changes.push(format!("worker: {path} is another program now")),
@@ -41,15 +42,15 @@ pub fn changes_since_submit(project: &Project, job: &JobDir, record: &JobRecord)
     changes
 }
 
-/// Whether a file is the one that was there at `time` (seconds since the epoch): who writes or replaces it, whatever date it
-/// is given, changes the time of its inode. A hash of 100 MB would cost more than all else that is shown.
+/// Whether a file has not changed since `time` (seconds since the epoch). Writing or replacing it changes the time of its inode, whatever date
+/// the file is given. A hash of 100 MB would cost more than the rest of a status.
 fn untouched_since(path: &Path, time: i64) -> bool {
     use std::os::unix::fs::MetadataExt;
     path.metadata().is_ok_and(|file| file.ctime() < time)
 }
 
 fn config_changes(project: &Project, record: &JobRecord, submitted: &Provenance) -> Vec<String> {
-    // What was made of a past job stands in no file that could have changed.
+    // The config of an isolation job comes from a past job, and is in no file that could have changed.
     if is_isolation(&record.config_path) {
         return Vec::new();
     }
@@ -72,7 +73,7 @@ fn config_changes(project: &Project, record: &JobRecord, submitted: &Provenance)
     }
 }
 
-/// What the plan says otherwise than the job: settings by key, rows that are gone, and rows that are new.
+/// Differences between the plan of a job and the plan now: settings by key, rows that are gone, and new rows.
 fn differences(record: &JobRecord, now: &[Trial], known_rows: &[String]) -> Vec<String> {
     let mut changed: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut gone: Vec<String> = Vec::new();
@@ -98,11 +99,11 @@ fn differences(record: &JobRecord, now: &[Trial], known_rows: &[String]) -> Vec<
     }
     let mut lines: Vec<String> = changed
         .iter()
-        .take(MOST)
+        .take(MAX_NAMED_KEYS)
         .map(|(key, said)| format!("config: {key}: {}", said.iter().cloned().collect::<Vec<_>>().join("; ")))
         .collect();
-    if changed.len() > MOST {
-        lines.push(format!("config: {} more keys differ", changed.len() - MOST));
+    if changed.len() > MAX_NAMED_KEYS {
+        lines.push(format!("config: {} more keys differ", changed.len() - MAX_NAMED_KEYS));
     }
     let mut new: Vec<String> = Vec::new();
     for label in now.iter().map(Trial::label) {
@@ -119,7 +120,7 @@ fn differences(record: &JobRecord, now: &[Trial], known_rows: &[String]) -> Vec<
     lines
 }
 
-fn source_change(was: Option<&Source>, is: Option<&Source>) -> Option<String> {
+fn source_change(was: Option<&SourceState>, is: Option<&SourceState>) -> Option<String> {
     match (was, is) {
         (Some(was), Some(is)) if was.commit != is.commit => {
             Some(format!("code: commit {} is {} now", was.short(), is.short()))

@@ -1,16 +1,11 @@
-//! Where a job comes from: code, config, programs, environment. Written once, at submission, into the job's folder.
+//! Provenance of a job: code, config, programs and environment, gathered at submission and written into the folder of the job.
 //!
-//! Invariant: nothing that looks like a secret is written down, and what was left out or cut off says so.
+//! Invariant: nothing that looks like a secret is written; texts that were left out or cut off say so.
 
 mod drift;
-mod gather;
-mod programs;
-mod record;
+mod origin;
 mod secrets;
-mod source_diff;
 mod source_tree;
-mod variables;
 
 pub use drift::changes_since_submit;
-pub use gather::Origin;
-pub use record::{ConfigFile, ConfigOrigin, LibtorchFound, PROVENANCE_SCHEMA_VERSION, Program, Provenance, Source};
+pub use origin::Origin;

@@ -1,23 +1,27 @@
-use expctl_record::looks_secret;
+//! Secrets stay out of the ledger: values that this process knows as secrets, and texts that write one down.
 
-/// What stands where a secret was.
-pub(super) const LEFT_OUT: &str = "[left out: looks like a secret]";
-/// Shorter values occur by chance.
-const SHORTEST: usize = 8;
+use std::collections::BTreeMap;
 
-/// The values of the secrets that this process knows, to take them out of texts that are kept.
-pub(super) struct Secrets(Vec<String>);
+use expctl_ledger::looks_secret;
+
+/// Replaces a secret.
+pub(crate) const LEFT_OUT: &str = "[left out: looks like a secret]";
+/// Shorter values are not replaced: they also occur by chance.
+const MIN_LENGTH: usize = 8;
+
+/// The values of secrets that this process knows, which are removed from texts that are written.
+pub(crate) struct Secrets(Vec<String>);
 
 impl Secrets {
-    /// Those of the environment, by the names of their variables.
-    pub fn of_environment() -> Self {
+    /// Values of environment variables whose names are those of secrets.
+    pub fn from_environment() -> Self {
         let values =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         Self::new(values.filter(|(name, _)| looks_secret(name)).map(|(_, value)| value))
     }
 
     fn new(values: impl Iterator<Item = String>) -> Self {
-        let mut values: Vec<String> = values.map(|v| v.trim().to_owned()).filter(|v| v.len() >= SHORTEST).collect();
+        let mut values: Vec<String> = values.map(|v| v.trim().to_owned()).filter(|v| v.len() >= MIN_LENGTH).collect();
         // One may be part of another.
         values.sort_by_key(|value| std::cmp::Reverse(value.len()));
         Self(values)
@@ -28,7 +32,7 @@ impl Secrets {
         self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret, LEFT_OUT))
     }
 
-    /// The same for a diff, where lines that write a secret down lose it too.
+    /// The diff without any of them, and without secrets that its lines write down.
     pub fn cleaned_diff(&self, diff: &str) -> String {
         let lines = diff.split_inclusive('\n').map(|line| match secret_value(line) {
             Some(value) => line.replacen(value, LEFT_OUT, 1),
@@ -38,9 +42,8 @@ impl Secrets {
     }
 }
 
-/// The value in a line `NAME=value`, `name: "value"` or `"name" = 'value'`, if the name is a secret's. A bare value
-/// behind a name that is not in capitals counts only if it is one plain word: in code, what follows `token =` is an expression,
-/// and the diff should stay one.
+/// The value in a line `NAME=value`, `name: "value"` or `"name" = 'value'`, if the name is that of a secret. A value without quotes behind a
+/// name that is not in capitals counts only if it is one plain word: in code, an expression follows `token =`, and the diff should keep it.
 fn secret_value(line: &str) -> Option<&str> {
     let text = line.strip_prefix(['+', '-', ' ']).unwrap_or(line).trim();
     let text =
@@ -59,6 +62,42 @@ fn secret_value(line: &str) -> Option<&str> {
     let word = !value.contains(|c: char| c.is_whitespace() || "()[]{}.<>".contains(c));
     let bare = !value.is_empty() && (word || !name.chars().any(|c| c.is_ascii_lowercase()));
     bare.then_some(value)
+}
+
+/// Prefixes of variables that change what a job does. Values of other variables stay private.
+const RECORDED_VARIABLES: [&str; 16] = [
+    "EXPCTL_",
+    "SLURM_CONF",
+    "LIBTORCH",
+    "LD_LIBRARY_PATH",
+    "LOADEDMODULES",
+    "XDG_CONFIG_HOME",
+    "CONDA_DEFAULT_ENV",
+    "VIRTUAL_ENV",
+    "OMP_",
+    "MKL_",
+    "KMP_",
+    "GLOO_",
+    "NCCL_",
+    "CUDA_VISIBLE_DEVICES",
+    "PYTORCH_",
+    "SLURM_CLUSTERS",
+];
+
+/// The variables of this process that change what a job does, and the names of those that are left out because they look like secrets.
+pub(crate) fn variables(secrets: &Secrets) -> (BTreeMap<String, String>, Vec<String>) {
+    let all =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let (mut recorded, mut left_out) = (BTreeMap::new(), Vec::new());
+    for (name, value) in all.filter(|(name, _)| RECORDED_VARIABLES.iter().any(|prefix| name.starts_with(prefix))) {
+        if looks_secret(&name) {
+            left_out.push(name);
+        } else {
+            recorded.insert(name, secrets.cleaned(&value));
+        }
+    }
+    left_out.sort();
+    (recorded, left_out)
 }
 
 #[cfg(test)]

@@ -1,14 +1,17 @@
-use expctl_record::{DeviceMasks, Pipeline, Processor, Stage};
+//! What bounds the steps of a variant: the stage they wait for, the stage the loader works on, too few processors.
+
+use std::collections::BTreeMap;
+
+use expctl_ledger::{DeviceMasks, Hardware, Pipeline, Processor, Run, Stage};
+use expctl_text::format;
 use serde::Serialize;
 
-use super::figures::Breakdown;
-use super::format;
-use super::oversubscription::Oversubscription;
+use super::breakdown::Breakdown;
 
-/// What the stage *other* is.
+/// Explanation of the stage *other*.
 pub const OTHER: &str = "threads waking up, and what no other stage holds";
 
-/// A stage with what it takes of a whole.
+/// A stage with its share of a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct StageShare {
     /// The stage.
@@ -24,21 +27,21 @@ impl StageShare {
     }
 }
 
-/// Who makes the masks of a variant. The step tables have one stage for all masks, whoever makes them.
+/// Maker of the masks of a variant. The step tables have one stage for all masks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MasksBy {
-    /// The loader, beside the step; or nobody.
+    /// The loader; or nothing.
     Loader,
-    /// The step itself, on the device.
+    /// The step, on the device.
     Step,
-    /// Both, as published: what of the stage is whose cannot be told.
+    /// Both, as in published runs: how the stage is split between them is not known.
     Both,
 }
 
 impl MasksBy {
-    /// Who makes them with these settings.
-    pub fn of(pipeline: &Pipeline) -> Self {
+    /// By the settings.
+    pub fn from_pipeline(pipeline: &Pipeline) -> Self {
         match (pipeline.device_masks, pipeline.processor) {
             (DeviceMasks::None, _) => Self::Loader,
             (DeviceMasks::Looped | DeviceMasks::Vectorised, Processor::Ids) => Self::Step,
@@ -47,24 +50,24 @@ impl MasksBy {
     }
 }
 
-/// What bounds the steps of a variant.
+/// The bottleneck of the steps of a variant.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bottleneck {
-    /// The stage with the most exposed time, as a share of the wall time; none if no stage has any.
+    /// The stage with the most exposed time, as a share of the wall time; `None` if no stage has any.
     pub waits_for: Option<StageShare>,
-    /// The stage that the loader worked longest on, as a share of what it worked on all its stages; none if it did nothing,
-    /// or if a part of it cannot be told from the step's work.
+    /// The stage with the most busy time of the loader, as a share of its busy time; `None` if it did nothing, or if masks of the step are
+    /// in its times.
     pub works_on: Option<StageShare>,
-    /// Who makes the masks.
+    /// Maker of the masks.
     pub masks_by: MasksBy,
-    /// Threads that share too few processors, where there are such.
+    /// More threads than processors, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oversubscribed: Option<Oversubscription>,
 }
 
 impl Bottleneck {
-    /// What bounds the mean step.
-    pub fn of(breakdown: &Breakdown, masks_by: MasksBy) -> Self {
+    /// Bottleneck of the mean step.
+    pub fn from_breakdown(breakdown: &Breakdown, masks_by: MasksBy) -> Self {
         let share = |(stage, ns): (Stage, f64), whole: f64| StageShare { stage, share: ns / whole };
         let largest = |times: &[(Stage, f64)]| times.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
         let positive = |times: &[(Stage, Option<f64>)]| -> Vec<(Stage, f64)> {
@@ -84,17 +87,17 @@ impl Bottleneck {
         }
     }
 
-    /// The same of a variant whose threads share too few processors.
+    /// Set [`Self::oversubscribed`].
     pub fn with_threads(self, oversubscribed: Option<Oversubscription>) -> Self {
         Self { oversubscribed, ..self }
     }
 
-    /// The reason why a step waits most for *other*, where the processors are one.
+    /// The oversubscription, if the step waits most for *other*, whose cause it then is.
     pub fn crowded_other(&self) -> Option<Oversubscription> {
         self.oversubscribed.filter(|_| self.waits_for.is_some_and(|most| most.stage == Stage::Other))
     }
 
-    /// What a step waits for, as a table has it: `collate 75.0 %`, `mask (in the step) 75.0 %`.
+    /// The stage that a step waits for most, for a table: `collate 75.0 %`, `mask (in the step) 75.0 %`.
     pub fn waits_in_words(&self) -> Option<String> {
         self.waits_for.map(|most| match most.stage {
             Stage::Mask if self.masks_by != MasksBy::Loader => {
@@ -104,12 +107,12 @@ impl Bottleneck {
         })
     }
 
-    /// Which stage has more than half of a step of `label`, if one has.
+    /// A sentence: the stage with more than half of a step of `label`, if there is one.
     pub fn sentence(&self, label: &str) -> String {
         let crowded = self.crowded_other().map(|found| found.words());
         match self.waits_for.filter(|most| most.share > 0.5) {
             Some(StageShare { stage, share }) => {
-                // What the step does itself it does not wait for.
+                // A step does not wait for its own work.
                 let own = match stage {
                     Stage::Forward | Stage::Backward | Stage::Clip | Stage::Optimizer => true,
                     Stage::Mask => self.masks_by != MasksBy::Loader,
@@ -130,11 +133,71 @@ impl Bottleneck {
     }
 }
 
+/// More threads than the processors that they share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Oversubscription {
+    /// Threads, those of loaders included.
+    pub threads: u32,
+    /// Threads of loaders among these.
+    pub loader_threads: u32,
+    /// Processors that they share.
+    pub processors: u32,
+}
+
+impl Oversubscription {
+    /// Oversubscription of a run, on the worst of its machines. `None` if every thread has a processor, if no machine is recorded, and for programs of the
+    /// user, whose threads are not known.
+    pub fn from_run(run: &Run, on_slurm: bool) -> Option<Self> {
+        let settings = &run.trial.settings;
+        let threads = (settings.threads_per_rank(), settings.loader.workers);
+        let found =
+            run.environments().filter_map(|environment| Self::from_ranks(&environment.ranks, threads, on_slurm));
+        found.max_by(|a, b| a.ratio().total_cmp(&b.ratio())).filter(|_| !settings.runs_command())
+    }
+
+    /// Oversubscription by ranks with `threads` each, of which `loader_threads` are of the loader: of all ranks of a node together, or on Slurm, which gives
+    /// each rank its own processors, of a single rank. The worst of all nodes.
+    fn from_ranks(ranks: &[Hardware], (threads, loader_threads): (u32, u32), on_slurm: bool) -> Option<Self> {
+        let mut shared: BTreeMap<(&str, usize), (u32, u32)> = BTreeMap::new();
+        for (rank, node) in ranks.iter().enumerate() {
+            // Ranks that share processors share a key.
+            let key = (node.host.as_str(), if on_slurm { rank } else { 0 });
+            let (ranks, processors) = shared.entry(key).or_default();
+            (*ranks, *processors) = (*ranks + 1, usable_processors(node).max(*processors));
+        }
+        let found = shared.into_values().filter_map(|(ranks, processors)| {
+            let (threads, loader_threads) = (ranks * threads, ranks * loader_threads);
+            (processors > 0 && threads > processors).then_some(Self { threads, loader_threads, processors })
+        });
+        found.max_by(|a, b| a.ratio().total_cmp(&b.ratio()))
+    }
+
+    /// Threads for each processor.
+    pub fn ratio(&self) -> f64 {
+        f64::from(self.threads) / f64::from(self.processors)
+    }
+
+    /// `8 loader threads on 2 processors`; with the other threads, if only all together are too many.
+    pub fn words(&self) -> String {
+        let processors = format::count(self.processors.into(), "processor");
+        if self.loader_threads > self.processors {
+            format!("{} loader threads on {processors}", self.loader_threads)
+        } else {
+            format!("{} threads ({} of loaders) on {processors}", self.threads, self.loader_threads)
+        }
+    }
+}
+
+/// Processors that a rank can use: those of its affinity, or fewer by the limit of its control group.
+fn usable_processors(node: &Hardware) -> u32 {
+    let limit = node.cpu_limit_milli.map_or(u64::from(u32::MAX), |milli| milli.div_ceil(1000).max(1));
+    u64::from(node.cpus).min(limit) as u32
+}
+
 #[cfg(test)]
 mod tests {
-    use expctl_record::StepRecord;
-
     use super::*;
+    use expctl_ledger::StepRecord;
 
     /// A step of 100 ns with these exposed and busy times.
     fn bottleneck(exposed: &[(Stage, u64)], busy: &[(Stage, u64)]) -> Bottleneck {
@@ -145,7 +208,7 @@ mod tests {
         let mut step = StepRecord { wall_ns: 100, measured: true, ..StepRecord::default() };
         exposed.iter().for_each(|(stage, ns)| step.exposed[*stage] = *ns);
         busy.iter().for_each(|(stage, ns)| step.busy[*stage] = *ns);
-        Bottleneck::of(&Breakdown::of([&step].into_iter()).unwrap(), masks_by)
+        Bottleneck::from_breakdown(&Breakdown::from_steps([&step].into_iter()).unwrap(), masks_by)
     }
 
     #[test]
@@ -195,8 +258,9 @@ mod tests {
 
     #[test]
     fn who_makes_masks_follows_from_the_settings() {
-        let of =
-            |processor, device_masks| MasksBy::of(&Pipeline { device_masks, ..Pipeline::new(processor, Vec::new()) });
+        let of = |processor, device_masks| {
+            MasksBy::from_pipeline(&Pipeline { device_masks, ..Pipeline::new(processor, Vec::new()) })
+        };
         assert_eq!(of(Processor::Ids, DeviceMasks::None), MasksBy::Loader);
         assert_eq!(of(Processor::Ids, DeviceMasks::Vectorised), MasksBy::Step);
         assert_eq!(of(Processor::Lazy, DeviceMasks::Looped), MasksBy::Both);
@@ -220,5 +284,31 @@ mod tests {
         let text =
             "a step of `v` waits 90.0 % of its time for *other* (threads waking up, and what no other stage holds)";
         assert_eq!(bottleneck(&[(Stage::Other, 90)], &[]).sentence("v"), text);
+    }
+
+    fn node(host: &str, cpus: u32) -> Hardware {
+        Hardware { host: host.to_owned(), cpus, ..Hardware::default() }
+    }
+
+    #[test]
+    fn ranks_of_a_node_share_its_processors_but_not_on_slurm() {
+        let ranks = [node("a", 4), node("a", 4)];
+        let found = Oversubscription::from_ranks(&ranks, (3, 2), false).unwrap();
+        assert_eq!(found, Oversubscription { threads: 6, loader_threads: 4, processors: 4 });
+        assert_eq!(found.words(), "6 threads (4 of loaders) on 4 processors");
+        assert_eq!(Oversubscription::from_ranks(&ranks, (3, 2), true), None);
+        let found = Oversubscription::from_ranks(&ranks, (9, 8), true).unwrap();
+        assert_eq!((found.threads, found.words().as_str()), (9, "8 loader threads on 4 processors"));
+        // Two nodes, of which the smaller one is too small.
+        let found = Oversubscription::from_ranks(&[node("a", 8), node("b", 2)], (5, 4), false).unwrap();
+        assert_eq!((found.threads, found.processors), (5, 2));
+    }
+
+    #[test]
+    fn the_limit_of_a_control_group_counts_as_processors() {
+        let limited = Hardware { cpu_limit_milli: Some(1500), ..node("a", 16) };
+        assert_eq!(Oversubscription::from_ranks(&[limited], (3, 2), true).unwrap().processors, 2);
+        // Without recorded processors nothing is known.
+        assert_eq!(Oversubscription::from_ranks(&[node("a", 0)], (3, 2), false), None);
     }
 }

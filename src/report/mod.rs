@@ -1,41 +1,30 @@
-//! Notes and comparison tables.
+//! Reports of jobs: the note of one job, the comparison of several, pages and charts.
 //!
-//! Invariant: a figure never stands without its class, a rate per iteration never without samples/s, and exposed and
-//! busy time are never added up.
+//! The flow, from the bottom up (docs/design/flow-report.md has it file by file):
+//!
+//! * [`rates`], [`breakdown`], [`bottleneck`], [`epoch_time`], `caution`: figures of the runs of one variant;
+//! * [`row`]: these figures for each variant of a job; [`mod@line`]: a row against its baseline; `warning`: what makes rows doubtful;
+//! * `sections` and [`note`]: the report of one job; [`compare`]: several jobs side by side; [`pictures`] and [`html`]: charts and pages.
+//!
+//! Invariant: a figure never stands without its class, a rate per iteration never without samples/s, and exposed and busy time are
+//! never added up.
 
-mod arrival;
-mod bottleneck;
-mod cautions;
+pub mod attempts;
+pub mod bottleneck;
+pub mod breakdown;
+mod caution;
 pub mod compare;
+mod differences;
 pub mod epoch_time;
-mod estimators;
-pub mod figures;
-pub mod format;
-mod frontmatter;
-mod html;
-mod note;
-mod oversubscription;
+pub mod html;
+mod learning;
+pub mod line;
+pub mod note;
 pub mod pictures;
+pub mod rates;
 pub mod reference;
-pub(crate) mod regions;
-mod resumed;
-mod run_totals;
-mod samples;
+pub mod row;
+mod scaling;
 mod sections;
-mod shape;
-mod table;
+mod setting_names;
 mod warning;
-mod warnings;
-mod worlds;
-
-pub use bottleneck::{Bottleneck, MasksBy, StageShare};
-pub use estimators::EstimatedRate;
-pub use frontmatter::Frontmatter;
-pub use html::{PageChart, write_markdown_page, write_page};
-pub(crate) use note::check_name;
-pub use note::{BUILT_IN, NoteOptions, Picture, generated, write_note};
-pub use run_totals::{RunTotals, StageSeconds, StepSeconds};
-pub use sections::{Learned, attempts, learned};
-pub use table::Table;
-pub use warning::{Bearing, Cause, Caution, Warning};
-pub use warnings::warnings;

@@ -1,30 +1,30 @@
-//! Reference records: what documents cite of a job, in a file small enough to commit.
+//! Reference records: the figures of a job that documents cite, in a file small enough to commit.
 //!
-//! A record has the rates of each run, so any two of its variants can be compared again with the statistics of notes; the steps
-//! themselves stay in the ledger.
+//! A record has the rates of each run, so that any two of its variants can be compared again with the statistics of notes. The steps
+//! stay in the ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use expctl_record::{JobDir, RecordError, ShuffleQuality, Stage, write_json};
+use expctl_ledger::{JobDir, LedgerError, MeasuredJob, Provenance, Run, ShuffleQuality, Stage, write_json};
+use expctl_stats::{Estimate, RateOverRuns, RatioOfRuns, median, paired_ratio, rate_over_runs, ratio};
 use serde::{Deserialize, Serialize};
 
-use super::cautions::cautions;
-use super::compare::by_repeat;
-use super::figures::{Breakdown, all_rates, batch_bytes, completed_steps, measured_s, run_rates, step_times};
-use super::sections::{Results, peak_in_use};
-use super::warnings;
-use crate::ledger::{MeasuredJob, Run};
-use crate::provenance::Provenance;
-use crate::stats::{Estimate, RateOverRuns, RatioOfRuns, median, paired_ratio, rate_over_runs, ratio};
+use super::breakdown::Breakdown;
+use super::caution::cautions;
+use super::line::{by_repeat, lines_of_job};
+use super::rates::{all_rates, batch_bytes, completed_steps, measured_s, run_rates, step_times};
+use super::row::measured_rows;
+use super::sections::usage::peak_in_use;
+use super::warning::warnings;
 
-/// Version of the form of a reference record.
+/// Schema version of a reference record.
 pub const REFERENCE_SCHEMA_VERSION: u32 = 1;
 
-/// Why there is no reference record of a job, or no figure in it.
+/// Why a job has no reference record, or a record lacks a figure.
 #[derive(Debug, thiserror::Error)]
 pub enum ReferenceError {
-    /// The code that measured is in no commit.
+    /// The job ran from a working tree with uncommitted changes.
     #[error("job {job} ran from a working tree with changes ({commit}), so nobody can run it again")]
     Dirty {
         /// The job.
@@ -32,13 +32,13 @@ pub enum ReferenceError {
         /// The commit that the changes lay on.
         commit: String,
     },
-    /// It is not known which code measured.
+    /// The commit of the job is not known.
     #[error("job {job} does not say of which commit it is")]
     NoCommit {
         /// The job.
         job: u64,
     },
-    /// The program was built from another commit than the one that was checked out.
+    /// The program was built from another commit than the one checked out.
     #[error("job {job} was submitted at commit {commit} with an expctl built at {built}")]
     OtherBuild {
         /// The job.
@@ -48,7 +48,7 @@ pub enum ReferenceError {
         /// The commit of the program.
         built: String,
     },
-    /// Trials are missing from the figures.
+    /// Trials did not complete.
     #[error("{trials} trials of job {job} did not complete")]
     Incomplete {
         /// The job.
@@ -56,7 +56,7 @@ pub enum ReferenceError {
         /// How many.
         trials: usize,
     },
-    /// The file has another form.
+    /// The file has another schema version.
     #[error("{} has the form {found}; this expctl knows form {known}", .path.display(), known = REFERENCE_SCHEMA_VERSION)]
     Schema {
         /// The file.
@@ -64,22 +64,22 @@ pub enum ReferenceError {
         /// Its version.
         found: u32,
     },
-    /// The record has no such variant.
+    /// The record has no variant of that label.
     #[error("no variant {variant} in the record of job {job}; it has {known}")]
     NoVariant {
         /// The job.
         job: u64,
-        /// What was asked for.
+        /// The requested label.
         variant: String,
-        /// What there is.
+        /// The labels of the record.
         known: String,
     },
     /// A file of the ledger or the record itself.
     #[error(transparent)]
-    File(#[from] RecordError),
+    File(#[from] LedgerError),
 }
 
-/// What documents cite of a job.
+/// The figures of a job that documents cite.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReferenceRecord {
@@ -91,23 +91,23 @@ pub struct ReferenceRecord {
     pub config: String,
     /// The config file, as given.
     pub config_path: PathBuf,
-    /// BLAKE3 over the resolved settings of all that the config makes; none of a job without provenance.
+    /// BLAKE3 of the resolved settings of all trials of the config; `None` without provenance.
     pub config_hash: Option<String>,
     /// The command that submits it again.
     pub command: String,
     /// Commit of the working tree; ends in `-dirty` if it had changes.
     pub commit: Option<String>,
-    /// Why no document may cite it; empty of a good record.
+    /// Reasons not to cite it; empty for a good record.
     pub flaws: Vec<String>,
     /// Version of expctl.
     pub expctl: String,
     /// Submitted, seconds since the epoch.
     pub submitted: i64,
-    /// Variant that the note's ratios refer to.
+    /// Baseline of the ratios.
     pub baseline: Option<String>,
     /// The machines that ran it.
     pub machines: Vec<Machine>,
-    /// What a reader must know before believing the figures, as the note says it.
+    /// Warnings, as in the note.
     pub warnings: Vec<String>,
     /// Figures by label (variant and swept settings).
     pub variants: BTreeMap<String, VariantFigures>,
@@ -131,9 +131,9 @@ pub struct Machine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VariantFigures {
-    /// What the config calls it.
+    /// Its method name in the config.
     pub method: String,
-    /// What a step does: data, forward, forward_backward, train.
+    /// Mode: data, forward, forward_backward, train.
     pub mode: String,
     /// Processes.
     pub ranks: u32,
@@ -141,7 +141,7 @@ pub struct VariantFigures {
     pub workers: u32,
     /// Samples per rank and iteration.
     pub batch_size: u64,
-    /// True if the trials of the job took turns, so that runs are compared by repeat.
+    /// Whether the trials took turns, so that runs are compared by repeat.
     pub interleaved: bool,
     /// The repeat of each run; the two lists of rates are in this order.
     pub repeats: Vec<u32>,
@@ -149,7 +149,7 @@ pub struct VariantFigures {
     pub it_per_s: Vec<f64>,
     /// Samples per second of each run, over all ranks.
     pub samples_per_s: Vec<f64>,
-    /// Seconds that each run was measured for, in the same order.
+    /// Measured time of each run, s, in the same order.
     pub measured_s: Vec<f64>,
     /// Wall time of the mean step, ns.
     pub step_mean_ns: f64,
@@ -159,33 +159,32 @@ pub struct VariantFigures {
     pub step_p5_ns: f64,
     /// 95th percentile of the step times, ns.
     pub step_p95_ns: f64,
-    /// What the mean step waited for each stage (exposed), ns; stages that did not happen are left out.
+    /// Exposed time of each stage in the mean step, ns; without stages that did not happen.
     pub exposed_ns: BTreeMap<String, f64>,
-    /// What was worked on each stage in the mean step, summed over the threads of a rank (busy), ns.
+    /// Busy time of each stage in the mean step, summed over the threads of a rank, ns.
     pub busy_ns: BTreeMap<String, f64>,
-    /// The most memory that any hardware sample of a rank says was in use (anonymous and shared, without pages of files), over all
-    /// runs, bytes; none without samples.
+    /// Peak memory in use by a rank over all runs, by hardware samples (anonymous and shared, without pages of files), bytes; `None` without
+    /// samples.
     pub peak_memory_bytes: Option<u64>,
-    /// What the store that was read takes on disk, bytes; none where it is not known.
+    /// Size of the store on disk, bytes; `None` if not known.
     pub storage_bytes: Option<u64>,
-    /// Mean size of a collated batch, bytes; none where it is not known.
+    /// Mean size of a collated batch, bytes; `None` if not known.
     pub batch_bytes: Option<f64>,
-    /// How well rows of an array were shuffled; none where samples of a graph were read.
+    /// Shuffle quality of rows of an array; `None` for graphs.
     pub shuffle: Option<ShuffleQuality>,
-    /// Versions of the packages of a program of the user's, by name.
+    /// Versions of the packages of the user's program, by name.
     pub versions: BTreeMap<String, String>,
-    /// What makes the rates doubtful, as the note says it.
+    /// Cautions, as in the note.
     pub cautions: Vec<String>,
 }
 
 impl ReferenceRecord {
-    /// The record of a job. With `force` a flaw is written into it, where it is an error otherwise.
+    /// The record of a job. Flaws are errors; with `force` they are listed in the record.
     ///
     /// # Errors
-    /// A working tree with changes, an expctl of another commit, trials that did not complete; a `provenance.json` that cannot be
-    /// read.
-    pub fn of(dir: &JobDir, job: &MeasuredJob, force: bool) -> Result<Self, ReferenceError> {
-        let provenance = Provenance::of(dir)?;
+    /// Uncommitted changes, an expctl of another commit, trials that did not complete; a `provenance.json` that cannot be read.
+    pub fn from_job(dir: &JobDir, job: &MeasuredJob, force: bool) -> Result<Self, ReferenceError> {
+        let provenance = Provenance::read(dir)?;
         let flaws: Vec<ReferenceError> = flaws(job, provenance.as_ref());
         let said = flaws.iter().map(ToString::to_string).collect();
         if let Some(flaw) = flaws.into_iter().next()
@@ -209,7 +208,7 @@ impl ReferenceRecord {
         let variants = job
             .by_label()
             .into_iter()
-            .filter_map(|(label, runs)| Some((label, VariantFigures::of(&runs, record.on_slurm())?)));
+            .filter_map(|(label, runs)| Some((label, VariantFigures::from_runs(&runs, record.on_slurm())?)));
         Ok(Self {
             schema: REFERENCE_SCHEMA_VERSION,
             job: record.job,
@@ -223,7 +222,10 @@ impl ReferenceRecord {
             submitted: record.submitted,
             baseline: record.baseline.clone(),
             machines: machines.into_iter().collect(),
-            warnings: warnings(job, Results::of(job).lines()).into_iter().map(|warning| warning.text).collect(),
+            warnings: warnings(job, lines_of_job(&measured_rows(job)).iter())
+                .into_iter()
+                .map(|warning| warning.text)
+                .collect(),
             variants: variants.collect(),
         })
     }
@@ -231,12 +233,12 @@ impl ReferenceRecord {
     /// Read a record.
     ///
     /// # Errors
-    /// A file that cannot be read, or has another form.
+    /// A file that cannot be read, or has another schema version.
     pub fn read(path: &Path) -> Result<Self, ReferenceError> {
         let text =
-            std::fs::read(path).map_err(|source| RecordError::Io { action: "read", path: path.to_owned(), source })?;
-        let json = |source| RecordError::Json { path: path.to_owned(), source };
-        // The version comes first: a newer form may have other fields.
+            std::fs::read(path).map_err(|source| LedgerError::Io { action: "read", path: path.to_owned(), source })?;
+        let json = |source| LedgerError::Json { path: path.to_owned(), source };
+        // Check the version first: another schema may have other fields.
         let any: serde_json::Value = serde_json::from_slice(&text).map_err(json)?;
         let found = any.get("schema").and_then(serde_json::Value::as_u64).unwrap_or(0) as u32;
         if found != REFERENCE_SCHEMA_VERSION {
@@ -256,7 +258,7 @@ impl ReferenceRecord {
     /// The figures of a variant.
     ///
     /// # Errors
-    /// There is none of that label.
+    /// [`ReferenceError::NoVariant`].
     pub fn variant(&self, label: &str) -> Result<&VariantFigures, ReferenceError> {
         self.variants.get(label).ok_or_else(|| ReferenceError::NoVariant {
             job: self.job,
@@ -265,10 +267,10 @@ impl ReferenceRecord {
         })
     }
 
-    /// The ratio of the samples/s of two variants, with the runs (or pairs of runs) behind its two sides; as notes have it.
+    /// The ratio of the samples/s of two variants as in notes, with the numbers of runs (or of pairs) of its two sides.
     ///
     /// # Errors
-    /// A label that the record does not have.
+    /// [`ReferenceError::NoVariant`].
     pub fn ratio(&self, side: &str, base: &str) -> Result<Option<RatioOfRuns>, ReferenceError> {
         let (side, base) = (self.variant(side)?, self.variant(base)?);
         if side.interleaved && base.interleaved {
@@ -282,7 +284,7 @@ impl ReferenceRecord {
     }
 }
 
-/// What forbids citing a job, the gravest first.
+/// Reasons not to cite a job, gravest first.
 fn flaws(job: &MeasuredJob, provenance: Option<&Provenance>) -> Vec<ReferenceError> {
     let number = job.record.job;
     let mut flaws = Vec::new();
@@ -293,7 +295,7 @@ fn flaws(job: &MeasuredJob, provenance: Option<&Provenance>) -> Vec<ReferenceErr
         }
         Some(commit) => {
             let built = provenance.and_then(|p| p.expctl.commit.clone());
-            // A build beside new notes is called dirty, too; whether the code was changed is what the job says.
+            // A build beside new notes is marked as dirty, too; only the mark of the job counts.
             let of = |name: &str| name.strip_suffix("-dirty").unwrap_or(name).get(..12).unwrap_or(name).to_owned();
             if let Some(built) = built.filter(|built| of(built) != of(commit)) {
                 flaws.push(ReferenceError::OtherBuild { job: number, commit: commit.clone(), built });
@@ -308,12 +310,12 @@ fn flaws(job: &MeasuredJob, provenance: Option<&Provenance>) -> Vec<ReferenceErr
 }
 
 impl VariantFigures {
-    /// The figures of the runs of a variant; none without a completed run.
-    fn of(runs: &[&Run], on_slurm: bool) -> Option<Self> {
+    /// The figures of the runs of a variant; `None` without a completed run.
+    fn from_runs(runs: &[&Run], on_slurm: bool) -> Option<Self> {
         let trial = &runs.first()?.trial;
         let settings = &trial.settings;
         let rates = all_rates(runs);
-        let breakdown = Breakdown::of(completed_steps(runs))?;
+        let breakdown = Breakdown::from_steps(completed_steps(runs))?;
         let times = step_times(completed_steps(runs))?;
         let completed: Vec<&Run> = runs.iter().copied().filter(|run| run.completed()).collect();
         let stages = |all: &[(Stage, Option<f64>)]| -> BTreeMap<String, f64> {
@@ -349,7 +351,7 @@ impl VariantFigures {
         })
     }
 
-    /// Median samples/s over the runs; what tables show.
+    /// Median samples/s over the runs, as in tables.
     pub fn median_samples_per_s(&self) -> Option<f64> {
         median(&self.samples_per_s)
     }
@@ -360,24 +362,24 @@ impl VariantFigures {
         rate_over_runs(&runs)
     }
 
-    /// The stage with the most exposed time and its share of the mean step; none if no stage has any.
+    /// The stage with the most exposed time and its share of the mean step; `None` if no stage has any.
     pub fn waits_for(&self) -> Option<(&str, f64)> {
         let (stage, ns) = self.exposed_ns.iter().max_by(|a, b| a.1.total_cmp(b.1)).filter(|(_, ns)| **ns > 0.0)?;
         Some((stage, ns / self.step_mean_ns))
     }
 
-    /// What the mean step waited for a stage, as a share of it.
+    /// Exposed time of a stage as a share of the mean step.
     pub fn exposed_share(&self, stage: &str) -> f64 {
         self.exposed_ns.get(stage).map_or(0.0, |ns| ns / self.step_mean_ns)
     }
 
-    /// What was worked on a stage, as a share of the work on all stages.
+    /// Busy time of a stage as a share of that of all stages.
     pub fn busy_share(&self, stage: &str) -> f64 {
         let all: f64 = self.busy_ns.values().sum();
         self.busy_ns.get(stage).filter(|_| all > 0.0).map_or(0.0, |ns| ns / all)
     }
 
-    /// Wall time that no stage claims, ns a step.
+    /// Unattributed time, ns per step.
     pub fn unattributed_ns(&self) -> f64 {
         self.step_mean_ns - self.exposed_ns.values().sum::<f64>()
     }

@@ -1,179 +1,41 @@
-//! Warnings as values: one for each cause, with the variants that have it, ranked by how much it moves a verdict.
+//! Warnings: one for each cause, with the variants that have it, ranked by how much it moves a verdict.
 
 use std::collections::BTreeMap;
 
-use serde::{Serialize, Serializer};
+use expctl_ledger::{MeasuredJob, Run};
+use expctl_stats::Interval;
+use expctl_text::format;
+use serde::Serialize;
 
-use super::compare::{Line, Row};
-use crate::stats::Interval;
+use super::attempts::attempt_sentences;
+use super::breakdown::{Breakdown, Closure};
+use super::caution::{Bearing, Cause, Caution, cautions};
+use super::line::Line;
+use super::rates::{all_rates, completed_steps, measured_steps};
+use super::row::Row;
+use super::scaling::{crowded_nodes, scaled_variants};
 
-/// Share of a rate from which an effect is worth a reader's time where there is no verdict that it could change.
-const WORTH: f64 = 0.05;
-
-/// Why figures are doubtful, or other than the settings say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Cause {
-    /// The baseline that the config names was not run.
-    BaselineNotRun,
-    /// A variant has no completed run.
-    NoRun,
-    /// A variant has one completed run.
-    OneRun,
-    /// A run was measured for too short a time.
-    ShortMeasurement,
-    /// A profiler ran along.
-    Profiled,
-    /// A trial did not complete.
-    NotCounted,
-    /// A rank has fewer measured steps than asked for.
-    MissingSteps,
-    /// A trial took several attempts.
-    Attempts,
-    /// The loader had less memory than its settings ask for.
-    LessMemory,
-    /// There are fewer samples than asked for.
-    FewerSamples,
-    /// Not all that steps read came from the disk, though the page cache was to be cold.
-    NotCold,
-    /// The measurement ended before the batches that were loaded ahead were used up.
-    Burst,
-    /// The first measured steps are not like the rest.
-    WarmUp,
-    /// Step times change in the course of a run.
-    Drift,
-    /// A few slow steps make a mean what it is.
-    SlowSteps,
-    /// The rate of a run lies apart from those of the others.
-    RunApart,
-    /// The stages do not make up the step.
-    Unattributed,
-    /// The stages make up more than the step.
-    Overlap,
-    /// Fewer blocks of rows were measured than tell what one costs.
-    FewBlocks,
-    /// Masks leave out some of the edges that their samples remove.
-    ApproximateMasks,
-    /// More ranks than processors, where ranks were swept.
-    MoreRanksThanProcessors,
-    /// More threads than processors.
-    MoreThreadsThanProcessors,
-    /// The model computes another function of a sample than on the whole graph with masks, or does not read what the step makes for it.
-    OtherFunction,
-}
-
-impl Cause {
-    /// What it means for verdicts, where its effect on the rate is not known.
-    const fn bearing(self) -> Bearing {
-        match self {
-            Self::BaselineNotRun | Self::NoRun | Self::OneRun | Self::ShortMeasurement | Self::Profiled => {
-                Bearing::ForbidsVerdict
-            }
-            Self::FewerSamples
-            | Self::Unattributed
-            | Self::Overlap
-            | Self::FewBlocks
-            | Self::MoreThreadsThanProcessors
-            | Self::OtherFunction => Bearing::ChangesNoVerdict,
-            _ => Bearing::Unknown,
-        }
-    }
-
-    /// Whether cases that differ in their sentence are different things to know, of which none stands for the others.
-    const fn by_sentence(self) -> bool {
-        matches!(
-            self,
-            Self::BaselineNotRun
-                | Self::NotCounted
-                | Self::Attempts
-                | Self::FewerSamples
-                | Self::OtherFunction
-                | Self::NotCold
-        )
-    }
-}
-
-/// What a warning means for the verdicts, the gravest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Bearing {
-    /// There can be no verdict.
-    ForbidsVerdict,
-    /// Without its effect a ratio's interval would exclude 1 that now does not, or the other way round.
-    ChangesVerdict,
-    /// How far it moves the rate is not known.
-    Unknown,
-    /// The verdicts are the same without its effect.
-    ChangesNoVerdict,
-}
-
-/// A setting that removes a cause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Advice {
-    /// Key of the config.
-    pub key: &'static str,
-    /// The smallest value that helps.
-    pub at_least: u64,
-}
-
-/// A cause at one variant.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Caution {
-    /// The cause.
-    pub cause: Cause,
-    /// What it means for verdicts, if `rate_without` is not known.
-    pub bearing: Bearing,
-    /// By what factor the rate of the variant would change without the cause (1.25: a quarter more); none where that is not known.
-    pub rate_without: Option<f64>,
-    /// How bad it is among the variants with the same cause; larger is worse.
-    pub severity: f64,
-    /// What to set, where a setting removes it.
-    pub advice: Option<Advice>,
-    /// What was found and what to do, without the name of the variant.
-    pub sentence: String,
-}
-
-impl Caution {
-    /// A cause whose effect on the rate is not known.
-    pub fn new(cause: Cause, severity: f64, sentence: String) -> Self {
-        Self { cause, bearing: cause.bearing(), rate_without: None, severity, advice: None, sentence }
-    }
-
-    /// A cause without which the rate would be `rate_without` times what it is.
-    pub fn with_effect(cause: Cause, rate_without: f64, sentence: String) -> Self {
-        let severity = rate_without.ln().abs();
-        Self { rate_without: Some(rate_without), ..Self::new(cause, severity, sentence) }
-    }
-
-    /// The same with the setting that removes it.
-    pub fn advise(self, key: &'static str, at_least: u64) -> Self {
-        Self { advice: Some(Advice { key, at_least }), ..self }
-    }
-}
-
-/// The sentences of cautions, for JSON.
-pub fn sentences<S: Serializer>(cautions: &[Caution], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(cautions.iter().map(|caution| &caution.sentence))
-}
+/// Share of a rate from which an effect is shown if there is no verdict that it could change.
+const MIN_EFFECT: f64 = 0.05;
 
 /// One cause with all variants that have it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Warning {
     /// The cause.
     pub cause: Cause,
-    /// What it means for the verdicts.
+    /// Its meaning for the verdicts.
     pub bearing: Bearing,
-    /// The variants; empty where it is of no variant.
+    /// The variants; empty for a warning of the job.
     pub variants: Vec<String>,
-    /// By what factor the rate of the worst of them would change without the cause; none where that is not known.
+    /// Factor by which the rate of the worst variant would change without the cause; `None` if not known.
     pub rate_without: Option<f64>,
     /// One sentence: the variants, the worst case, what to do.
     pub text: String,
 }
 
 impl Warning {
-    /// A warning of no variant.
-    pub fn of_job(cause: Cause, text: String) -> Self {
+    /// A warning of the job, not of a variant.
+    pub fn for_job(cause: Cause, text: String) -> Self {
         Self { cause, bearing: cause.bearing(), variants: Vec::new(), rate_without: None, text }
     }
 }
@@ -187,8 +49,8 @@ pub struct RatioInterval {
 }
 
 impl RatioInterval {
-    /// That of a line whose ratio was judged, with its rows as `name` calls them.
-    pub fn of(line: &Line, name: impl Fn(&Row) -> String) -> Option<Self> {
+    /// The interval of a line with a tested ratio; `name` names its rows.
+    pub fn from_line(line: &Line, name: impl Fn(&Row) -> String) -> Option<Self> {
         let interval = line.ratio_samples_per_s?.interval.filter(|_| line.p_holm.is_some())?;
         Some(Self { row: name(&line.row), base: name(line.base.as_ref()?), interval })
     }
@@ -197,7 +59,7 @@ impl RatioInterval {
         self.row == name || self.base == name
     }
 
-    /// Whether the interval excludes 1 before and not after the rates of its rows were multiplied, or the other way round.
+    /// Whether the interval excludes 1 either before or after the rates of its rows are multiplied by their factors, but not both.
     fn changes(&self, factors: &BTreeMap<&str, f64>) -> bool {
         let factor = |name: &str| factors.get(name).copied().unwrap_or(1.0);
         let moved = factor(&self.row) / factor(&self.base);
@@ -210,7 +72,7 @@ impl RatioInterval {
 
 /// One warning for each cause, those that forbid or change a verdict first, then by effect.
 ///
-/// `found` has the cautions of each variant by its name, in the order of the table; `ratios` are those that were judged.
+/// `found`: the cautions of each variant by its name, in the order of the table. `ratios`: those with a verdict.
 pub fn merged(found: impl IntoIterator<Item = (String, Caution)>, ratios: &[RatioInterval]) -> Vec<Warning> {
     let mut groups: Vec<Vec<(String, Caution)>> = Vec::new();
     for (name, caution) in found {
@@ -226,8 +88,8 @@ pub fn merged(found: impl IntoIterator<Item = (String, Caution)>, ratios: &[Rati
     groups.iter().filter_map(|group| merge(group, ratios)).collect()
 }
 
-/// Those that forbid or change a verdict first, then by effect; else as they came.
-pub fn rank(warnings: &mut [Warning]) {
+/// Sort: those that forbid or change a verdict first, then by effect.
+pub fn sort_by_effect(warnings: &mut [Warning]) {
     let effect = |warning: &Warning| warning.rate_without.map_or(0.0, |factor| factor.ln().abs());
     warnings.sort_by(|a, b| a.bearing.cmp(&b.bearing).then(effect(b).total_cmp(&effect(a))));
 }
@@ -247,7 +109,7 @@ fn merge(group: &[(String, Caution)], ratios: &[RatioInterval]) -> Option<Warnin
     let alike = group.iter().all(|(_, other)| other.sentence == caution.sentence);
     let of_worst = if alike { String::new() } else { format!(" (worst: {name})") };
     let mut text = format!("{}{of_worst}: {}", variants.join(", "), caution.sentence);
-    // Where the worst case asks for less than another one does, following it would not be enough.
+    // The worst case may need less than another one.
     let most =
         group.iter().filter_map(|(of, other)| Some((of, other.advice?))).max_by_key(|(_, advice)| advice.at_least);
     if let (Some((of, most)), Some(own)) = (most, caution.advice)
@@ -262,12 +124,144 @@ fn bearing(name: &str, caution: &Caution, factors: &BTreeMap<&str, f64>, ratios:
     let Some(factor) = caution.rate_without else { return caution.bearing };
     let of_variant: Vec<&RatioInterval> = ratios.iter().filter(|ratio| ratio.concerns(name)).collect();
     let changes = match of_variant[..] {
-        // No verdict that could change: the figure itself is what a reader takes away.
-        [] if (factor - 1.0).abs() >= WORTH => return Bearing::Unknown,
+        // Without a verdict the figure itself counts.
+        [] if (factor - 1.0).abs() >= MIN_EFFECT => return Bearing::Unknown,
         [] => false,
         _ => of_variant.iter().any(|ratio| ratio.changes(factors)),
     };
     if changes { Bearing::ChangesVerdict } else { Bearing::ChangesNoVerdict }
+}
+
+/// The warnings of a job, one for each cause, those that forbid or change a verdict first. `lines`: its rows with their verdicts.
+pub fn warnings<'a>(job: &MeasuredJob, lines: impl Iterator<Item = &'a Line>) -> Vec<Warning> {
+    let ratios: Vec<RatioInterval> =
+        lines.filter_map(|line| RatioInterval::from_line(line, |row| row.label.clone())).collect();
+    let mut found: Vec<(String, Caution)> = Vec::new();
+    for (label, runs) in job.by_label() {
+        let of_variant = variant_cautions(&runs).into_iter().chain(cautions(&runs, job.record.on_slurm()));
+        found.extend(of_variant.map(|caution| (label.clone(), caution)));
+    }
+    for scaled in scaled_variants(job) {
+        let crowds = scaled.sizes.iter().filter_map(|size| crowded_nodes(job, &size.runs));
+        found.extend(crowds.map(|crowd| {
+            let said = format!("{crowd}: how it scales says nothing of a machine with a processor for each rank");
+            (scaled.label.clone(), Caution::new(Cause::MoreRanksThanProcessors, 0.0, said))
+        }));
+    }
+    let mut all = job_warnings(job);
+    all.extend(merged(found, &ratios));
+    sort_by_effect(&mut all);
+    all
+}
+
+/// Warnings of trials and of the job.
+fn job_warnings(job: &MeasuredJob) -> Vec<Warning> {
+    let mut all = Vec::new();
+    if let Some(name) = job.baseline_not_run() {
+        let said = format!("the baseline `{name}` was not run, so there are no ratios");
+        all.push(Warning::for_job(Cause::BaselineNotRun, said));
+    }
+    all.extend(job.runs.iter().flat_map(attempt_sentences).map(|said| Warning::for_job(Cause::Attempts, said)));
+    // Trials that are missing for the same reason share a sentence.
+    let mut missing: Vec<(String, Vec<&str>)> = Vec::new();
+    for run in job.incomplete() {
+        let (words, id) = (run.state.words(), run.trial.id.as_str());
+        match missing.iter_mut().find(|(known, _)| *known == words) {
+            Some((_, trials)) => trials.push(id),
+            None => missing.push((words, vec![id])),
+        }
+    }
+    all.extend(missing.into_iter().map(|(words, trials)| {
+        let said = match trials[..] {
+            [trial] => format!("trial {trial} is not counted, {words}"),
+            _ => format!("{} trials are not counted, {words}: {}", trials.len(), trials.join(", ")),
+        };
+        Warning::for_job(Cause::NotCounted, said)
+    }));
+    all
+}
+
+/// Cautions of the runs of a variant besides [`cautions`].
+fn variant_cautions(runs: &[&Run]) -> Vec<Caution> {
+    let mut all = Vec::new();
+    match all_rates(runs).len() {
+        0 => {
+            all.push(Caution::new(Cause::NoRun, 0.0, "no completed run with measured steps, so no figures".to_owned()))
+        }
+        1 => {
+            let said = "n = 1, so nothing can be said of the spread and no verdict is given";
+            all.push(Caution::new(Cause::OneRun, 0.0, said.to_owned()));
+        }
+        _ => {}
+    }
+    if runs.iter().any(|run| run.trial.settings.profiles()) {
+        let said = "profiled, and what the profiler costs is in these times: they are in no ratio";
+        all.push(Caution::new(Cause::Profiled, 0.0, said.to_owned()));
+    }
+    all.extend(missing_steps(runs));
+    all.extend(unattributed(runs));
+    all
+}
+
+/// The rank that misses most of the requested measured steps, and the number of others that miss some.
+fn missing_steps(runs: &[&Run]) -> Option<Caution> {
+    // Training that stopped early did all that it set out to do.
+    let runs = runs.iter().copied().filter(|run| run.completed() && run.stopped_after().is_none());
+    let short: Vec<(&Run, usize, usize)> = runs.flat_map(short_ranks).collect();
+    let (run, rank, steps) = *short.iter().min_by(|a, b| share_measured(a).total_cmp(&share_measured(b)))?;
+    let alike = short.iter().filter(|other| std::ptr::eq(other.0, run) && other.2 == steps).count();
+    // A checkpoint is of all ranks, so mostly they miss the same steps.
+    let (who, told) = if alike == run.ranks.len() && alike > 1 {
+        ("every rank".to_owned(), alike)
+    } else {
+        (format!("rank {rank}"), 1)
+    };
+    let others = match short.len() - told {
+        0 => String::new(),
+        n => format!(" (and {} with fewer than asked for)", format::count(n as u64, "other rank")),
+    };
+    let asked = run.trial.settings.measure.steps;
+    let warm_up = run.warm_up_after_checkpoints(rank);
+    let reason = if warm_up == 0 {
+        String::new()
+    } else {
+        let after = format::count(run.parts.len() as u64 - 1, "checkpoint");
+        let among = if steps + warm_up == asked as usize { "" } else { "among others, " };
+        format!(": {among}{} after {after} are warm-up", format::count(warm_up as u64, "step"))
+    };
+    let said = format!("repeat {}, {who}: {steps} of {asked} measured steps{reason}{others}", run.trial.repeat);
+    Some(Caution::new(Cause::MissingSteps, 1.0 - share_measured(&(run, rank, steps)), said))
+}
+
+/// Ranks with fewer measured steps than requested, with their number of steps.
+fn short_ranks(run: &Run) -> Vec<(&Run, usize, usize)> {
+    let asked = run.trial.settings.measure.steps as usize;
+    let counted = run.ranks.iter().map(|steps| measured_steps(steps).count()).enumerate();
+    counted.filter(|(_, steps)| *steps < asked).map(|(rank, steps)| (run, rank, steps)).collect()
+}
+
+fn share_measured((run, _, steps): &(&Run, usize, usize)) -> f64 {
+    *steps as f64 / run.trial.settings.measure.steps as f64
+}
+
+/// Stages that do not close. It bears on verdicts if the gap is more than any stage takes: then the longest wait is not known.
+fn unattributed(runs: &[&Run]) -> Option<Caution> {
+    let breakdown = Breakdown::from_steps(completed_steps(runs))?;
+    let (cause, said) = match breakdown.closure() {
+        Closure::Closed => return None,
+        Closure::Open(share) => {
+            let share = format::percent(share);
+            (Cause::Unattributed, format!("the stages do not close, {share} of the step is unattributed"))
+        }
+        Closure::Overlap(sum) => {
+            let sum = format::percent(sum);
+            (Cause::Overlap, format!("stages overlap or were counted twice: they add up to {sum} of the step"))
+        }
+    };
+    let caution = Caution::new(cause, breakdown.open_share().abs(), said);
+    let hidden = breakdown.most_exposed().is_none_or(|(_, ns)| breakdown.unattributed.abs() > ns);
+    let bearing = if hidden { Bearing::Unknown } else { caution.bearing };
+    Some(Caution { bearing, ..caution })
 }
 
 #[cfg(test)]
@@ -284,7 +278,7 @@ mod tests {
 
     fn found(cautions: &[(String, Caution)], ratios: &[RatioInterval]) -> Vec<Warning> {
         let mut all = merged(cautions.iter().cloned(), ratios);
-        rank(&mut all);
+        sort_by_effect(&mut all);
         all
     }
 
@@ -300,7 +294,7 @@ mod tests {
         }
         // No difference shown, which would be one.
         assert_eq!(found(&[slow("ids", 1.2)], &[ratio("ids", 0.9, 1.3)])[0].bearing, Bearing::ChangesVerdict);
-        // What hits both sides alike cancels.
+        // An effect on both sides cancels.
         let both = found(&[slow("lazy", 1.08), slow("ids", 1.08)], &ratios[..1]);
         assert_eq!((both.len(), both[0].bearing), (1, Bearing::ChangesNoVerdict));
     }

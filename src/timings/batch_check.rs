@@ -1,11 +1,13 @@
+//! Whether the batches of a series are numbered 0, 1, 2 …
+
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// Batch numbers that share a page of the bitmap.
+/// Batch numbers per page of the bitmap.
 const PAGE: u64 = 1 << 16;
-/// Most pages of all series together: 2³¹ batches, 256 MiB.
-pub(super) const MOST_PAGES: usize = 1 << 15;
+/// Maximum number of pages of all series together: 2³¹ batches, 256 MiB.
+pub const MAX_PAGES: usize = 1 << 15;
 
 /// Whether the batches of a series are numbered 0, 1, 2… without gap or repetition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -20,21 +22,21 @@ pub struct BatchCheck {
     pub first_doubled: Option<u64>,
     /// False where a row has a smaller number than one before.
     pub in_order: bool,
-    /// Rows that could not be checked, because their numbers lie too far apart.
+    /// Rows that could not be checked, because their numbers are too far apart.
     pub unchecked: u64,
 }
 
 impl BatchCheck {
-    /// Whether nothing is wrong.
+    /// Whether all numbers occur once.
     pub fn passed(&self) -> bool {
         self.missing == 0 && self.doubled == 0 && self.unchecked == 0
     }
 }
 
-/// Sees the batch numbers of a series go by. Costs nothing while they count up from 0, and a bit a batch from then on.
+/// Checks the batch numbers of a series, row by row. Needs no memory while they count up from 0, and a bit per batch from then on.
 #[derive(Debug, Default)]
-pub(super) struct Checker {
-    /// All of 0..leading came, in order, before anything else.
+pub struct BatchChecker {
+    /// The series begins with 0..leading in order.
     leading: u64,
     pages: BTreeMap<u64, Box<[u64]>>,
     rows: u64,
@@ -45,10 +47,9 @@ pub(super) struct Checker {
     disordered: bool,
 }
 
-impl Checker {
-    /// The next row's batch number. True if it follows on those before: no smaller than any of them. A page that it needs is
-    /// taken from those that are `free`.
-    pub fn see(&mut self, batch: u64, free: &mut usize) -> bool {
+impl BatchChecker {
+    /// Add the batch number of the next row. True if no number before is larger. A new page of the bitmap is taken from the `free` ones.
+    pub fn add(&mut self, batch: u64, free: &mut usize) -> bool {
         let follows = self.rows == 0 || batch >= self.largest;
         self.disordered |= !follows;
         self.rows += 1;
@@ -88,7 +89,7 @@ impl Checker {
         fresh
     }
 
-    /// What was found.
+    /// The result for all rows so far.
     pub fn result(&self) -> BatchCheck {
         let distinct = self.rows - self.doubled;
         let missing = if self.rows == 0 || self.unchecked > 0 { 0 } else { self.largest + 1 - distinct };
@@ -121,9 +122,9 @@ mod tests {
     use super::*;
 
     fn check(batches: impl IntoIterator<Item = u64>) -> BatchCheck {
-        let mut checker = Checker::default();
+        let mut checker = BatchChecker::default();
         batches.into_iter().for_each(|batch| {
-            checker.see(batch, &mut MOST_PAGES.clone());
+            checker.add(batch, &mut MAX_PAGES.clone());
         });
         checker.result()
     }
@@ -149,10 +150,10 @@ mod tests {
     #[test]
     fn pages_are_shared_by_all_series() {
         let mut free = 3;
-        let mut checkers = [Checker::default(), Checker::default()];
+        let mut checkers = [BatchChecker::default(), BatchChecker::default()];
         for checker in &mut checkers {
             (0..5).for_each(|page| {
-                checker.see(1 + page * PAGE, &mut free);
+                checker.add(1 + page * PAGE, &mut free);
             });
         }
         assert_eq!((free, checkers.each_ref().map(|c| c.result().unchecked)), (0, [2, 5]));

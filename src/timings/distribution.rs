@@ -1,16 +1,19 @@
-use serde::Serialize;
+//! How the times of batches are distributed: quantiles, curves of sorted batches, and points of scatter plots.
 
-use super::histogram::Histogram;
+use serde::Serialize;
 
 /// Quantiles that are reported.
 const QUANTILES: [f64; 7] = [0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99];
 
-/// Points of a curve, about.
+/// Maximum number of epochs of a method in a picture.
+pub const MAX_EPOCHS: usize = 5;
+
+/// Number of points of a reduced curve, about.
 const POINTS: usize = 200;
 
 /// How many points the curves of sorted batches have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Curve {
+pub enum CurveDetail {
     /// Some hundred, closer at both ends
     #[default]
     Reduced,
@@ -23,7 +26,7 @@ pub enum Curve {
 pub struct Distribution {
     /// Number of batches.
     pub batches: u64,
-    /// All their times together, s.
+    /// Sum of their times, s.
     pub total_s: f64,
     /// Mean, s.
     pub mean_s: f64,
@@ -33,45 +36,45 @@ pub struct Distribution {
     pub quantiles_s: [f64; 7],
     /// Longest, s.
     pub max_s: f64,
-    /// Share of the time that the slowest 1 % of batches have; none where that is less than half a batch.
+    /// Share of the time of the slowest 1 % of batches; `None` where that is less than half a batch.
     pub slowest_1_percent: Option<f64>,
-    /// Share of the time that the slowest 10 % of batches have; none where that is less than half a batch.
+    /// Share of the time of the slowest 10 % of batches; `None` where that is less than half a batch.
     pub slowest_10_percent: Option<f64>,
     /// Mean of the slower half over that of the faster half.
     pub halves_ratio: Option<f64>,
-    /// Where the mean of the slower over that of the faster batches is smallest.
+    /// The cut at which the mean of the slower over that of the faster batches is smallest.
     pub lowest_ratio: Option<CurvePoint>,
-    /// Where it is largest, among cuts with at least 1 % of the batches on each side.
+    /// The cut at which it is largest, among cuts with at least 1 % of the batches on each side.
     pub highest_ratio: Option<CurvePoint>,
     /// True if the times were sorted; else quantiles are off by less than 0.1 %, and curves are exact where they have a point.
     pub exact: bool,
-    /// Batches sorted by time and added up.
+    /// Cumulative times of the batches sorted by time.
     pub curve: Vec<CurvePoint>,
 }
 
-/// Where a number of the fastest batches stand among all.
+/// The fastest batches up to a rank beside all batches.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CurvePoint {
-    /// Number of batches so far.
+    /// Number of these batches.
     pub batches: u64,
     /// Share of all batches.
     pub batch_share: f64,
-    /// Their times together, s.
+    /// Sum of their times, s.
     pub time_s: f64,
     /// Share of the time.
     pub time_share: f64,
-    /// Mean time of the slower batches over that of these; none at the end.
+    /// Mean time of the slower batches over that of these; `None` at the last point.
     pub ratio: Option<f64>,
 }
 
 impl Distribution {
-    /// Of times that fit into memory, which are sorted. None of no times.
-    pub fn of_times(times: &mut [f64]) -> Option<Self> {
-        Self::with_curve(times, Curve::Reduced)
+    /// The distribution of times, s, which are sorted in place; `None` if there are none.
+    pub fn from_times(times: &mut [f64]) -> Option<Self> {
+        Self::with_curve(times, CurveDetail::Reduced)
     }
 
-    /// The same with a curve of so many points.
-    pub fn with_curve(times: &mut [f64], curve: Curve) -> Option<Self> {
+    /// [`Distribution::from_times`] with all or some points of the curve.
+    pub fn with_curve(times: &mut [f64], curve: CurveDetail) -> Option<Self> {
         times.sort_unstable_by(f64::total_cmp);
         let (last, n) = (times.len().checked_sub(1)?, times.len());
         let quantile = |p: f64| {
@@ -80,8 +83,8 @@ impl Distribution {
             times[below] + (position - below as f64) * (times[(below + 1).min(last)] - times[below])
         };
         let wanted = match curve {
-            Curve::Reduced => ranks(n as u64),
-            Curve::Full => (1..=n as u64).collect(),
+            CurveDetail::Reduced => ranks(n as u64),
+            CurveDetail::Full => (1..=n as u64).collect(),
         };
         let mut sums = Vec::with_capacity(wanted.len());
         let (mut sum, mut next) = (0.0, wanted.iter().peekable());
@@ -91,11 +94,11 @@ impl Distribution {
                 sums.push((i as u64 + 1, sum));
             }
         }
-        Some(Self::made(n as u64, (times[0], times[last]), QUANTILES.map(quantile), &sums, true))
+        Some(Self::from_sums(n as u64, (times[0], times[last]), QUANTILES.map(quantile), &sums, true))
     }
 
-    /// Of a histogram. None of an empty one.
-    pub(super) fn of_histogram(histogram: &Histogram) -> Option<Self> {
+    /// The distribution of a histogram; `None` if it is empty.
+    pub fn from_histogram(histogram: &Histogram) -> Option<Self> {
         let n = histogram.count;
         let smallest = histogram.smallest?;
         let wanted = ranks(n);
@@ -115,7 +118,7 @@ impl Distribution {
                     }
                 }
             }
-            // Both ends of a bin stand for the ranks in it, so that what is between two points is of about the same time.
+            // A point at both ends of a bin with a rank, so that all batches between two points have about the same time.
             if next < wanted.len() && wanted[next] <= count {
                 if before.0 > 0 && sums.last().is_none_or(|last: &(u64, f64)| last.0 < before.0) {
                     sums.push(before);
@@ -131,16 +134,17 @@ impl Distribution {
             let below = below.unwrap_or(histogram.largest);
             *quantile = below + position.fract() * (above.unwrap_or(below) - below);
         }
-        Some(Self::made(n, (smallest, histogram.largest), quantiles, &sums, false))
+        Some(Self::from_sums(n, (smallest, histogram.largest), quantiles, &sums, false))
     }
 
-    fn made(n: u64, (min_s, max_s): (f64, f64), quantiles_s: [f64; 7], sums: &[(u64, f64)], exact: bool) -> Self {
+    /// From the cumulative sums (batches, s) at the points of the curve.
+    fn from_sums(n: u64, (min_s, max_s): (f64, f64), quantiles_s: [f64; 7], sums: &[(u64, f64)], exact: bool) -> Self {
         let total_s = sums.last().map_or(0.0, |(_, sum)| *sum);
         let curve: Vec<CurvePoint> =
             sums.iter().map(|(count, sum)| CurvePoint::new(*count, n, *sum, total_s)).collect();
-        // Time of the so many fastest batches.
+        // Time of the `cut` fastest batches.
         let time_of = |cut: u64| {
-            // Between points of the curve the sum grows evenly, as the times there are about equal.
+            // Between points of the curve the sum grows evenly, since the times there are about equal.
             let above = curve.partition_point(|point| point.batches < cut).min(curve.len().saturating_sub(1));
             let (a, b) = (above.checked_sub(1).map(|i| curve[i]), curve.get(above));
             let (a_batches, a_time) = a.map_or((0, 0.0), |a| (a.batches, a.time_s));
@@ -178,7 +182,7 @@ impl CurvePoint {
     fn new(count: u64, n: u64, time_s: f64, total_s: f64) -> Self {
         let batch_share = count as f64 / n as f64;
         let time_share = if total_s > 0.0 { time_s / total_s } else { 0.0 };
-        // As the notebook of the array-loader benchmarks has it: mean of the rest over mean of these.
+        // Mean of the rest over mean of these, as in the notebook of the array-loader benchmarks.
         let ratio =
             (count < n && time_s > 0.0).then(|| (total_s - time_s) / (n - count) as f64 / (time_s / count as f64));
         Self { batches: count, batch_share, time_s, time_share, ratio }
@@ -189,13 +193,138 @@ impl CurvePoint {
 fn ranks(n: u64) -> Vec<u64> {
     let even = (1..=POINTS as u64).map(|i| n * i / POINTS as u64);
     let near = (0..40).map(|i| (n as f64 * 0.01 * 0.8f64.powi(i)).ceil() as u64);
-    // What the summary asks for.
+    // The ranks of `slowest_1_percent` and `slowest_10_percent`.
     let exact = [0.01, 0.1].map(|share| n - (n as f64 * share).round() as u64);
     let mut ranks: Vec<u64> = even.chain(near.clone()).chain(near.map(|k| n - k.min(n))).chain(exact).collect();
     ranks.retain(|rank| *rank > 0);
     ranks.sort_unstable();
     ranks.dedup();
     ranks
+}
+
+/// Bins per octave: values of one bin differ by less than 0.1 %.
+const BINS: usize = 1024;
+/// Bits of a double below those that choose the bin.
+const SHIFT: u32 = 52 - BINS.trailing_zeros();
+
+/// Counts and exact sums of times in bins less than 0.1 % wide, for series too long to be sorted.
+#[derive(Debug, Default)]
+pub struct Histogram {
+    /// Bins by the exponent of their values.
+    octaves: std::collections::BTreeMap<u64, Box<[Bin; BINS]>>,
+    pub count: u64,
+    pub smallest: Option<f64>,
+    pub largest: f64,
+}
+
+/// Values of one bin.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bin {
+    pub count: u64,
+    pub sum: f64,
+}
+
+impl Histogram {
+    /// Count values, which must not be negative.
+    pub fn add(&mut self, values: &[f64]) {
+        for value in values {
+            let bin = (value.to_bits() >> SHIFT) as usize;
+            let octave = self.octaves.entry((bin / BINS) as u64).or_insert_with(|| Box::new([Bin::default(); BINS]));
+            let bin = &mut octave[bin % BINS];
+            bin.count += 1;
+            bin.sum += value;
+            self.smallest = Some(self.smallest.map_or(*value, |s| s.min(*value)));
+            self.largest = self.largest.max(*value);
+        }
+        self.count += values.len() as u64;
+    }
+
+    /// Bins with values, in the order of their values.
+    pub fn bins(&self) -> impl Iterator<Item = Bin> + '_ {
+        self.octaves.values().flat_map(|octave| octave.iter().copied()).filter(|bin| bin.count > 0)
+    }
+}
+
+/// Single batches of a series for scatter plots: the slowest, and an even selection of the others.
+#[derive(Clone, Debug, Default)]
+pub struct ScatterPoints {
+    /// Batch number and time in s, of the whole series.
+    pub whole: Vec<(u64, f64)>,
+    /// Batch number and time in s, of a range of batches.
+    pub detail: Vec<(u64, f64)>,
+    /// How many of `whole` were selected as the slowest.
+    pub slowest: usize,
+}
+
+/// Maximum number of points of a series that are selected as its slowest.
+const MAX_SLOWEST: usize = 2000;
+/// Number of other points of a series, about.
+const OTHERS: u64 = 700;
+/// Maximum number of points of a range.
+const MAX_DETAIL: usize = 5000;
+
+/// Selects the points of a scatter plot, window by window.
+#[derive(Debug)]
+pub struct ScatterSelector {
+    rows: u64,
+    range: std::ops::Range<u64>,
+    seen: u64,
+    /// Bits of the time, and the batch. Bits of positive numbers have the order of the numbers.
+    slowest: std::collections::BinaryHeap<std::cmp::Reverse<(u64, u64)>>,
+    others: Vec<(u64, f64)>,
+    detail: Vec<(u64, f64)>,
+}
+
+impl ScatterSelector {
+    /// A selector for a series of `rows` batches, with all batches of `range`.
+    pub fn new(rows: u64, range: std::ops::Range<u64>) -> Self {
+        Self {
+            rows,
+            range,
+            seen: 0,
+            slowest: std::collections::BinaryHeap::new(),
+            others: Vec::new(),
+            detail: Vec::new(),
+        }
+    }
+
+    /// Add the next times of the series, s.
+    pub fn add(&mut self, times: &[f64]) {
+        // At most a fifth of the batches count as slow.
+        let max_slowest = MAX_SLOWEST.min((self.rows as usize).div_ceil(5));
+        let strata = OTHERS.min(self.rows);
+        for (batch, time) in (self.seen..).zip(times) {
+            if self.range.contains(&batch) && self.detail.len() < MAX_DETAIL {
+                self.detail.push((batch, *time));
+            }
+            let key = std::cmp::Reverse((time.to_bits(), batch));
+            if self.slowest.len() < max_slowest {
+                self.slowest.push(key);
+            } else if self.slowest.peek().is_some_and(|fastest| key < *fastest) {
+                self.slowest.pop();
+                self.slowest.push(key);
+            }
+            // One of each stratum, at an offset (multiples of the golden ratio) that is in step with no period.
+            let stratum = batch * strata / self.rows.max(1);
+            let (from, to) = ((stratum * self.rows).div_ceil(strata), ((stratum + 1) * self.rows).div_ceil(strata));
+            let selected = from + ((to - from) as f64 * (stratum as f64 * 0.618_033_988_749_895).fract()) as u64;
+            if batch == selected {
+                self.others.push((batch, *time));
+            }
+        }
+        self.seen += times.len() as u64;
+    }
+
+    /// The selected points, in the order of batches.
+    pub fn result(self) -> ScatterPoints {
+        let mut whole: Vec<(u64, f64)> =
+            self.slowest.into_iter().map(|std::cmp::Reverse((bits, batch))| (batch, f64::from_bits(bits))).collect();
+        let slowest = whole.len();
+        whole.extend(self.others);
+        whole.sort_by_key(|(batch, _)| *batch);
+        whole.dedup_by_key(|(batch, _)| *batch);
+        ScatterPoints { whole, detail: self.detail, slowest }
+    }
 }
 
 #[cfg(test)]
@@ -207,8 +336,8 @@ mod tests {
         let times: Vec<f64> = (1..50_000).map(|i| 0.01 * (1.0 + f64::from(i * 7919 % 50_000)).powf(1.7)).collect();
         let mut histogram = Histogram::default();
         times.chunks(1000).for_each(|part| histogram.add(part));
-        let exact = Distribution::of_times(&mut times.clone()).unwrap();
-        let binned = Distribution::of_histogram(&histogram).unwrap();
+        let exact = Distribution::from_times(&mut times.clone()).unwrap();
+        let binned = Distribution::from_histogram(&histogram).unwrap();
         assert!((exact.total_s - binned.total_s).abs() < 1e-9 * exact.total_s && exact.max_s == binned.max_s);
         for (a, b) in exact.quantiles_s.iter().zip(&binned.quantiles_s) {
             assert!((a - b).abs() < 1e-3 * a, "{a} {b}");
@@ -234,14 +363,14 @@ mod tests {
         let mut histogram = Histogram::default();
         histogram.add(&times);
         let (exact, binned) =
-            (Distribution::of_times(&mut times.clone()).unwrap(), Distribution::of_histogram(&histogram).unwrap());
+            (Distribution::from_times(&mut times.clone()).unwrap(), Distribution::from_histogram(&histogram).unwrap());
         let (a, b) = (exact.halves_ratio.unwrap(), binned.halves_ratio.unwrap());
         assert!((a - b).abs() < 1e-3 * a, "{a} {b}");
     }
 
     #[test]
     fn less_than_half_a_batch_has_no_share() {
-        let of = |n: u32| Distribution::of_times(&mut (0..n).map(f64::from).collect::<Vec<_>>()).unwrap();
+        let of = |n: u32| Distribution::from_times(&mut (0..n).map(f64::from).collect::<Vec<_>>()).unwrap();
         assert_eq!((of(49).slowest_1_percent, of(4).slowest_10_percent), (None, None));
         assert!(of(50).slowest_1_percent.is_some() && of(5).slowest_10_percent.is_some());
     }
@@ -249,8 +378,8 @@ mod tests {
     #[test]
     fn a_full_curve_has_a_point_for_each_batch() {
         let times: Vec<f64> = (0..5000).map(|i| 0.01 + f64::from(i * 7919 % 5000)).collect();
-        let full = Distribution::with_curve(&mut times.clone(), Curve::Full).unwrap();
-        let reduced = Distribution::of_times(&mut times.clone()).unwrap();
+        let full = Distribution::with_curve(&mut times.clone(), CurveDetail::Full).unwrap();
+        let reduced = Distribution::from_times(&mut times.clone()).unwrap();
         assert_eq!(full.curve.iter().map(|p| p.batches).collect::<Vec<_>>(), (1..=5000).collect::<Vec<u64>>());
         assert!(reduced.curve.len() < 400 && reduced.curve.iter().all(|point| full.curve.contains(point)));
         assert_eq!(full.quantiles_s, reduced.quantiles_s);
@@ -260,7 +389,7 @@ mod tests {
 
     #[test]
     fn the_ratio_is_that_of_the_notebook() {
-        let found = Distribution::of_times(&mut [4.0, 1.0, 2.0, 3.0]).unwrap();
+        let found = Distribution::from_times(&mut [4.0, 1.0, 2.0, 3.0]).unwrap();
         // batch_frac / time_frac * (1 - time_frac) / (1 - batch_frac) in pandas
         let ratios: Vec<f64> = found.curve.iter().filter_map(|p| p.ratio).collect();
         let expected = [3.0, 7.0 / 3.0, 2.0];

@@ -1,18 +1,26 @@
-use super::period::Found;
-use super::words::{ALL, chance, ordinal};
-use super::{Analysis, Class, Distribution, MethodTimings, Rhythm, SeriesTimings, SlowBatches, SlowStages};
-use crate::report::Table;
-use crate::report::format::{
+//! An analysis of batch times as markdown.
+
+use expctl_text::Table;
+use expctl_text::format::{
     MISSING, count, figure, interval_ends, milliseconds, percent, range, rate, ratio, thousands,
 };
 
-/// Epochs of a method that tables show; all are in the JSON.
-const SHOWN: usize = 20;
+use super::analysis::{Analysis, MethodTimings, SeriesTimings};
+use super::beats::BeatSummary;
+use super::distribution::{CurvePoint, Distribution};
+use super::ledger_steps::{SlowBatches, SlowStages};
+use super::period::FoundPeriod;
+use super::source::{ALL_ROWS, TimingsClass};
 
-/// Stages of the slow batches that a sentence names, and the least share of the difference that they have.
-const NAMED: (usize, f64) = (3, 0.1);
+/// Maximum number of epochs of a method in a table; all are in the JSON.
+const MAX_EPOCHS: usize = 20;
 
-/// The whole as markdown, in sections: name of the section for markers, and its text; empty where it has nothing to say.
+/// Maximum number of stages of the slow batches that a sentence names.
+const MAX_NAMED: usize = 3;
+/// Minimum share of the difference of a stage that a sentence names.
+const MIN_NAMED_SHARE: f64 = 0.1;
+
+/// An analysis as markdown, in sections: name of the section for its markers, and its text, which may be empty.
 pub fn markdown(analysis: &Analysis) -> Vec<(&'static str, String)> {
     let sections = [
         ("head", head(analysis)),
@@ -30,9 +38,9 @@ fn head(analysis: &Analysis) -> String {
     let source = &analysis.source;
     let rows: u64 = analysis.methods.iter().map(|m| m.all.batches).sum();
     let class = match source.class {
-        Class::Measured => "measured",
-        Class::Imported => "imported: as the file has them",
-        Class::Generated => "**generated** from random numbers: nobody measured them",
+        TimingsClass::Measured => "measured",
+        TimingsClass::Imported => "imported: as the file has them",
+        TimingsClass::Generated => "**generated** from random numbers: nobody measured them",
     };
     format!(
         "## Batch timings: {}\n\n{} batches of {}. Times: {class}. Everything else is derived from them.\n\nRead: {}.",
@@ -45,7 +53,7 @@ fn head(analysis: &Analysis) -> String {
 
 fn index(analysis: &Analysis) -> String {
     let mut table = Table::new(["Method", "Epoch", "Batches", "Batch index"]).right([2]);
-    each(analysis, |method, epoch| {
+    each_epoch(analysis, |method, epoch| {
         table.row([name(method), epoch.epoch.clone(), thousands(epoch.times.batches), checked(epoch)]);
     });
     let checks = || analysis.methods.iter().flat_map(|m| &m.epochs).map(|epoch| epoch.check.as_ref());
@@ -93,7 +101,7 @@ fn times(analysis: &Analysis) -> String {
         let (front, max) = ([rate(times.total_s), figure(times.mean_s), figure(times.min_s)], figure(times.max_s));
         front.into_iter().chain(quantiles).chain([max]).collect::<Vec<_>>()
     };
-    each(analysis, |method, epoch| {
+    each_epoch(analysis, |method, epoch| {
         table.row([name(method), epoch.epoch.clone()].into_iter().chain(cells(&epoch.times)));
     });
     for method in analysis.methods.iter().filter(|m| m.epochs.len() > 1) {
@@ -109,7 +117,7 @@ fn times(analysis: &Analysis) -> String {
     format!("### Batch times\n\nSeconds. {bound}\n\n{}{}", table.markdown(), more(analysis))
 }
 
-/// What an epoch takes, and the first epoch beside the later ones.
+/// Time per epoch, and the first epoch beside the later ones.
 fn epochs(analysis: &Analysis) -> String {
     let known = |method: &MethodTimings| method.epoch_time.is_some() || method.first_epoch.is_some();
     if !analysis.methods.iter().any(known) {
@@ -158,7 +166,7 @@ fn slow(analysis: &Analysis) -> String {
     let header =
         ["Method", "Epoch", "Slowest 1 %", "Slowest 10 %", "Slower / faster half", "Lowest ratio", "Highest ratio"];
     let mut table = Table::new(header).right(2..7);
-    let at = |point: Option<super::CurvePoint>| {
+    let at = |point: Option<CurvePoint>| {
         point.and_then(|p| Some(format!("{} at {}", ratio(p.ratio?), percent(p.batch_share)))).unwrap_or(MISSING.into())
     };
     let cells = |times: &Distribution| {
@@ -170,7 +178,7 @@ fn slow(analysis: &Analysis) -> String {
             at(times.highest_ratio),
         ]
     };
-    each(analysis, |method, epoch| {
+    each_epoch(analysis, |method, epoch| {
         table.row([name(method), epoch.epoch.clone()].into_iter().chain(cells(&epoch.times)));
     });
     for method in analysis.methods.iter().filter(|m| m.epochs.len() > 1) {
@@ -201,7 +209,7 @@ fn period(analysis: &Analysis) -> String {
         "Drift / 100",
     ];
     let mut table = Table::new(header).right(2..13);
-    each(analysis, |method, epoch| {
+    each_epoch(analysis, |method, epoch| {
         let found = epoch.found.map_or("none".into(), |f| f.period.to_string());
         for rhythm in [&epoch.rhythm, &epoch.second] {
             let Some(rhythm) = rhythm else { continue };
@@ -223,7 +231,7 @@ fn period(analysis: &Analysis) -> String {
     )
 }
 
-fn beats(rhythm: &Rhythm) -> Vec<String> {
+fn beats(rhythm: &BeatSummary) -> Vec<String> {
     let per_100 = |n: f64| figure(n);
     let batches = if rhythm.batch_share > 0.0 { rhythm.beats as f64 / rhythm.batch_share } else { 1.0 };
     vec![
@@ -240,7 +248,7 @@ fn beats(rhythm: &Rhythm) -> Vec<String> {
     ]
 }
 
-/// What the table says of a method, in words.
+/// The table of periods of a method in a sentence.
 fn sentence(timings: &MethodTimings) -> String {
     let who = format!("**{}**", name(&timings.method));
     let first = match (timings.found, timings.period) {
@@ -259,23 +267,23 @@ fn sentence(timings: &MethodTimings) -> String {
             return format!("{who}: no period shown (p ≥ 0.001 for each of 2 to {longest} batches).");
         }
     };
-    let rhythms: Vec<&Rhythm> = timings.epochs.iter().filter_map(|epoch| epoch.rhythm.as_ref()).collect();
+    let rhythms: Vec<&BeatSummary> = timings.epochs.iter().filter_map(|epoch| epoch.rhythm.as_ref()).collect();
     let second = match timings.second {
         Some(found) => {
-            let lines: Vec<&Rhythm> = timings.epochs.iter().filter_map(|epoch| epoch.second.as_ref()).collect();
+            let lines: Vec<&BeatSummary> = timings.epochs.iter().filter_map(|epoch| epoch.second.as_ref()).collect();
             format!(
                 " What is left has a second line: every {} batch ({}), {}.",
                 ordinal(found.period),
                 chance(found.p),
-                drawn(&lines, " of what is left")
+                summary(&lines, " of what is left")
             )
         }
         None => String::new(),
     };
-    format!("{who}: {first}; {}.{second}", drawn(&rhythms, ""))
+    format!("{who}: {first}; {}.{second}", summary(&rhythms, ""))
 }
 
-fn agreeing(timings: &MethodTimings, found: Found) -> String {
+fn agreeing(timings: &MethodTimings, found: FoundPeriod) -> String {
     match timings.epochs.len() {
         1 => String::new(),
         n => {
@@ -285,9 +293,9 @@ fn agreeing(timings: &MethodTimings, found: Found) -> String {
     }
 }
 
-/// Ranges over the epochs.
-fn drawn(rhythms: &[&Rhythm], left: &str) -> String {
-    let ends = |of: &dyn Fn(&Rhythm) -> Option<f64>| {
+/// The beats of all epochs in words, each figure as a range over the epochs.
+fn summary(rhythms: &[&BeatSummary], left: &str) -> String {
+    let ends = |of: &dyn Fn(&BeatSummary) -> Option<f64>| {
         let values: Vec<f64> = rhythms.iter().filter_map(|r| of(r)).collect();
         let (low, high) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
         (!values.is_empty()).then_some((low, high))
@@ -371,7 +379,7 @@ fn stages(analysis: &Analysis) -> String {
     )
 }
 
-/// Which stage makes the slow batches of a method slow, in words.
+/// The stages that make the slow batches of a method slow, in a sentence.
 fn reason(found: &SlowStages) -> String {
     let all = thousands(found.batches + found.others);
     let which = match found.slow {
@@ -379,16 +387,16 @@ fn reason(found: &SlowStages) -> String {
         SlowBatches::SlowestTenth => "the slowest tenth; no period was found".to_owned(),
     };
     let ms = |seconds: f64| format!("{} ms", milliseconds(seconds * 1e9));
-    let (most, least) = NAMED;
     let named: Vec<String> = found
         .by_share()
         .into_iter()
-        .take(most)
-        .filter(|of| of.share >= least)
+        .take(MAX_NAMED)
+        .filter(|of| of.share >= MIN_NAMED_SHARE)
         .map(|of| format!("{} has {} of that", of.stage, percent(of.share)))
         .collect();
-    let waits = if named.is_empty() { format!("no stage has {} of that", percent(least)) } else { named.join(", ") };
-    let works = found.most_worked().map_or(String::new(), |(stage, slow, others)| {
+    let waits =
+        if named.is_empty() { format!("no stage has {} of that", percent(MIN_NAMED_SHARE)) } else { named.join(", ") };
+    let works = found.max_busy_growth().map_or(String::new(), |(stage, slow, others)| {
         format!(" Of the work, {stage} grows most: {} busy against {}.", ms(slow), ms(others))
     });
     format!(
@@ -401,18 +409,46 @@ fn reason(found: &SlowStages) -> String {
 }
 
 fn name(method: &str) -> String {
-    if method == ALL { "all rows".to_owned() } else { method.to_owned() }
+    if method == ALL_ROWS { "all rows".to_owned() } else { method.to_owned() }
 }
 
-/// The epochs that tables show.
-fn each(analysis: &Analysis, mut row: impl FnMut(&str, &SeriesTimings)) {
+/// Call `row` for each epoch that tables show.
+fn each_epoch(analysis: &Analysis, mut row: impl FnMut(&str, &SeriesTimings)) {
     for method in &analysis.methods {
-        method.epochs.iter().take(SHOWN).for_each(|epoch| row(&method.method, epoch));
+        method.epochs.iter().take(MAX_EPOCHS).for_each(|epoch| row(&method.method, epoch));
     }
 }
 
-/// What tables leave out.
+/// The number of epochs that tables leave out, in words.
 fn more(analysis: &Analysis) -> String {
-    let hidden: usize = analysis.methods.iter().map(|m| m.epochs.len().saturating_sub(SHOWN)).sum();
+    let hidden: usize = analysis.methods.iter().map(|m| m.epochs.len().saturating_sub(MAX_EPOCHS)).sum();
     if hidden == 0 { String::new() } else { format!("\n\n{} more: `--json` has them.", count(hidden as u64, "epoch")) }
+}
+
+/// A number with its ordinal ending: `1st`, `10th`, `22nd`.
+pub fn ordinal(n: usize) -> String {
+    let ending = match (n % 100, n % 10) {
+        (11..=13, _) => "th",
+        (_, 1) => "st",
+        (_, 2) => "nd",
+        (_, 3) => "rd",
+        _ => "th",
+    };
+    format!("{n}{ending}")
+}
+
+/// A p value: `p = 0.0004`, or `p < 0.0001`.
+pub fn chance(p: f64) -> String {
+    if p < 1e-4 { "p < 0.0001".to_owned() } else { format!("p = {p:.4}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endings() {
+        let shown = [1, 2, 3, 7, 10, 11, 12, 13, 21, 22, 101, 112].map(ordinal).join(" ");
+        assert_eq!(shown, "1st 2nd 3rd 7th 10th 11th 12th 13th 21st 22nd 101st 112th");
+    }
 }

@@ -1,45 +1,34 @@
 //! Times of single batches: consistency, distribution, the share of slow batches, and the period with which they come.
 //!
+//! ```text
+//! file ── files ────────────────┐
+//! ledger ── ledger_steps ───────┴─► BatchTimes ─► Analysis ─► markdown, pictures ─► note, page
+//! ```
+//!
 //! Invariant: rows are read once, in order, into a store that keeps them on disk beyond a fixed number; everything after that
 //! holds one series, or a window of it, at a time.
 
 mod analysis;
 mod batch_check;
-mod columns;
-mod csv_rows;
+mod batch_times;
+mod beats;
 mod distribution;
-mod dots;
-mod error;
-pub mod generated;
-mod histogram;
-mod ledger_rows;
+mod files;
+mod ledger_steps;
 mod markdown;
 mod note;
-mod page;
-mod parquet_cells;
-mod parquet_rows;
 pub mod period;
 mod pictures;
-mod rhythm;
-mod slow_stages;
 mod source;
-mod store;
-mod words;
 
-pub use analysis::{Analysis, FirstEpoch, MethodTimings, SeriesTimings, Settings};
+pub use analysis::{Analysis, AnalysisOptions, FirstEpoch, MethodTimings, SeriesTimings};
 pub use batch_check::BatchCheck;
-pub use columns::{Columns, Unit};
-pub use csv_rows::read_csv;
-pub use distribution::{Curve, CurvePoint, Distribution};
-pub use dots::Dots;
-pub use error::TimingsError;
-pub use ledger_rows::{LedgerSteps, read_jobs};
+pub use batch_times::{BatchTimes, EXACT_ROWS};
+pub use beats::BeatSummary;
+pub use distribution::{CurveDetail, CurvePoint, Distribution, ScatterPoints};
+pub use files::{CLASS_KEY, read_file};
+pub use ledger_steps::{LedgerSteps, SlowBatches, SlowStage, SlowStages, read_jobs};
 pub use markdown::markdown;
-pub use note::{PictureFiles, write_note};
-pub use page::write_page;
-pub use parquet_rows::read_parquet;
+pub use note::{PictureFiles, write_note, write_page};
 pub use pictures::{charts, page_charts};
-pub use rhythm::Rhythm;
-pub use slow_stages::{SlowBatches, SlowStage, SlowStages};
-pub use source::{Class, Source, read_file};
-pub use store::{EXACT_ROWS, Store};
+pub use source::{CellProblem, FileProblem, TimeUnit, TimingsClass, TimingsColumns, TimingsError, TimingsSource};

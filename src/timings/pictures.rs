@@ -1,22 +1,25 @@
-use super::words::{ALL, ordinal, stems};
-use super::{Analysis, Class, CurvePoint, Distribution, MethodTimings, SeriesTimings};
-use crate::plot::{Axis, Chart, Layer, Panel, Point};
-use crate::report::PageChart;
-use crate::report::format::thousands;
+//! Pictures of batch times.
+
+use expctl_charts::{Axis, Chart, Layer, Panel, Point};
+use expctl_text::format::thousands;
+
+use super::analysis::{Analysis, MethodTimings, SeriesTimings};
+use super::distribution::{CurvePoint, Distribution, MAX_EPOCHS};
+use super::markdown::ordinal;
+use super::source::{ALL_ROWS, TimingsClass};
+use crate::report::html::PageChart;
 use crate::report::pictures::{EpochBar, TimeBox, WHISKERS, box_panel, epoch_panel};
 
-/// Epochs of a method that pictures show.
-pub(super) const SHOWN: usize = 5;
-/// Points of a curve.
-const CURVE: usize = 120;
+/// Points of a drawn curve.
+const CURVE_POINTS: usize = 120;
 
-/// All pictures, as files have them.
+/// All pictures, for files.
 pub fn charts(analysis: &Analysis) -> Vec<Chart> {
     page_charts(analysis).into_iter().map(|of_page| of_page.chart).collect()
 }
 
-/// All pictures, with the epoch of each line and dot: times as boxes, and per epoch; sums, shares and ratios of the sorted times; then the
-/// batches of each method.
+/// All pictures, with the epoch of each line and dot for pages: times as boxes and per epoch; sums, shares and ratios of the sorted
+/// times; then the batches of each method.
 pub fn page_charts(analysis: &Analysis) -> Vec<PageChart> {
     let mut charts: Vec<PageChart> = vec![boxplot(analysis).into()];
     charts.extend(epoch_times(analysis).map(PageChart::from));
@@ -24,7 +27,7 @@ pub fn page_charts(analysis: &Analysis) -> Vec<PageChart> {
     let stems = stems(analysis.methods.iter().map(|method| method.method.as_str()));
     for (method, stem) in analysis.methods.iter().zip(&stems) {
         charts.push(batches(analysis, method, stem, false));
-        if method.epochs.iter().any(|epoch| !epoch.dots.detail.is_empty()) {
+        if method.epochs.iter().any(|epoch| !epoch.scatter.detail.is_empty()) {
             charts.push(batches(analysis, method, stem, true));
         }
     }
@@ -66,12 +69,12 @@ fn time_box(times: &Distribution) -> TimeBox {
     TimeBox { whiskers: [p1, p99], quartiles: [p25, p75], median: p50, mean: times.mean_s }
 }
 
-/// Time per epoch of each method; none where no whole epoch was timed.
+/// Time per epoch of each method; `None` where no whole epoch was timed.
 fn epoch_times(analysis: &Analysis) -> Option<Chart> {
     let bar = |method: &MethodTimings| {
         let first = method.first_epoch.as_ref().map(|first| first.epoch.as_str());
         let whole = || method.epochs.iter().filter(|epoch| epoch.whole);
-        // Of a single epoch, that is the first.
+        // A single epoch is the first.
         let is_first = |epoch: &&SeriesTimings| first.is_none_or(|first| epoch.epoch == first);
         Some(EpochBar {
             name: method.method.clone(),
@@ -147,10 +150,10 @@ fn curves(
 ) -> PageChart {
     let (mut layers, mut of) = (Vec::new(), Vec::new());
     for (colour, method) in analysis.methods.iter().enumerate() {
-        for epoch in method.epochs.iter().take(SHOWN) {
+        for epoch in method.epochs.iter().take(MAX_EPOCHS) {
             let all = &epoch.times.curve;
-            // The points lie closer at both ends, where every one is kept.
-            let step = all.len().div_ceil(CURVE).max(1);
+            // At both ends, where points are closer, all are drawn.
+            let step = all.len().div_ceil(CURVE_POINTS).max(1);
             let ends = 12;
             let kept = all.iter().enumerate().filter(|(i, _)| i % step == 0 || *i < ends || i + ends >= all.len());
             of.push(epoch_words(&epoch.epoch));
@@ -162,8 +165,11 @@ fn curves(
         }
     }
     let epochs = analysis.methods.iter().map(|m| m.epochs.len()).max().unwrap_or_default();
-    let lines =
-        if epochs > SHOWN { format!("one line per epoch, the first {SHOWN}") } else { "one line per epoch".into() };
+    let lines = if epochs > MAX_EPOCHS {
+        format!("one line per epoch, the first {MAX_EPOCHS}")
+    } else {
+        "one line per epoch".into()
+    };
     let chart = Chart {
         name: name.to_owned(),
         title: title.to_owned(),
@@ -180,33 +186,33 @@ fn curves(
     PageChart { chart, of: vec![of] }
 }
 
-/// `epoch 3`; empty where rows are of no epoch.
+/// `epoch 3`; empty where there are no epochs.
 fn epoch_words(epoch: &str) -> String {
-    if epoch == ALL { String::new() } else { format!("epoch {epoch}") }
+    if epoch == ALL_ROWS { String::new() } else { format!("epoch {epoch}") }
 }
 
 /// Single batches of a method, a panel per epoch, coloured by batch number modulo the period.
 fn batches(analysis: &Analysis, timings: &MethodTimings, stem: &str, detail: bool) -> PageChart {
     let period = timings.period;
-    // What was asked for, as far as there are batches and not too many to be drawn.
-    let last = timings.epochs.iter().filter_map(|epoch| epoch.dots.detail.last()).map(|(batch, _)| batch + 1).max();
+    // The range that was asked for, up to the last batch that is drawn.
+    let last = timings.epochs.iter().filter_map(|epoch| epoch.scatter.detail.last()).map(|(batch, _)| batch + 1).max();
     let drawn = analysis.range.start..last.unwrap_or(analysis.range.end);
-    let dots = |epoch: &SeriesTimings| if detail { epoch.dots.detail.clone() } else { epoch.dots.whole.clone() };
-    let drawn_epochs = || timings.epochs.iter().take(SHOWN);
+    let dots = |epoch: &SeriesTimings| if detail { epoch.scatter.detail.clone() } else { epoch.scatter.whole.clone() };
+    let drawn_epochs = || timings.epochs.iter().take(MAX_EPOCHS);
     let panels = drawn_epochs().map(|epoch| {
         let all = dots(epoch);
         let layers = match period {
-            Some(period) => (0..period.min(MOST_COLOURS))
+            Some(period) => (0..period.min(MAX_COLOURS))
                 .map(|residue| Layer::Dots {
-                    name: if period > MOST_COLOURS {
-                        format!("{residue}, {}… mod {period}", residue + MOST_COLOURS)
+                    name: if period > MAX_COLOURS {
+                        format!("{residue}, {}… mod {period}", residue + MAX_COLOURS)
                     } else {
                         format!("{residue} mod {period}")
                     },
                     colour: residue,
                     points: all
                         .iter()
-                        .filter(|(batch, _)| (*batch % period as u64) as usize % MOST_COLOURS == residue)
+                        .filter(|(batch, _)| (*batch % period as u64) as usize % MAX_COLOURS == residue)
                         .map(|(batch, time)| [*batch as f64, *time])
                         .collect(),
                 })
@@ -219,26 +225,26 @@ fn batches(analysis: &Analysis, timings: &MethodTimings, stem: &str, detail: boo
         };
         let x = Axis::new("batch");
         let x = if detail { x.between(drawn.start as f64, drawn.end as f64) } else { x };
-        let title = if epoch.epoch == ALL { String::new() } else { format!("Epoch {}", epoch.epoch) };
+        let title = if epoch.epoch == ALL_ROWS { String::new() } else { format!("Epoch {}", epoch.epoch) };
         Panel { title, x, y: Axis::new("time (s)").log(), layers }
     });
     let range = format!("[{}, {})", drawn.start, drawn.end);
     let folded = period.map_or("no period".to_owned(), |p| format!("coloured by batch number mod {p}"));
     let epochs = match timings.epochs.len() {
-        n if n > SHOWN => format!("the first {SHOWN} of {n} epochs"),
+        n if n > MAX_EPOCHS => format!("the first {MAX_EPOCHS} of {n} epochs"),
         _ => "all epochs".to_owned(),
     };
     let what = match detail {
-        true if timings.epochs.len() > SHOWN => format!("batches {range}, {epochs}"),
+        true if timings.epochs.len() > MAX_EPOCHS => format!("batches {range}, {epochs}"),
         true => format!("batches {range}"),
         false => epochs,
     };
     let shown = if detail {
         format!("Every batch of {range}.")
     } else {
-        let slowest = timings.epochs.iter().map(|e| e.dots.slowest).max().unwrap_or_default();
-        let batches = timings.epochs.iter().take(SHOWN).map(|e| e.times.batches).max().unwrap_or_default();
-        let others = timings.epochs.iter().map(|e| e.dots.whole.len()).max().unwrap_or_default();
+        let slowest = timings.epochs.iter().map(|e| e.scatter.slowest).max().unwrap_or_default();
+        let batches = timings.epochs.iter().take(MAX_EPOCHS).map(|e| e.times.batches).max().unwrap_or_default();
+        let others = timings.epochs.iter().map(|e| e.scatter.whole.len()).max().unwrap_or_default();
         format!(
             "Of up to {} batches an epoch, {} are drawn: the {} slowest and, of the others, one from each stretch of equal length.",
             thousands(batches),
@@ -247,8 +253,8 @@ fn batches(analysis: &Analysis, timings: &MethodTimings, stem: &str, detail: boo
         )
     };
     let period_name = period.map_or(String::new(), |p| format!("_mod{p}"));
-    // Every layer of a panel is of its epoch.
-    let layers = period.map_or(1, |period| period.min(MOST_COLOURS));
+    // All layers of a panel are of its epoch.
+    let layers = period.map_or(1, |period| period.min(MAX_COLOURS));
     let of = drawn_epochs().map(|epoch| vec![epoch_words(&epoch.epoch); layers]).collect();
     let place = if detail { format!("_{}_{}", analysis.range.start, analysis.range.end) } else { String::new() };
     let chart = Chart {
@@ -273,11 +279,42 @@ fn batches(analysis: &Analysis, timings: &MethodTimings, stem: &str, detail: boo
 }
 
 /// Colours that can be told apart.
-const MOST_COLOURS: usize = 10;
+const MAX_COLOURS: usize = 10;
 
 fn class(analysis: &Analysis) -> &'static str {
     match analysis.source.class {
-        Class::Generated => "generated (nobody measured them)",
+        TimingsClass::Generated => "generated (nobody measured them)",
         other => other.name(),
+    }
+}
+
+/// A name as part of a file name: lowercase letters, digits and `_`.
+fn stem(name: &str) -> String {
+    let plain: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).collect();
+    let parts: Vec<&str> = plain.split('_').filter(|part| !part.is_empty()).collect();
+    if parts.is_empty() { ALL_ROWS.to_owned() } else { parts.join("_") }
+}
+
+/// A different stem for each name: equal ones get a running number.
+fn stems<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let mut taken = std::collections::HashSet::new();
+    let free = |name| {
+        let stem = stem(name);
+        let numbered = (2..).map(|n: u64| format!("{stem}_{n}"));
+        let mut all = std::iter::once(stem.clone()).chain(numbered);
+        all.find(|stem| taken.insert(stem.clone())).unwrap_or(stem)
+    };
+    names.into_iter().map(free).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stems_are_different() {
+        assert_eq!([stem("MappedCollection"), stem("a (x=1)"), stem("é")], ["mappedcollection", "a_x_1", "all"]);
+        assert_eq!(stems(["a-1", "a_1", "b", "a 1", "a 1 2"]), ["a_1", "a_1_2", "b", "a_1_3", "a_1_2_2"]);
     }
 }

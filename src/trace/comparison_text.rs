@@ -1,17 +1,17 @@
 //! A comparison of two traces as text.
 
-use super::comparison::WHOLE_STEP;
-use super::markdown::{ROWS, ms};
-use super::{ComparedTime, LongestCall, Side, TraceComparison};
-use crate::report::Table;
-use crate::report::format::{self, code};
-use crate::stats::{MIN_RUNS_FOR_VERDICT, MIN_SECONDS_FOR_VERDICT, MIN_STEPS_FOR_INTERVAL};
+use expctl_stats::{MIN_RUNS_FOR_VERDICT, MIN_SECONDS_FOR_VERDICT, MIN_STEPS_FOR_INTERVAL};
+use expctl_text::Table;
+use expctl_text::format::{self, code};
 
-/// How many times the seconds that a verdict needs should be recorded: the next window is not as long as this one to the step.
-const ROOM: f64 = 1.2;
+use super::comparison::{ComparedTime, TraceComparison, TraceSide, WHOLE_STEP};
+use super::summary_text::{MAX_ROWS, longest_call, ms};
+
+/// How many times the seconds that a verdict needs are recommended: step times differ from one window to the next.
+const SAFETY_FACTOR: f64 = 1.2;
 
 impl TraceComparison<'_> {
-    /// With a headline that names both sides; `render` writes the tables.
+    /// As text with a headline that names both sides; `render` writes the tables.
     pub fn text(&self, render: &dyn Fn(&Table) -> String) -> String {
         let mut parts = vec![format!("# Traces of {} and {}", self.base.name(), self.side.name()), self.head()];
         parts.push(format!(
@@ -26,7 +26,7 @@ impl TraceComparison<'_> {
     }
 
     fn head(&self) -> String {
-        let mut lines: Vec<String> = [self.base, self.side].into_iter().map(of_side).collect();
+        let mut lines: Vec<String> = [self.base, self.side].into_iter().map(recorded).collect();
         lines.push(
             "times (measured): ms per step, mean over the recorded steps, each the mean over the ranks that recorded it; difference \
              (derived): the second side less the first; × faster (derived): the first side's time over the second's, so above 1 is faster; \
@@ -37,7 +37,7 @@ impl TraceComparison<'_> {
         lines.into_iter().map(|line| format!("- {line}")).collect::<Vec<_>>().join("\n")
     }
 
-    /// What the number of steps allows to say, and how to get more.
+    /// Limits that the number of recorded steps sets, and how to record more.
     fn on_steps(&self) -> Vec<String> {
         let [base, side] = self.steps();
         let more = "`--set profile.active=10` records ten steps, where `trace.at_step` is not set";
@@ -52,7 +52,7 @@ impl TraceComparison<'_> {
             ));
         } else if let Some(short) = self.too_short() {
             let seconds = short.recorded_s();
-            let needed = MIN_SECONDS_FOR_VERDICT * ROOM / (seconds / short.steps.len() as f64);
+            let needed = MIN_SECONDS_FOR_VERDICT * SAFETY_FACTOR / (seconds / short.steps.len() as f64);
             said.push(format!(
                 "{} recorded of {}, which is less than {}: no verdict; `--set profile.active={:.0}` records enough",
                 format::seconds(seconds),
@@ -77,10 +77,10 @@ impl TraceComparison<'_> {
         said
     }
 
-    /// What the two sides are called in a column.
+    /// Names of the two sides in the head of a column.
     fn columns(&self) -> [String; 2] {
         let (base, side) = (self.base, self.side);
-        let name = |of: &Side| match (base.job == side.job, base.label == side.label) {
+        let name = |of: &TraceSide| match (base.job == side.job, base.label == side.label) {
             (true, _) => of.label.clone(),
             (false, true) => of.job.to_string(),
             (false, false) => format!("{} {}", of.job, of.label),
@@ -124,13 +124,13 @@ impl TraceComparison<'_> {
             "verdict".to_owned(),
         ])
         .right([2, 3, 4, 5, 6, 7]);
-        for time in times.iter().take(ROWS) {
+        for time in times.iter().take(MAX_ROWS) {
             let calls = |at: usize| time.calls.map_or_else(missing, |calls| format::round(calls[at], 1));
             let [of_base, of_side, difference, ratio, verdict] = self.cells(time);
             let stage = time.stage.clone().unwrap_or_default();
             table.row([code(&time.name), stage, calls(0), calls(1), of_base, of_side, difference, ratio, verdict]);
         }
-        let rest = times.get(ROWS..).unwrap_or_default();
+        let rest = times.get(MAX_ROWS..).unwrap_or_default();
         let sum = |of: fn(&ComparedTime) -> Option<f64>| ms(rest.iter().filter_map(of).sum());
         let more = match rest.len() {
             0 => String::new(),
@@ -172,8 +172,8 @@ impl TraceComparison<'_> {
     }
 }
 
-/// What was recorded of a side.
-fn of_side(side: &Side) -> String {
+/// Steps, seconds and trials that were recorded of a side.
+fn recorded(side: &TraceSide) -> String {
     let mut said = format!(
         "{} ({}): {} recorded, {}, of {} {}",
         side.name(),
@@ -184,14 +184,9 @@ fn of_side(side: &Side) -> String {
         side.trials.join(", "),
     );
     if let Some(call) = &side.longest {
-        said.push_str(&format!("; longest single operation {}", longest(call)));
+        said.push_str(&format!("; longest single operation {}", longest_call(call)));
     }
     said
-}
-
-/// `aten::mm`, 12.3 ms (rank 0, steps, step 8, in forward).
-pub(super) fn longest(call: &LongestCall) -> String {
-    format!("{}, {} ms ({})", code(&call.name), format::milliseconds(call.ns as f64), call.location())
 }
 
 fn signed(ns: f64) -> String {
@@ -206,12 +201,12 @@ fn missing() -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use expctl_record::Stage;
+    use expctl_ledger::Stage;
 
-    use super::super::{CallTime, StepFigures};
+    use super::super::step_times::{CallTime, StepFigures};
     use super::*;
 
-    fn side(job: u64, label: &str, walls: &[f64], operation: &str) -> Side {
+    fn side(job: u64, label: &str, walls: &[f64], operation: &str) -> TraceSide {
         let step = |ms: &f64| {
             let mut figures = StepFigures { ranks: 1, wall: ms * 1e6, ..StepFigures::default() };
             figures.exposed[Stage::Forward] = ms * 1e6;
@@ -221,11 +216,11 @@ mod tests {
         };
         let (label, method) = (label.to_owned(), "Lazy".to_owned());
         let trials = vec![format!("{label}-r1-0a1b2c")];
-        Side { job, label, method, trials, steps: walls.iter().map(step).collect(), ..Side::default() }
+        TraceSide { job, label, method, trials, steps: walls.iter().map(step).collect(), ..TraceSide::default() }
     }
 
-    fn rendered(base: &Side, side: &Side) -> String {
-        TraceComparison::of(base, side).text(&Table::markdown)
+    fn rendered(base: &TraceSide, side: &TraceSide) -> String {
+        TraceComparison::new(base, side).text(&Table::markdown)
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A terminal that is drawn over in place.
+//! [`Screen`]: a terminal that is redrawn in place.
 
 use std::io::{IsTerminal, Write, stdin, stdout};
 use std::os::fd::AsFd;
@@ -10,20 +10,20 @@ use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
 
 use crate::interrupt::Interrupt;
 
-/// How long a signal may go unnoticed.
-const TURN: Duration = Duration::from_millis(100);
-/// What a terminal that does not tell its size is taken for.
-const USUAL: (u16, u16) = (24, 80);
+/// Interval at which signals are checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Rows and columns of a terminal that does not report its size.
+const DEFAULT_SIZE: (u16, u16) = (24, 80);
 
-/// The other screen of the terminal, without a cursor, with keys as they are pressed. Dropping it brings back the first.
+/// The alternate screen of the terminal, without a cursor, with unbuffered keys. Dropping it restores the terminal.
 pub struct Screen {
     term: Term,
-    /// How the keys were before.
+    /// Settings of the keyboard before; `None` if there is no keyboard.
     keys: Option<Termios>,
 }
 
 impl Screen {
-    /// Take the terminal over; none if stdout is none.
+    /// Take over the terminal; `None` if stdout is none.
     pub fn open() -> Option<Self> {
         if !stdout().is_terminal() {
             return None;
@@ -41,22 +41,22 @@ impl Screen {
 
     /// Rows and columns.
     pub fn size(&self) -> (usize, usize) {
-        let (rows, columns) = self.term.size_checked().filter(|(r, c)| *r > 2 && *c > 10).unwrap_or(USUAL);
+        let (rows, columns) = self.term.size_checked().filter(|(r, c)| *r > 2 && *c > 10).unwrap_or(DEFAULT_SIZE);
         (rows.into(), columns.into())
     }
 
-    /// Show these lines and nothing else. One write, each line over the old one: nothing flickers.
+    /// Show these lines and nothing else. A single write, each line over the old one, so that nothing flickers.
     pub fn draw(&self, lines: &[String]) {
         let lines: Vec<String> = lines.iter().map(|line| format!("{line}\x1b[K")).collect();
         self.write(&format!("\x1b[H{}\x1b[J", lines.join("\r\n")));
     }
 
-    /// Wait until it is time for the next look; true if the user wants to leave.
+    /// Wait for `time`; true as soon as the user wants to leave.
     pub fn wait(&self, time: Duration, interrupt: &Interrupt) -> bool {
         let begun = Instant::now();
         loop {
             let left = time.saturating_sub(begun.elapsed());
-            if interrupt.is_set() || self.pressed_q(left.min(TURN)) {
+            if interrupt.is_set() || self.pressed_q(left.min(POLL_INTERVAL)) {
                 return true;
             }
             if left.is_zero() {

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use crate::common;
 use crate::common::{Guard, PATIENCE, TestProject, text, wait_until};
-use expctl_record::{ArrayFormat, AttemptDir, Outcome, Stage, TrialState, joined_steps, read_learning};
+use expctl_ledger::{ArrayFormat, AttemptDir, Outcome, Stage, TrialState, joined_steps, read_learning};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::common::cluster::Cluster;
 use crate::common::ledger::{completed, finish, running, steps};
 use crate::common::{SMALL, TestProject, text, wait_until, worker_pids};
-use expctl_record::{AttemptDir, Environment, JobDir, StepRecord, Trial, TrialState, write_json};
+use expctl_ledger::{AttemptDir, Environment, JobDir, StepRecord, Trial, TrialState, write_json};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ fn on_another_processor(environment: &mut Environment) {
 fn two_jobs(project: &TestProject, change: impl FnOnce(&mut Environment)) -> Trial {
     let lazy = project.trial("lazy", "Lazy", 1, |_| {});
     let ids =
-        project.trial("ids", "Ids only", 1, |settings| settings.pipeline.processor = expctl_record::Processor::Ids);
+        project.trial("ids", "Ids only", 1, |settings| settings.pipeline.processor = expctl_ledger::Processor::Ids);
     let dir = project.submitted(1, "086_ddp", vec![lazy.clone(), ids.clone()]);
     resumed(&dir, &lazy, change);
     completed(&dir, &ids, &two_ranks(100, 0, 22));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
 use crate::common::{Guard, PATIENCE, SMALL, TestProject, text, wait_until, worker_pids};
-use expctl_record::{AttemptDir, RankStatus, Stage, TrialState, joined_steps};
+use expctl_ledger::{AttemptDir, RankStatus, Stage, TrialState, joined_steps};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

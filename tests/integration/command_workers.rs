@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use crate::common::programs::{install, install_torch};
 use crate::common::{Guard, PATIENCE, SMALL, TestProject, text, wait_until, worker_pids};
-use expctl_record::{Cause, RankStatus, Stage, TrialState};
+use expctl_ledger::{Cause, RankStatus, Stage, TrialState};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

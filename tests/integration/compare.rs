@@ -4,7 +4,7 @@ mod published;
 
 use crate::common::ledger::{completed, in_epochs, running, steps, sweep, two_variants};
 use crate::common::{TestProject, close};
-use expctl_record::{
+use expctl_ledger::{
     Collation, JobRecord, Mode, ModelKind, Networks, Processor, SampleSet, Select, Split, StoreKind, Trial,
 };
 
@@ -75,7 +75,7 @@ fn a_profiled_and_an_unprofiled_row_show_what_the_profiler_cost() {
 #[test]
 fn profiled_trials_are_in_no_ratio() {
     let project = TestProject::new();
-    let profiled = |settings: &mut expctl_record::Settings| settings.profile.active = 3;
+    let profiled = |settings: &mut expctl_ledger::Settings| settings.profile.active = 3;
     let trials: Vec<Trial> = (1..=3)
         .flat_map(|repeat| {
             [

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use assert_cmd::Command;
-use expctl::conf::{self, keys};
+use expctl::conf;
 use expctl::plan;
 use expctl::project::Project;
-use expctl_record::{DeviceChoice, Fetch, Loss, Mode, SampleSet, Settings, Split, Stage, Trial};
+use expctl_ledger::{DeviceChoice, Fetch, Loss, Mode, SampleSet, Settings, Split, Stage, Trial};
+use expctl_settings::{self as keys, ValueType};
 use serde_json::Value as Json;
 
 fn root() -> &'static Path {
@@ -501,6 +502,12 @@ fn a_cold_page_cache_is_asked_for_where_files_are_read() {
     let remote = ["array.files=[\"s3://bucket/a.h5ad\"]", "data.samples=1000"];
     let in_none = "`measure.cold_cache` is set, but objects of servers are in no page cache";
     assert_eq!(refused(&rows, &remote), [in_none]);
+    // Folders of shards and of chunks may be remote as files are.
+    for format in ["mds", "zarr"] {
+        let format = format!("array.format=\"{format}\"");
+        let folder = ["array.files=[\"s3://bucket/folder\"]", "data.samples=1000", "measure.cold_cache=false", &format];
+        assert_eq!(trials(&rows, &folder).unwrap().len(), 1);
+    }
     let program = "loader.batch_size = 28\nexperiment.study = \"arrayloader\"\nworker.command = [\"true\"]\n";
     let unknown = "`measure.cold_cache` is set, but which files the program reads is not known";
     assert_eq!(refused(program, &["measure.cold_cache=true"]), [unknown]);
@@ -659,8 +666,8 @@ fn ids_depend_on_what_is_run_alone() {
     assert_ne!(id(SMALL, &["data.seed=1"]), first);
     // Ids are older than these keys; only what they ask for beyond the default is another run.
     for key in ["launch.device", "launch.backend", "train.gradient_compression"] {
-        let word = |at: usize| match keys::find(key).unwrap().kind {
-            conf::Kind::Choice { words, .. } => format!("{key}={}", words[at]),
+        let word = |at: usize| match keys::find(key).unwrap().value {
+            ValueType::Choice { words, .. } => format!("{key}={}", words[at]),
             _ => unreachable!("{key} is a choice"),
         };
         assert_eq!(id(SMALL, &[&word(0)]), first, "{key}");
@@ -729,7 +736,7 @@ fn the_key_table_and_the_settings_have_the_same_keys() {
 #[test]
 fn every_choice_makes_settings() {
     for spec in keys::KEYS.iter() {
-        if let conf::Kind::Choice { words, aliases } = spec.kind {
+        if let ValueType::Choice { words, aliases } = spec.value {
             for word in words.iter().chain(aliases.iter().map(|(alias, _)| alias)) {
                 let mut set = vec![format!("{}={word}", spec.key)];
                 // What one processor alone takes.
@@ -859,18 +866,18 @@ fn generated_part_is_current(document: &str, name: &str, part: &str) {
 
 #[test]
 fn the_reference_is_current() {
-    generated_part_is_current("docs/config.md", "keys", &conf::reference());
-    generated_part_is_current("docs/their-names.md", "names", &conf::their_names());
+    generated_part_is_current("docs/reference/config.md", "keys", &keys::reference());
+    generated_part_is_current("docs/guide/their-names.md", "names", &conf::their_names());
 }
 
-/// What stands in the column "Here" of docs/their-names.md is ours: keys with words that they take, stages, commands, configs.
+/// What stands in the column "Here" of docs/guide/their-names.md is ours: keys with words that they take, stages, commands, configs.
 #[test]
 fn the_page_of_their_names_leads_to_what_there_is() {
-    let page = std::fs::read_to_string(root().join("docs/their-names.md")).unwrap();
+    let page = std::fs::read_to_string(root().join("docs/guide/their-names.md")).unwrap();
     let help = String::from_utf8(expctl(&["--help"]).stdout).unwrap();
     let verbs: Vec<&str> = help.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    let takes = |key: &str, value: &str| match keys::find(key).map(|spec| spec.kind) {
-        Some(conf::Kind::Choice { words, .. }) => words.contains(&value.trim_matches('"')),
+    let takes = |key: &str, value: &str| match keys::find(key).map(|spec| spec.value) {
+        Some(ValueType::Choice { words, .. }) => words.contains(&value.trim_matches('"')),
         found => found.is_some(),
     };
     let is_ours = |name: &str| match name.split_once(" = ") {

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use crate::common::python::interpreter;
 use assert_cmd::assert::OutputAssertExt;
 use assert_cmd::cargo::CommandCargoExt;
-use expctl_pipeline::dataset::Dataset;
-use expctl_pipeline::store::{LmdbStore, Sample};
-use expctl_record::{Pipeline, Processor, StoreKind};
+use expctl_datasets::graph::Dataset;
+use expctl_ledger::{Pipeline, Processor, StoreKind};
+use graph_loader::{LmdbStore, Sample};
 use serde_json::Value;
 
 const SET: &str = "006-kuzmin-tmi";
@@ -96,10 +96,10 @@ fn python_reads_store_and_graph() {
         assert!((manifest["samples"][key].as_f64().unwrap() - found).abs() < 1e-10);
     }
     assert_eq!(store["label_min"], manifest["samples"]["label_min"]);
-    let dataset = expctl_pipeline::dataset::Dataset::open(&folder).unwrap();
+    let dataset = expctl_datasets::graph::Dataset::open(&folder).unwrap();
     let genes = dataset.genes().unwrap();
     let (base, decoder) = (dataset.store().unwrap(), dataset.decoder().unwrap());
-    let (mut reader, mut sample) = (base.reader().unwrap(), expctl_pipeline::store::Sample::default());
+    let (mut reader, mut sample) = (base.reader().unwrap(), graph_loader::Sample::default());
     for shown in store["shown"].as_array().unwrap() {
         let index = shown["index"].as_u64().unwrap();
         let mut bytes = Vec::new();

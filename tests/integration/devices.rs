@@ -2,7 +2,7 @@
 
 use crate::common::TestProject;
 use crate::common::ledger::{finish, running, steps};
-use expctl_record::{
+use expctl_ledger::{
     BackendChoice, CudaFacts, DeviceChoice, DeviceMasks, Implementation, JobDir, ModelKind, Norm, Processor,
     RankDevice, Settings, Stage, StepRecord, Trial, TrialState, write_json,
 };
@@ -113,7 +113,7 @@ fn steps_without_device_times_do_not_lower_their_mean() {
 #[test]
 fn a_note_names_the_gpus_of_the_ranks_and_what_reached_them() {
     let project = TestProject::new();
-    let asks = |settings: &mut expctl_record::Settings| {
+    let asks = |settings: &mut expctl_ledger::Settings| {
         (settings.launch.device, settings.launch.backend) = (DeviceChoice::Cuda, BackendChoice::Auto);
     };
     let trials = [project.trial("gpu", "On GPUs", 1, asks), project.trial("host", "On the host", 1, |_| {})];

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 fn every_direct_dependency_is_accounted_for() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &Path| std::fs::read_to_string(path).unwrap();
-    let text = read(&root.join("docs/dependencies.md"));
+    let text = read(&root.join("docs/design/dependencies.md"));
     let named: BTreeSet<&str> = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_')).collect();
     let mut manifests = vec![root.join("Cargo.toml")];
     let crates = std::fs::read_dir(root.join("crates")).unwrap();

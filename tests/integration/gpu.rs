@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use crate::common::{Guard, PATIENCE, TestProject, text, wait_until, worker_pids};
-use expctl_record::{AttemptDir, RankStatus, Stage, TrialState};
+use expctl_ledger::{AttemptDir, RankStatus, Stage, TrialState};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use test_support::{Requirement, skip, skip_test};

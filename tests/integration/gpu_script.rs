@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use crate::common::programs::install_torch;
 use crate::common::{TestProject, text, worker};
 use expctl::report::reference::ReferenceRecord;
-use expctl_record::{JobRecord, Stage, Trial};
+use expctl_ledger::{JobRecord, Stage, Trial};
 use test_support::{Requirement, skip};
 
 /// Longest that a part of the benchmark may take, seconds.
@@ -324,22 +324,22 @@ fn all_tests_of_a_bundle_run_and_one_that_fails_is_told() {
     let clone = Checkout::new();
     let carried = [("EXPCTL_BUNDLE", "1")];
     // Whatever a test does with its input, the others run.
-    let greedy = ("test-cuda", "cat; echo \"cuda $*\"");
+    let greedy = ("test-torch_dist", "cat; echo \"torch_dist $*\"");
     let gpu_cases = ("test-expctl_worker", "echo \"worker $*, $EXPCTL_TEST_GPU\"");
     bundle(&clone, &[greedy, gpu_cases]);
     let output = clone.gpu(&["test"], &carried);
     assert!(output.status.success(), "{}", said(&output));
     for line in [
         "gpu: Stand-in, 1.2.3, 81559 MiB",
-        "cuda --test-threads=1 --nocapture",
-        "worker --test-threads=1 --nocapture device::gpu_cases, 1",
+        "torch_dist --test-threads=1 --nocapture cuda::",
+        "worker --test-threads=1 --nocapture tests::gpu, 1",
         "==> 2 test programs ran",
     ] {
         assert!(said(&output).lines().any(|found| found == line), "{line} is not in\n{}", said(&output));
     }
 
     std::fs::remove_dir_all(clone.path(".gpu")).unwrap();
-    bundle(&clone, &[("test-cuda", "exit 101"), gpu_cases]);
+    bundle(&clone, &[("test-torch_dist", "exit 101"), gpu_cases]);
     let output = clone.gpu(&["test"], &carried);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(said(&output).contains("==> 2 test programs ran"), "{}", said(&output));

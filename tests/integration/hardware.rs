@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use crate::common::programs;
 use crate::common::{Guard, PATIENCE, SMALL, TestProject, text, wait_until, worker_pids};
-use expctl_record::{AttemptDir, HardwareSample, StepRecord, TrialState, read_samples};
+use expctl_ledger::{AttemptDir, HardwareSample, StepRecord, TrialState, read_samples};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::unistd::Pid;
@@ -74,9 +74,9 @@ fn a_rank_that_works_is_sampled_and_its_note_says_what_it_took() {
     let busiest = samples.iter().filter_map(|sample| sample.cpu_percent).fold(0.0, f64::max);
     assert!((10.0..=6400.0).contains(&busiest), "{busiest}");
     assert!(samples.iter().filter_map(|sample| sample.call_read_bytes).sum::<u64>() > 1000);
-    let documented = include_str!("../../docs/ledger.md");
+    let documented = include_str!("../../docs/reference/ledger.md");
     for column in serde_json::to_value(&samples[1]).unwrap().as_object().unwrap().keys() {
-        assert!(documented.contains(&format!("`{column}`")), "{column} is not in docs/ledger.md");
+        assert!(documented.contains(&format!("`{column}`")), "{column} is not in docs/reference/ledger.md");
     }
     assert!(no_sample_files(&project.attempt(&job, "unseen").unwrap(), 0));
     // The note has the mean over the measured steps.

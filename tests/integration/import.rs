@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::common;
 use crate::common::TestProject;
 use crate::common::python::interpreter;
-use expctl_record::Estimator;
+use expctl_ledger::Estimator;
 
 const OF_LOG: [&str; 10] =
     ["--study", "006-kuzmin-tmi", "--config", "086a", "--job", "700", "--batch-size", "28", "--ranks", "1"];

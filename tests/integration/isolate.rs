@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::common::{TestProject, text};
 use expctl::conf;
-use expctl::plan::{Isolation, Modes, expand};
+use expctl::plan::{Isolation, Modes, PastJob, expand};
 use expctl::project::Project;
-use expctl_record::{Mode, Trial};
+use expctl_ledger::{Mode, Trial};
 use serde_json::Value as Json;
 
 /// Two variants in training, on as many ranks as the placeholder says.
@@ -411,11 +411,18 @@ fn modes_that_a_variant_cannot_run_in_are_in_its_config() {
     let trials = planned(&project, "small", &conf("mode = \"data\"", 1, ""));
     project.submitted(7, "small", trials);
     let record = project.job("7").record().unwrap();
+    let past = PastJob {
+        job: record.job,
+        config: &record.config,
+        baseline: record.baseline.as_deref(),
+        estimators: &record.estimators,
+        trials: &record.trials,
+    };
     let mut modes = Modes::default();
     modes.leave_out("ids", Mode::ForwardBackward);
     modes.leave_out("ids", Mode::Train);
     modes.leave_out("lazy", Mode::Train);
-    let isolation = Isolation::of(project.path(), &record, &[], Some(1), &modes).unwrap();
+    let isolation = Isolation::new(project.path(), past, &[], Some(1), &modes).unwrap();
     let found = Project::find(Some(project.path()), None).unwrap();
     let config = conf::load_text(&found, &isolation.name, "isolated", &isolation.text, &[]).unwrap();
     let trials = expand(&found, &config).unwrap().trials;
@@ -424,7 +431,7 @@ fn modes_that_a_variant_cannot_run_in_are_in_its_config() {
         [("lazy", "data"), ("lazy", "forward"), ("lazy", "forward_backward"), ("ids", "data"), ("ids", "forward")];
     assert_eq!(run, expected, "{}", isolation.text);
     assert_eq!(ids(&planned(&project, "again", &isolation.text)), ids(&trials));
-    let one = Isolation::of(project.path(), &record, &["ids".to_owned()], None, &Modes::one(Mode::Data)).unwrap();
+    let one = Isolation::new(project.path(), past, &["ids".to_owned()], None, &Modes::one(Mode::Data)).unwrap();
     assert!(
         one.text.contains("sweep.grid.\"train.mode\" = [\"data\"]") && !one.text.contains("exclude"),
         "{}",

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::common::cluster::Cluster;
 use crate::common::{Guard, SMALL, TestProject, text, wait_until, worker_pids};
-use expctl_record::{TrialState, write_json};
+use expctl_ledger::{TrialState, write_json};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -196,7 +196,7 @@ fn only_what_failed_is_retried() {
     // As after a crash of the second trial.
     let attempt = place.project.attempt(&job, &trials[1].variant).unwrap();
     let outcome = attempt.outcome().unwrap().unwrap();
-    expctl_record::Outcome { state: TrialState::Failed, message: "broken".to_owned(), ..outcome }
+    expctl_ledger::Outcome { state: TrialState::Failed, message: "broken".to_owned(), ..outcome }
         .save(&attempt)
         .unwrap();
     assert_eq!(states(&place.status(&job)), [("completed", 1), ("failed", 1)]);

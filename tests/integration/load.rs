@@ -7,8 +7,8 @@ use std::path::Path;
 use crate::common::cluster::Cluster;
 use crate::common::ledger::{completed, finish, many, running, steps};
 use crate::common::{TestProject, text};
-use expctl::launch::slurm::{Array, Arrays, Turn};
-use expctl_record::{Cause, JobDir, TrialState, write_json};
+use expctl::launch::slurm::{JobArrays, SubmittedArray, TaskTrial};
+use expctl_ledger::{Cause, JobDir, TrialState, write_json};
 use serde_json::{Value, json};
 
 const TRIALS: u32 = 1000;
@@ -135,14 +135,15 @@ fn the_attempts_of_a_trial_name_their_tasks_and_what_they_were_asked_for() {
     outcome.cause = Some(Cause::OutOfMemory);
     outcome.save(&first).unwrap();
     completed(&dir, &trials[1], &ranks);
-    let array = |id, memory_mib, tasks: &[(u32, Turn)]| Array {
+    let array = |id, memory_mib, tasks: &[(u32, TaskTrial)]| SubmittedArray {
         id,
         memory_mib,
         tasks: tasks.iter().map(|(task, turn)| (*task, vec![*turn])).collect(),
-        ..Array::default()
+        ..SubmittedArray::default()
     };
-    let arrays = vec![array(392, 500, &[(0, Turn(0, 1)), (1, Turn(1, 1))]), array(400, 1000, &[(1, Turn(1, 2))])];
-    Arrays { arrays, ..Arrays::default() }.save(&dir).unwrap();
+    let arrays =
+        vec![array(392, 500, &[(0, TaskTrial(0, 1)), (1, TaskTrial(1, 1))]), array(400, 1000, &[(1, TaskTrial(1, 2))])];
+    JobArrays { arrays, ..JobArrays::default() }.save(&dir).unwrap();
 
     let rows: Vec<Value> = serde_json::from_str(&project.ok(&["status", "392", "--attempts", "--json"])).unwrap();
     let shown: Vec<Value> = rows

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::common;
 use crate::common::{Guard, PATIENCE, SMALL, TestProject, text, wait_until, worker_pids};
-use expctl_record::{Estimator, FileSize, RankStatus, Stage, StoreKind, TrialState};
+use expctl_ledger::{Estimator, FileSize, RankStatus, Stage, StoreKind, TrialState};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -66,7 +66,7 @@ fn a_note_says_what_was_read_and_what_the_published_timer_would_have_said() {
     assert_eq!(record.estimators, [Estimator::TimerAfterArrival]);
     let attempt = project.attempt(&job, "lazy").unwrap();
     let read = attempt.data_read().unwrap().unwrap();
-    let store = FileSize::of(&record.trials[0].data_dir.join("processed/lmdb/data.mdb")).unwrap();
+    let store = FileSize::from_path(&record.trials[0].data_dir.join("processed/lmdb/data.mdb")).unwrap();
     assert_eq!((read.store, read.records, read.selected), (Some(StoreKind::Json), 200, 200));
     assert_eq!((read.size, read.base_size), (store, Some(store)));
     let steps = attempt.steps(0).unwrap();
@@ -180,10 +180,14 @@ fn pandas_reads_the_step_tables() {
     assert!(facts["samples_per_s"].as_f64().unwrap() > 0.0);
     let columns: Vec<&str> = facts["columns"].as_array().unwrap().iter().map(|c| c.as_str().unwrap()).collect();
     let documented =
-        std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/ledger.md")).unwrap();
+        std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/ledger.md"))
+            .unwrap();
     for column in &columns {
         let stage_column = Stage::ALL.iter().any(|s| column.starts_with(s.name()) && column.ends_with("_ns"));
-        assert!(stage_column || documented.contains(&format!("`{column}`")), "{column} is not in docs/ledger.md");
+        assert!(
+            stage_column || documented.contains(&format!("`{column}`")),
+            "{column} is not in docs/reference/ledger.md"
+        );
     }
     for stage in Stage::ALL {
         for side in ["exposed", "busy"] {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
 
+mod architecture;
 mod arrays;
 mod attempts;
 mod checkpoint;
@@ -17,6 +18,9 @@ mod devices;
 mod docs;
 mod faults;
 mod figures;
+#[path = "../../examples/timings_generated/batch_times.rs"]
+#[allow(dead_code, reason = "the example writes files of any size")]
+mod generated_times;
 mod gpu;
 mod gpu_script;
 mod hardware;
@@ -29,7 +33,6 @@ mod local;
 mod nodes;
 mod notes;
 mod origin;
-mod plot;
 mod profiles;
 mod ranks;
 mod ratios;

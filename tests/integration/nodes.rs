@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::cluster::Cluster;
 use crate::common::{Guard, SMALL, TestProject, text, wait_until, worker, worker_pids};
-use expctl_record::{AttemptDir, RankStatus, RendezvousFile, TrialState, write_json};
+use expctl_ledger::{AttemptDir, RankStatus, RendezvousFile, TrialState, write_json};
 use frozen::Frozen;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -68,7 +68,7 @@ fn two_nodes_with_two_ranks_each_train_to_the_bits_of_four_local_ranks() {
     let hosts: Vec<&str> = environment.ranks.iter().map(|r| r.host.as_str()).collect();
     assert_eq!(hosts, ["n1", "n1", "n2", "n2"]);
     // The first host of Slurm's list, which both nodes know by that name.
-    assert_eq!(RendezvousFile::of(&attempt).lookup().unwrap().0, "n1");
+    assert_eq!(RendezvousFile::new(&attempt).lookup().unwrap().0, "n1");
 }
 
 /// A job that would take very long; its ranks have done a few steps.
@@ -157,14 +157,14 @@ fn listening(port: u16) -> BTreeSet<String> {
 fn the_ranks_of_one_machine_meet_on_loopback_and_the_port_goes_with_them() {
     let project = TestProject::new();
     let (mut guard, attempt) = endless(&project, &[]);
-    let (host, port) = RendezvousFile::of(&attempt).lookup().unwrap();
+    let (host, port) = RendezvousFile::new(&attempt).lookup().unwrap();
     assert_eq!(host, "127.0.0.1");
     let expected = format!("0100007F:{port:04X}");
     assert_eq!(listening(port), BTreeSet::from([expected]));
     kill(Pid::from_raw(guard.0.id() as i32), Signal::SIGTERM).unwrap();
     guard.0.wait().unwrap();
     assert!(listening(port).is_empty());
-    assert_eq!(RendezvousFile::of(&attempt).lookup(), None);
+    assert_eq!(RendezvousFile::new(&attempt).lookup(), None);
     let stderr = text(&std::fs::read(attempt.log_path(0)).unwrap());
     assert!(stderr.contains("rank 0 of 2"), "{stderr}");
 }

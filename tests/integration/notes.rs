@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::common::TestProject;
 use crate::common::ledger::{SUBMITTED, completed, finish, running, steps, two_variants};
-use expctl_record::TrialState;
+use expctl_ledger::TrialState;
 use proptest::prelude::*;
 
 const NOTE: &str = "results/086_ddp_12.md";
@@ -31,7 +31,7 @@ fn one_more(project: &TestProject, n: u32) {
     let mut record = dir.record().unwrap();
     let trial = project.trial("lazy", "Lazy", 3 + n, |_| {});
     record.trials.push(trial.clone());
-    expctl_record::write_json(&dir.record_path(), &record).unwrap();
+    expctl_ledger::write_json(&dir.record_path(), &record).unwrap();
     let slow = [steps(800, 8), steps(800, 8)];
     finish(&running(&dir, &trial, &slow), &slow, TrialState::Failed, "rank 1 was killed");
 }
@@ -354,8 +354,8 @@ fn only_a_note_that_is_there_can_have_lost_a_section() {
 #[test]
 fn a_note_says_why_earlier_jobs_are_missing() {
     let (project, path) = noted();
-    let earlier = project.trial("lazy", "Lazy", 1, |s| s.train.mode = expctl_record::Mode::Data);
-    let before = |record: &mut expctl_record::JobRecord| record.submitted = SUBMITTED - 100;
+    let earlier = project.trial("lazy", "Lazy", 1, |s| s.train.mode = expctl_ledger::Mode::Data);
+    let before = |record: &mut expctl_ledger::JobRecord| record.submitted = SUBMITTED - 100;
     let dir = project.submitted_as(11, "086_ddp", vec![earlier.clone()], before);
     completed(&dir, &earlier, &[steps(500, 0), steps(500, 0)]);
     project.expect(&["report", "12"], 0);
@@ -377,7 +377,7 @@ fn a_note_says_why_earlier_jobs_are_missing() {
 
 #[test]
 fn every_variable_of_a_template_is_documented() {
-    let docs = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/notes.md")).unwrap();
+    let docs = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guide/notes.md")).unwrap();
     let source = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/report/note/context.rs")).unwrap();
     let name = |line: &'static str| {
         let rest = line.trim().trim_start_matches('(').strip_prefix('"')?;
@@ -386,7 +386,7 @@ fn every_variable_of_a_template_is_documented() {
     let names: Vec<&str> = source.leak().lines().filter_map(name).collect();
     assert!(names.len() > 30, "{names:?}");
     for name in names {
-        assert!(docs.contains(&format!("| `{name}`")), "{name} is not in docs/notes.md");
+        assert!(docs.contains(&format!("| `{name}`")), "{name} is not in docs/guide/notes.md");
     }
 }
 

@@ -7,8 +7,8 @@ use std::process::{Command, Output};
 use crate::common::cluster::Cluster;
 use crate::common::{SMALL, TestProject, text};
 use expctl::project::Project;
-use expctl::provenance::{Provenance, changes_since_submit};
-use expctl_record::{JobDir, Outcome, TRIAL_SCHEMA_VERSION, Trial, TrialState};
+use expctl::provenance::changes_since_submit;
+use expctl_ledger::{JobDir, Outcome, Provenance, TRIAL_SCHEMA_VERSION, Trial, TrialState};
 use serde_json::Value;
 
 fn git(project: &TestProject, arguments: &[&str]) {
@@ -71,7 +71,7 @@ fn a_job_says_where_it_comes_from_and_what_has_changed_since() {
     let id = text(&output.stdout).trim().to_owned();
 
     let folder = project.job(&id);
-    let told = Provenance::of(&folder).unwrap().unwrap();
+    let told = Provenance::read(&folder).unwrap().unwrap();
     let source = told.source.unwrap();
     assert_eq!((source.branch.as_deref(), source.dirty), (Some("trunk"), true));
     assert_eq!(folder.record().unwrap().commit, Some(format!("{}-dirty", &source.commit[..12])));
@@ -129,7 +129,7 @@ fn the_real_worker_says_its_version_and_finds_its_libtorch() {
     let project = TestProject::new();
     let conf = project.conf("small", SMALL);
     let id = project.ok(&["submit", conf.to_str().unwrap(), "--backend", "local", "--only", "ids", "--wait"]);
-    let told = Provenance::of(&project.job(&id)).unwrap().unwrap();
+    let told = Provenance::read(&project.job(&id)).unwrap().unwrap();
     assert!(told.worker.unwrap().version.is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit())));
     assert!(told.libtorch.is_some_and(|found| found.folder.join("libtorch_cpu.so").exists()));
     assert_eq!(told.source, None, "this folder is in no repository");
@@ -298,7 +298,7 @@ fn slurm_is_asked_when_it_would_start_a_job() {
         text(&output.stdout).trim().to_owned()
     };
     let id = submit(&["--backend", "slurm", "--wait"]);
-    let told = Provenance::of(&project.job(&id)).unwrap().unwrap();
+    let told = Provenance::read(&project.job(&id)).unwrap().unwrap();
     assert_eq!(told.variables["SLURM_CONF"], cluster.conf().to_str().unwrap());
     assert!(project.job(&id).path().join("config.toml").exists());
     assert_eq!(submit(&["--backend", "local", "--only-missing"]), "");

@@ -2,7 +2,7 @@
 
 use crate::common::TestProject;
 use crate::common::ledger::{finish, running, steps};
-use expctl_record::{Stage, StepRecord, TrialState, write_json};
+use expctl_ledger::{Stage, StepRecord, TrialState, write_json};
 
 /// Measured steps of 100 ms on as many ranks as `late` gives a wait for, ms: what each rank waited in the exchange at a step.
 fn ranks(n: usize, waited: impl Fn(usize, usize) -> u64) -> Vec<Vec<StepRecord>> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::common::ledger::{completed, steps, two_variants};
 use crate::common::{TestProject, close};
-use expctl_record::{Mode, Settings, Stage, StepRecord, Trial};
+use expctl_ledger::{Mode, Settings, Stage, StepRecord, Trial};
 use serde_json::Value;
 
 fn words(confounds: &Value) -> Vec<String> {

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::common::cluster::Cluster;
 use crate::common::rest_server::RestServer;
 use expctl::exit::{Exit, Failure};
-use expctl::launch::slurm::{Queue, Rest, Slurm, Submitted};
+use expctl::launch::slurm::rest_options;
+use slurm_client::{JobId, Queue, Rest, SetupError, Slurm, SlurmError};
 use test_support::{Requirement, skip};
 
 /// Two tasks end by themselves, one of them badly; the others stay until they are cancelled.
@@ -21,11 +22,15 @@ case $SLURM_ARRAY_TASK_ID in 0) exit 0 ;; 1) exit 3 ;; *) exec sleep 300 ;; esac
 ";
 const HOSTILE: &str = "it's \"a\" $(b)\n`c` \\";
 
-fn shown(queue: &Queue, job: &Submitted) -> Vec<String> {
+fn rest_client(slurm: &Slurm) -> Result<Rest, SetupError> {
+    Rest::new(slurm, rest_options(slurm))
+}
+
+fn shown(queue: &Queue, job: &JobId) -> Vec<String> {
     queue.iter().filter(|((id, _), _)| *id == job.id).map(|((_, index), task)| format!("{index} {task}")).collect()
 }
 
-fn word(queue: &Queue, job: &Submitted, index: u32) -> String {
+fn word(queue: &Queue, job: &JobId, index: u32) -> String {
     queue.get(&(job.id, index)).map_or_else(String::new, |task| task.state.to_string())
 }
 
@@ -37,7 +42,7 @@ fn the_way_of_an_array() {
     let slurm = cluster.slurm.clone().with_variable("SLURMRESTD_URL", &server.url).with_variable("HOSTILE", HOSTILE);
     let slurm = slurm.with_variable("SLURM_USER", "root").with_variable("SLURM_JWT", "");
     // The token comes from scontrol.
-    let rest = Rest::of(&slurm).unwrap();
+    let rest = rest_client(&slurm).unwrap();
     assert!(rest.ping().unwrap().contains(" UP"), "{:?}", rest.ping());
 
     let script = SCRIPT.replace('@', folder.path().to_str().unwrap());
@@ -77,15 +82,14 @@ fn the_way_of_an_array() {
     cluster.until("the fourth task", || word(&rest.queued(&jobs).unwrap(), &job, 3) == "RUNNING");
     assert_eq!(word(&rest.queued(&jobs).unwrap(), &job, 2), "CANCELLED");
     // The task that is over and a job that never was are no errors.
-    rest.cancel(&[(job.clone(), None), (after, None), (job.clone(), Some(0)), (Submitted::here(99), None)], None)
-        .unwrap();
+    rest.cancel(&[(job.clone(), None), (after, None), (job.clone(), Some(0)), (JobId::new(99), None)], None).unwrap();
     cluster.until("the end", || rest.queued(&jobs).unwrap().values().all(|task| task.state.is_over()));
 
     let log = std::fs::read_to_string(folder.path().join("out-0.log")).unwrap();
     let umask =
         String::from_utf8(std::process::Command::new("sh").args(["-c", "umask"]).output().unwrap().stdout).unwrap();
     assert_eq!(log, format!("{HOSTILE}\n{umask}{}\ntoken:none\n", folder.path().display()));
-    assert!(rest.queued(&[Submitted::here(99)]).unwrap().is_empty());
+    assert!(rest.queued(&[JobId::new(99)]).unwrap().is_empty());
     assert_eq!(Failure::from(rest.accounted(&jobs).unwrap_err()).exit, Exit::Cluster, "there is no accounting");
 
     // What Slurm and we refuse.
@@ -96,7 +100,7 @@ fn the_way_of_an_array() {
     assert!(switches.exit == Exit::Config && switches.message.contains("--switches=1"), "{switches}");
 
     // A token that is none.
-    let wrong = Rest::of(&slurm.with_variable("SLURM_JWT", "eyJ.eyJ.c2VjcmV0")).unwrap();
+    let wrong = rest_client(&slurm.with_variable("SLURM_JWT", "eyJ.eyJ.c2VjcmV0")).unwrap();
     for failure in [
         Failure::from(wrong.queued(&jobs).unwrap_err()),
         Failure::from(wrong.submit(&script, true, None, folder.path()).unwrap_err()),
@@ -118,7 +122,7 @@ fn the_server_that_the_environment_names() {
             "it is for a slurmrestd of your own: set EXPCTL_TEST_SLURMRESTD=1 and SLURMRESTD_URL",
         );
     }
-    let rest = Rest::from_environment().unwrap();
+    let rest = rest_client(&Slurm::from_environment()).unwrap();
     assert!(rest.ping().unwrap().contains(" UP"));
     let folder = tempfile::tempdir().unwrap();
     let script = SCRIPT.replace('@', folder.path().to_str().unwrap());
@@ -136,7 +140,7 @@ fn the_server_that_the_environment_names() {
     };
     until("the third task", &|| word(&rest.queued(&jobs).unwrap(), &job, 2) == "RUNNING");
     assert_eq!(shown(&rest.queued(&jobs).unwrap(), &job)[1], "1 FAILED (NonZeroExitCode)");
-    rest.cancel(&[(job.clone(), Some(2)), (job.clone(), Some(0)), (Submitted::here(999_999), None)], None).unwrap();
+    rest.cancel(&[(job.clone(), Some(2)), (job.clone(), Some(0)), (JobId::new(999_999), None)], None).unwrap();
     until("the fourth task", &|| word(&rest.queued(&jobs).unwrap(), &job, 3) == "RUNNING");
     rest.cancel(&[(job.clone(), None), (after, None)], None).unwrap();
     until("the end", &|| rest.queued(&jobs).unwrap().values().all(|task| task.state.is_over()));
@@ -189,7 +193,7 @@ fn server(answers: Vec<(&'static str, &'static str)>) -> (String, Arc<AtomicUsiz
 
 fn client(url: &str) -> Rest {
     let slurm = Slurm::from_environment().with_variable("SLURMRESTD_URL", url).with_variable("SLURM_USER", "ada");
-    Rest::of(&slurm.with_variable("SLURM_JWT", "eyJ.eyJ.c2VjcmV0")).unwrap()
+    rest_client(&slurm.with_variable("SLURM_JWT", "eyJ.eyJ.c2VjcmV0")).unwrap()
 }
 
 const OFFER: (&str, &str) = ("200 OK", r#"{"paths": {"/slurm/v0.0.40/ping": {}, "/slurm/v0.0.42/ping": {}}}"#);
@@ -199,7 +203,7 @@ const AWAY: (&str, &str) = ("503 Service Unavailable", "the proxy knows no backe
 fn a_question_is_asked_again_and_a_submission_is_not() {
     let jobs = r#"{"jobs": [{"array_job_id": 7, "array_task_id": 1, "job_state": ["RUNNING"], "state_reason": "None"}], "errors": []}"#;
     let (url, count) = server(vec![AWAY, OFFER, AWAY, AWAY, ("200 OK", jobs)]);
-    let job = Submitted::here(7);
+    let job = JobId::new(7);
     assert_eq!(shown(&client(&url).queued(std::slice::from_ref(&job)).unwrap(), &job), ["1 RUNNING"]);
     assert_eq!(count.load(Ordering::SeqCst), 5);
 
@@ -228,7 +232,8 @@ fn a_server_that_is_not_there_is_named() {
         ("x y", "not an address"),
     ] {
         let slurm = Slurm::from_environment().with_variable("SLURMRESTD_URL", url).with_variable("SLURM_JWT", "a.b.c");
-        let failure = Failure::from(Rest::of(&slurm.with_variable("SLURM_USER", "ada")).unwrap_err());
+        let failure =
+            Failure::from(SlurmError::from(rest_client(&slurm.with_variable("SLURM_USER", "ada")).unwrap_err()));
         assert!(failure.exit == Exit::Cluster && failure.message.contains(words), "{failure}");
         assert!(!failure.to_string().contains("pw@"), "{failure}");
     }

@@ -2,7 +2,7 @@
 
 use crate::common::ledger::sweep;
 use crate::common::{SMALL, TestProject};
-use expctl_record::{Stage, write_json};
+use expctl_ledger::{Stage, write_json};
 
 /// The section, up to the next one.
 fn section(note: &str) -> &str {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::common;
 use crate::common::TestProject;
 use crate::common::ledger::{completed, in_epochs, steps};
-use expctl_record::{
+use expctl_ledger::{
     LearningRecord, Mode, ModelKind, Operation, OperationTime, PerStage, RankUsage, Stage, StepRecord, Trial,
     Validation, append_learning, stopped_early, write_json,
 };
@@ -266,7 +266,7 @@ fn epochs(n: u64, peak: f64, stopped: bool) -> Vec<LearningRecord> {
 }
 
 fn trained(project: &TestProject) {
-    let change = |settings: &mut expctl_record::Settings| {
+    let change = |settings: &mut expctl_ledger::Settings| {
         settings.launch.ranks = 1;
         settings.train.epochs = 8;
         settings.measure.steps = 30;

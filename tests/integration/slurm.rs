@@ -17,8 +17,10 @@ use crate::common::job::{Flow, fixed_programs, job, ledger};
 use crate::common::programs;
 use crate::common::{SMALL, TestProject};
 use expctl::exit::Exit;
-use expctl::launch::slurm::{self, Availability, Programs, TrialProgress};
-use expctl_record::{Outcome, RankStatus, TrialState};
+use expctl::launch::Programs;
+use expctl::launch::slurm::{self, TrialProgress};
+use expctl_ledger::{Outcome, RankStatus, TrialState};
+use slurm_client::Availability;
 use test_support::{Requirement, skip};
 
 const HOSTILE: &str = "it's \"a\" \\ config; touch pwned; $(touch pwned) `touch pwned` #%A\n#SBATCH --array=0-9";
@@ -118,7 +120,7 @@ fn a_task_without_a_launcher_on_its_node_has_failed() {
     let flow = Flow::new("ledger").with_launcher("/nonexistent/expctl");
     let id = flow.submit(&cluster, job("nowhere", &["good"], 1)).unwrap();
     assert!(id >= 100_000, "{id} may be the number of a local job");
-    cluster.slurm.wait(&flow.project, id, &mut |_| {}).unwrap();
+    cluster.backend().wait_for_job(&flow.project, id, &mut |_| {}).unwrap();
     let outcome = flow.outcome(id, 0);
     assert_eq!(outcome.state, TrialState::Failed, "{outcome:?}");
     assert!(outcome.message.contains("Slurm says FAILED (NonZeroExitCode)"), "{outcome:?}");
@@ -136,7 +138,7 @@ fn a_job_goes_through_slurm_and_leaves_outcomes() {
     let slurm = TORCHRUN.iter().fold(cluster.slurm.clone(), |slurm, (name, value)| slurm.with_variable(*name, *value));
     let id = flow.submit_to(&slurm, job(HOSTILE, &["good", "also-good"], 2)).unwrap();
     let mut looks = Vec::new();
-    cluster.slurm.wait(&flow.project, id, &mut |look| looks.push(look.to_string())).unwrap();
+    cluster.backend().wait_for_job(&flow.project, id, &mut |look| looks.push(look.to_string())).unwrap();
 
     let folder = flow.project.job(id);
     let record = folder.record().unwrap();
@@ -167,7 +169,7 @@ fn a_killed_rank_is_named_and_slurm_shows_the_task_as_failed() {
     let cluster = cluster!();
     let flow = Flow::new("ledger");
     let id = flow.submit(&cluster, job("killed", &["dies", "good"], 2)).unwrap();
-    cluster.slurm.wait(&flow.project, id, &mut |_| {}).unwrap();
+    cluster.backend().wait_for_job(&flow.project, id, &mut |_| {}).unwrap();
 
     let outcome = flow.outcome(id, 0);
     assert_eq!((outcome.state, outcome.failed_rank), (TrialState::Failed, Some(1)));
@@ -191,7 +193,7 @@ fn a_cancelled_task_gets_an_outcome_whether_it_ran_or_not() {
     cluster.until("the ranks", || flow.files_named("asleep-").len() == 2);
     cluster.ask("scancel", &[&format!("{id}_1")]);
     cluster.ask("scancel", &[&format!("{id}_0")]);
-    cluster.slurm.wait(&flow.project, id, &mut |_| {}).unwrap();
+    cluster.backend().wait_for_job(&flow.project, id, &mut |_| {}).unwrap();
 
     let ran = flow.outcome(id, 0);
     assert_eq!((ran.state, ran.message.as_str()), (TrialState::Interrupted, "stopped on request"), "{ran:?}");
@@ -224,7 +226,7 @@ fn the_accounting_is_asked_about_a_task_that_the_controller_forgot() {
         whole.iter().any(|row| answer.contains(row))
     });
     cluster.forget_jobs();
-    cluster.slurm.wait(&flow.project, id, &mut |_| {}).unwrap();
+    cluster.backend().wait_for_job(&flow.project, id, &mut |_| {}).unwrap();
     let lost = flow.outcome(id, 0);
     assert_eq!(lost.state, TrialState::Failed);
     let expected = ["NODE_FAIL", "FAILED"]
@@ -261,7 +263,7 @@ fn a_time_limit_is_a_failure_that_says_so() {
     assert!(cluster.task(id, 0).contains("TimeLimit=00:01:00"));
     // Slurm looks at time limits every 30 s.
     cluster.ask("scontrol", &["update", &format!("jobid={id}_0"), "endtime=now+1"]);
-    cluster.slurm.wait(&flow.project, id, &mut |_| {}).unwrap();
+    cluster.backend().wait_for_job(&flow.project, id, &mut |_| {}).unwrap();
     let outcome = flow.outcome(id, 0);
     assert_eq!((outcome.state, outcome.message.as_str()), (TrialState::Failed, "stopped by Slurm (TimeLimit)"));
 }
@@ -277,8 +279,8 @@ fn a_task_lost_with_its_node_gets_an_outcome() {
     cluster.ask("scontrol", &["update", "nodename=n1", "state=down", "reason=test"]);
     let mut states = Vec::new();
     cluster
-        .slurm
-        .wait(&flow.project, id, &mut |look| {
+        .backend()
+        .wait_for_job(&flow.project, id, &mut |look| {
             if let [TrialProgress::Active(task)] = &look.trials[..] {
                 states.push(task.state.to_string());
             }
@@ -360,7 +362,7 @@ fn the_real_worker_leaves_the_same_ledger_through_slurm_as_through_the_local_bac
         assert_eq!((x.state, y.state), (TrialState::Completed, TrialState::Completed));
         for rank in 0..2 {
             assert_eq!(job::columns(&a.steps_path(rank)), job::columns(&b.steps_path(rank)));
-            let losses = |attempt: &expctl_record::AttemptDir| -> Vec<Option<f64>> {
+            let losses = |attempt: &expctl_ledger::AttemptDir| -> Vec<Option<f64>> {
                 attempt.steps(rank).unwrap().iter().map(|s| s.loss).collect()
             };
             assert_eq!(losses(&a), losses(&b), "{variant}, rank {rank}");

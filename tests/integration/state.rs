@@ -7,7 +7,8 @@ use crate::common::TestProject;
 use crate::common::cluster::Cluster;
 use crate::common::job::{Flow, job};
 use crate::common::ledger::{completed, finish, running, steps};
-use expctl_record::{AttemptDir, SlurmStep, SlurmTry, SlurmUsage, TrialState};
+use expctl::launch::slurm;
+use expctl_ledger::{AttemptDir, SlurmStep, SlurmTry, SlurmUsage, TrialState};
 use test_support::{Requirement, skip};
 
 /// Ranks that take 200 MB for some seconds, fail, or end well in their second attempt only.
@@ -68,7 +69,7 @@ fn the_accounting_of_every_try_comes_into_the_ledger() {
     cluster.until("the end of all", || ended("allocates", 1) && ended("fails", 1) && ended("again", 2));
     let folder = flow.project.job(id);
     cluster.until("the accounting", || {
-        cluster.slurm.collect_usage(&folder, id, true).unwrap();
+        slurm::collect_usage(&cluster.slurm, &folder, id, true).unwrap();
         let all: Vec<_> = ["allocates", "fails", "again"].iter().filter_map(|v| usages(&flow, id, v)).collect();
         all.len() == 3 && all.iter().flatten().all(|usage| usage.source == "sacct")
     });
@@ -116,10 +117,10 @@ fn without_accounting_the_controller_is_asked() {
     let Some(cluster) = Cluster::start(&["--nodes", "1"]) else { return };
     let flow = flow();
     let id = flow.submit(&cluster, job("usage", &["allocates", "fails"], 1)).unwrap();
-    cluster.slurm.wait(&flow.project, id, &mut |_| {}).unwrap();
+    cluster.backend().wait_for_job(&flow.project, id, &mut |_| {}).unwrap();
     let known = |variant: &str| usages(&flow, id, variant).and_then(|all| all.into_iter().next());
     cluster.until("the end", || {
-        cluster.slurm.collect_usage(&flow.project.job(id), id, true).unwrap();
+        slurm::collect_usage(&cluster.slurm, &flow.project.job(id), id, true).unwrap();
         known("allocates").is_some() && known("fails").is_some()
     });
     for (variant, state, code, reason) in

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use expctl::stats::{
+use expctl_stats::{
     Periods, Verdict, drift, holm, judge, minimum_detectable, minimum_detectable_paired, noncentral_t, paired_ratio,
     permutation_test, quantile, rate_over_runs, ratio, run_rate, slow_outliers, verdict, warm_up,
 };

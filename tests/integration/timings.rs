@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::common::TestProject;
 use crate::common::ledger::{in_epochs, steps_of_epochs, sweep, two_variants};
 use crate::common::python::interpreter;
-use expctl::timings::generated;
+use crate::generated_times;
 use serde_json::Value;
 
 /// A project, the files of write_timings.py in it, and what pandas makes of them.
@@ -170,7 +170,7 @@ fn pictures_have_names_of_their_own_and_say_what_they_show() {
 /// The generated file of the published benchmark's shape.
 fn benchmark(project: &TestProject) -> String {
     let path = project.path().join("generated.parquet");
-    generated::write_benchmark(&path, 20_241_105).unwrap();
+    generated_times::write_benchmark(&path, 20_241_105).unwrap();
     path.display().to_string()
 }
 

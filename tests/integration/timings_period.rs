@@ -1,8 +1,8 @@
 //! The period of slow batches: what is found, and how rarely one is found where there is none.
 #![allow(clippy::print_stdout, reason = "figures are read from the output")]
 
-use expctl::timings::generated::{census, mapped_collection, merlin, noise};
-use expctl::timings::period::{Correlator, Found, Lags, WINDOW, search};
+use crate::generated_times::{census, mapped_collection, merlin, noise};
+use expctl::timings::period::{Correlator, FoundPeriod, Lags, WINDOW, search};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -17,7 +17,7 @@ fn lags(times: &[f64]) -> Lags {
     lags
 }
 
-fn find(times: &[f64]) -> Option<Found> {
+fn find(times: &[f64]) -> Option<FoundPeriod> {
     search(&lags(times))
 }
 

@@ -13,7 +13,7 @@ use crate::common::trace_format;
 use crate::common::traces::{profiled, traced, write_trace};
 use crate::common::{Guard, TestProject, close, text, wait_until, worker, worker_pids};
 use expctl::trace::{RankTrace, nest, step_times};
-use expctl_record::{AttemptDir, Settings, Stage};
+use expctl_ledger::{AttemptDir, Settings, Stage};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value as Json;
@@ -543,11 +543,11 @@ fn tensorboard_gets_files_and_steps_under_the_names_of_its_plugin() {
     }
 }
 
-/// The scripts of docs/profiling.md that put a rank under a profiler of the system. A stand-in for the profiler writes down how it was
+/// The scripts of docs/guide/profiling.md that put a rank under a profiler of the system. A stand-in for the profiler writes down how it was
 /// called, and runs what follows its options, of which `-o` with its value is the last.
 #[test]
 fn the_documented_scripts_put_rank_0_under_a_profiler() {
-    let docs = include_str!("../../docs/profiling.md");
+    let docs = include_str!("../../docs/guide/profiling.md");
     let blocks: Vec<&str> =
         docs.split("```sh\n").skip(1).filter_map(|rest| Some(rest.split_once("\n```")?.0)).collect();
     let [script, nsys] = blocks[..] else { panic!("two scripts are expected: {blocks:?}") };

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use crate::common::{Guard, TestProject, text, wait_until, worker_pids};
-use expctl_record::{AttemptDir, LearningRecord, Outcome, TrialState, joined_learning, read_learning};
+use expctl_ledger::{AttemptDir, LearningRecord, Outcome, TrialState, joined_learning, read_learning};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

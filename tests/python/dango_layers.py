@@ -1,4 +1,4 @@
-"""Rebuild every layer of DANGO from the formulas of docs/dango.md, and compare.
+"""Rebuild every layer of DANGO from the formulas of docs/reference/dango.md, and compare.
 
     dango_layers.py CASES.safetensors RATIO NEIGHBOURS
 """

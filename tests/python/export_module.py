@@ -1,6 +1,6 @@
 """Export a small model as TorchScript: python export_module.py OUT.pt [GENES [HIDDEN]].
 
-The model of docs/training.md: an embedding of each gene, their sum over a sample, batch normalisation and a linear layer.
+The model of docs/guide/training.md: an embedding of each gene, their sum over a sample, batch normalisation and a linear layer.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Rebuild every layer of the lazy model from the formulas of docs/lazy-model.md, and compare.
+"""Rebuild every layer of the lazy model from the formulas of docs/reference/lazy-model.md, and compare.
 
     lazy_layers.py CASES.safetensors RATIO NEIGHBOURS
 """

@@ -30,7 +30,7 @@ var = pd.DataFrame(index=[f"gene-{number}" for number in range(genes)])
 matrix = scipy.sparse.csr_matrix(np.arange(rows * genes, dtype=np.float32).reshape(rows, genes) % 4)
 whole = folder / "whole.h5ad"
 anndata.AnnData(matrix, obs=obs, var=var).write_h5ad(whole)
-old = pathlib.Path(__file__).parents[2] / "crates/pipeline/tests/anndata"
+old = pathlib.Path(__file__).parents[2] / "crates/anndata-io/tests/anndata"
 cases = []
 
 

@@ -1,4 +1,4 @@
-"""Small .h5ad matrices for crates/pipeline/examples/fuzz_h5ad.rs: mostly what describes the data, of many kinds.
+"""Small .h5ad matrices for crates/anndata-io/examples/fuzz_h5ad.rs: mostly what describes the data, of many kinds.
 
     write_h5ad_seeds.py FOLDER
 

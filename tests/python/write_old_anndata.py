@@ -1,4 +1,4 @@
-"""Write the file of crates/pipeline/tests/anndata that an old AnnData is to have written.
+"""Write the file of crates/anndata-io/tests/anndata that an old AnnData is to have written.
 
     python write_old_anndata.py FOLDER
 

@@ -189,7 +189,7 @@ struct Communicator final : c10d::Backend {
   c10::intrusive_ptr<Reduction> last;
 };
 
-using SharedTimeline = std::shared_ptr<expctl::dist::Timeline>;
+using SharedTimeline = std::shared_ptr<torch_dist::Timeline>;
 
 // A bucket on its way: what a test ends, and what a reducer waits for.
 struct Bucket {
@@ -259,7 +259,7 @@ size_t expctl_fake_gpu_calls(char* to, size_t room) {
 }
 
 void* expctl_fake_gpu_timeline() {
-  return new SharedTimeline(std::make_shared<expctl::dist::Timeline>());
+  return new SharedTimeline(std::make_shared<torch_dist::Timeline>());
 }
 
 void expctl_fake_gpu_drop_timeline(void* timeline) {
@@ -278,7 +278,7 @@ size_t expctl_fake_gpu_allreduce(void* timeline, bool nccl, void** bucket, char*
     std::vector<at::Tensor> gradients{
         at::for_blob(numbers.data(), {4}).options(options).target_device(the_gpu).make_tensor()};
     const auto communicator = c10::make_intrusive<Communicator>(0, 2, nccl);
-    const auto timed = c10::make_intrusive<expctl::dist::TimedBackend>(communicator, std::nullopt, timeline_at(timeline));
+    const auto timed = c10::make_intrusive<torch_dist::TimedBackend>(communicator, std::nullopt, timeline_at(timeline));
     auto work = timed->allreduce(gradients);
     *bucket = new Bucket{communicator->last, std::move(work)};
   });
@@ -310,7 +310,7 @@ size_t expctl_fake_gpu_totals(
   });
 }
 
-// In the place of `expctl_nccl_open` of dist's nccl/backend.cpp.
+// In the place of `torch_dist_nccl_open` of torch-dist's nccl/backend.cpp.
 int expctl_fake_gpu_nccl_open(const void*, int rank, int world, int64_t, void** backend, char*, size_t) {
   c10::intrusive_ptr<c10d::Backend> communicator = c10::make_intrusive<Communicator>(rank, world, true);
   *backend = communicator.release();

@@ -1,29 +1,28 @@
-//! For tests: a GPU without hardware. It stands in the place of libtorch's CUDA part, as far as that is streams and events, so that what
-//! works on these runs on every machine. Its streams take the time that a test says, its calls are written down, and it fails when a
-//! test wants it to. There are no tensors on it.
+//! For tests: a GPU without hardware. It replaces the streams and events of libtorch's CUDA part, so that code on these runs on every machine. Its
+//! streams take the time that a test says, its calls are recorded, and it fails when a test wants it to. There are no tensors on it.
 //!
-//! libtorch keeps one implementation of a device for a process: tests with this GPU are in a process where nothing asks for a real one.
+//! libtorch has one implementation of a device in a process: tests with this GPU run in a process where nothing asks for a real one.
 //!
 //! ```no_run
-//! use expctl_dist::{DeviceEvent, DeviceStream};
+//! use torch_dist::{DeviceEvent, DeviceStream};
 //! use expctl_fake_gpu::{DEFAULT_STREAM, FakeGpu};
 //!
 //! let gpu = FakeGpu::install();
 //! let stream = DeviceStream::current(0)?;
 //! let start = DeviceEvent::record(&stream)?;
-//! gpu.works(DEFAULT_STREAM, 250);
+//! gpu.add_work(DEFAULT_STREAM, 250);
 //! let end = DeviceEvent::record(&stream)?;
-//! end.wait()?;
-//! assert_eq!(start.ns_until(&end)?, 250_000);
-//! # Ok::<(), expctl_dist::DistError>(())
+//! end.synchronize()?;
+//! assert_eq!(start.elapsed_ns(&end)?, 250_000);
+//! # Ok::<(), torch_dist::DistError>(())
 //! ```
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use expctl_dist::Nccl;
+use torch_dist::Nccl;
 
-/// The stream that a thread's work goes to unless it enters another one. Those that are opened have the numbers 1, 2, …
+/// The current stream of a thread that entered no other one. Opened streams have the ids 1, 2, …
 pub const DEFAULT_STREAM: i64 = 0;
 
 unsafe extern "C" {
@@ -63,7 +62,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// The GPU, number 0. Who has it has it alone: a second test waits.
+/// The GPU, index 0. Its owner has it alone: a second test waits.
 #[derive(Debug)]
 pub struct FakeGpu {
     _alone: MutexGuard<'static, ()>,
@@ -73,20 +72,20 @@ impl FakeGpu {
     /// A GPU that has done nothing yet.
     pub fn install() -> Self {
         static ALONE: Mutex<()> = Mutex::new(());
-        // A test that failed leaves nothing that the next one sees.
+        // A test that failed leaves nothing behind that the next one sees.
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: takes nothing; registers the device once for the process.
         unsafe { expctl_fake_gpu_install() };
         Self { _alone: alone }
     }
 
-    /// Stream `stream` is given work for so many microseconds.
-    pub fn works(&self, stream: i64, microseconds: i64) {
+    /// Give `stream` work for so many microseconds.
+    pub fn add_work(&self, stream: i64, microseconds: i64) {
         // SAFETY: takes numbers alone.
         unsafe { expctl_fake_gpu_works(stream, microseconds) };
     }
 
-    /// From here on every call for a stream or an event fails with `message`, as those of CUDA do once a kernel has failed.
+    /// From here on every call for a stream or an event fails with `message`, as in CUDA once a kernel has failed.
     pub fn fail(&self, message: &str) {
         // SAFETY: the text lives for the call, with its length.
         unsafe { expctl_fake_gpu_fail(message.as_ptr().cast(), message.len()) };
@@ -96,7 +95,7 @@ impl FakeGpu {
     /// of NCCL's stand-in `abort` and `shutdown`. Events are numbered in the order in which they were first recorded.
     pub fn calls(&self) -> Vec<String> {
         // SAFETY: the buffer has as many bytes as is said.
-        let text = told(|to, room| unsafe { expctl_fake_gpu_calls(to, room) });
+        let text = read_text(|to, room| unsafe { expctl_fake_gpu_calls(to, room) });
         text.lines().map(str::to_owned).collect()
     }
 
@@ -113,7 +112,7 @@ impl FakeGpu {
     }
 }
 
-/// `Timeline` of dist's timed_allreduce.h, with process groups whose reductions end when a test says so.
+/// `Timeline` of timed_allreduce.h in torch-dist, with process groups whose reductions end when a test says so.
 #[derive(Debug)]
 pub struct Timeline<'a> {
     address: *mut c_void,
@@ -125,7 +124,7 @@ pub struct Timeline<'a> {
 pub struct Totals {
     /// Length of the union of the buckets' intervals.
     pub busy: i64,
-    /// From the last hand-over to the last completion.
+    /// From the last launch to the last completion.
     pub exposed: i64,
     /// Number of buckets.
     pub buckets: usize,
@@ -138,23 +137,23 @@ impl Timeline<'_> {
         unsafe { expctl_fake_gpu_begin(self.address) };
     }
 
-    /// A bucket is full on this thread's current stream, and Gloo is to reduce it.
+    /// Launch the all-reduce of a bucket, which is full on this thread's current stream, over Gloo.
     ///
     /// # Errors
-    /// The device's, or the stream is not the default one.
-    pub fn hand_to_gloo(&self) -> Result<Bucket<'_>, String> {
-        self.hand_over(false)
+    /// The device has failed, or the stream is not the default one.
+    pub fn launch_gloo(&self) -> Result<Bucket<'_>, String> {
+        self.launch(false)
     }
 
-    /// A bucket is full on this thread's current stream, and NCCL is to reduce it.
+    /// Launch the all-reduce of a bucket, which is full on this thread's current stream, over NCCL.
     ///
     /// # Errors
-    /// The device's.
-    pub fn hand_to_nccl(&self) -> Result<Bucket<'_>, String> {
-        self.hand_over(true)
+    /// The device has failed.
+    pub fn launch_nccl(&self) -> Result<Bucket<'_>, String> {
+        self.launch(true)
     }
 
-    fn hand_over(&self, nccl: bool) -> Result<Bucket<'_>, String> {
+    fn launch(&self, nccl: bool) -> Result<Bucket<'_>, String> {
         let mut address = std::ptr::null_mut();
         // SAFETY: the timeline lives; address and buffer live for the call.
         guarded(|message, room| unsafe {
@@ -163,8 +162,8 @@ impl Timeline<'_> {
         Ok(Bucket { address, _timeline: self })
     }
 
-    /// Whether a bucket is under way.
-    pub fn under_way(&self) -> bool {
+    /// Whether a bucket is in flight.
+    pub fn in_flight(&self) -> bool {
         // SAFETY: the timeline lives.
         unsafe { expctl_fake_gpu_under_way(self.address) }
     }
@@ -172,7 +171,7 @@ impl Timeline<'_> {
     /// The times of all buckets.
     ///
     /// # Errors
-    /// The device's.
+    /// The device has failed.
     pub fn totals(&self) -> Result<Totals, String> {
         let mut totals = Totals::default();
         // SAFETY: the timeline lives; numbers and buffer live for the call.
@@ -190,7 +189,7 @@ impl Timeline<'_> {
     }
 }
 
-/// A bucket of gradients on its way.
+/// A bucket of gradients in flight.
 #[derive(Debug)]
 pub struct Bucket<'a> {
     address: *mut c_void,
@@ -198,19 +197,19 @@ pub struct Bucket<'a> {
 }
 
 impl Bucket<'_> {
-    /// The device has it reduced where this thread's current stream is: NCCL completes a bucket where one of its streams is current.
+    /// The device has reduced it where this thread's current stream is: NCCL completes a bucket on one of its own streams.
     ///
     /// # Errors
-    /// The device's.
+    /// The device has failed.
     pub fn reduced(self) -> Result<(), String> {
         self.done(-1)
     }
 
-    /// The host has reduced it, and its copy back ends where stream `copies` is now. Of Gloo's thread, as of this one, the default stream is the current
-    /// one.
+    /// The host has reduced it, and its copy back ends where stream `copies` is now. The current stream of Gloo's thread, as of this one, is the
+    /// default stream.
     ///
     /// # Errors
-    /// The device's.
+    /// The device has failed.
     pub fn copied_back(self, copies: i64) -> Result<(), String> {
         self.done(copies)
     }
@@ -223,7 +222,7 @@ impl Bucket<'_> {
 
 impl Drop for Bucket<'_> {
     fn drop(&mut self) {
-        // SAFETY: made by `Timeline::hand_over`, and freed once.
+        // SAFETY: made by `Timeline::launch`, and freed once.
         unsafe { expctl_fake_gpu_drop_bucket(self.address) };
     }
 }
@@ -235,16 +234,16 @@ impl Drop for Timeline<'_> {
     }
 }
 
-/// The text that `ask` writes into a buffer; it returns the length of all of it.
-fn told(ask: impl FnOnce(*mut c_char, usize) -> usize) -> String {
+/// The text that `ask` writes into a buffer; `ask` returns the length of the text.
+fn read_text(ask: impl FnOnce(*mut c_char, usize) -> usize) -> String {
     let mut buffer = vec![0u8; 1 << 16];
     let length = ask(buffer.as_mut_ptr().cast(), buffer.len());
     buffer.truncate(length);
     String::from_utf8_lossy(&buffer).into_owned()
 }
 
-/// The message that `run` leaves in a buffer, as an error; it returns the message's length, or 0.
+/// The message that `run` writes into a buffer, as an error; `run` returns the length of the message, or 0.
 fn guarded(run: impl FnOnce(*mut c_char, usize) -> usize) -> Result<(), String> {
-    let message = told(run);
+    let message = read_text(run);
     if message.is_empty() { Ok(()) } else { Err(message) }
 }

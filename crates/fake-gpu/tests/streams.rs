@@ -1,13 +1,13 @@
-//! What works on streams and events of a GPU, against one without hardware.
+//! Streams, events and the timing of all-reduces on a GPU without hardware.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::time::Duration;
 
-use expctl_dist::{DeviceEvent, DeviceStream, GpuBackend, ProcessGroup, Store};
 use expctl_fake_gpu::{Bucket, DEFAULT_STREAM, FakeGpu, Totals};
 use tch::{Device, Kind, Tensor};
+use torch_dist::{DeviceEvent, DeviceStream, GpuBackend, ProcessGroup, Store};
 
-/// Of the first stream that a test opens.
+/// Id of the first stream that a test opens.
 const FIRST: i64 = 1;
 const FAILURE: &str = "CUDA error: an illegal memory access was encountered";
 
@@ -16,17 +16,17 @@ fn a_stream_that_is_held_up_goes_on_where_the_other_one_has_come() {
     let gpu = FakeGpu::install();
     let (work, copies) = (DeviceStream::current(0).unwrap(), DeviceStream::new(0).unwrap());
     let start = DeviceEvent::record(&work).unwrap();
-    gpu.works(FIRST, 500);
+    gpu.add_work(FIRST, 500);
     let copied = DeviceEvent::record(&copies).unwrap();
-    gpu.works(DEFAULT_STREAM, 125);
-    copied.hold_up(&work).unwrap();
-    gpu.works(DEFAULT_STREAM, 250);
+    gpu.add_work(DEFAULT_STREAM, 125);
+    copied.block(&work).unwrap();
+    gpu.add_work(DEFAULT_STREAM, 250);
     let end = DeviceEvent::record(&work).unwrap();
     // The host has not waited.
-    let early = start.ns_until(&end).unwrap_err().to_string();
+    let early = start.elapsed_ns(&end).unwrap_err().to_string();
     assert!(early.contains("must be completed"), "{early}");
-    end.wait().unwrap();
-    assert_eq!((start.ns_until(&copied), start.ns_until(&end)), (Ok(500_000), Ok(750_000)));
+    end.synchronize().unwrap();
+    assert_eq!((start.elapsed_ns(&copied), start.elapsed_ns(&end)), (Ok(500_000), Ok(750_000)));
     let orders: Vec<String> =
         gpu.calls().into_iter().filter(|call| !call.starts_with("query") && !call.starts_with("time")).collect();
     assert_eq!(orders, ["open", "record on 0", "record on 1", "block 0 until 2", "record on 0", "wait for 3"]);
@@ -51,7 +51,7 @@ fn another_gpu_and_memory_of_the_host_are_errors() {
     let other = DeviceStream::new(1).unwrap_err().to_string();
     assert!(other.contains("there is one GPU"), "{other}");
     let host = Tensor::zeros([3], (Kind::Float, Device::Cpu));
-    assert!(DeviceStream::current(0).unwrap().uses(&host).is_err());
+    assert!(DeviceStream::current(0).unwrap().record_tensor(&host).is_err());
 }
 
 #[test]
@@ -63,9 +63,9 @@ fn what_a_device_says_when_it_has_failed_arrives() {
     let errors = [
         DeviceStream::new(0).map(|_| ()).unwrap_err(),
         DeviceEvent::record(&stream).map(|_| ()).unwrap_err(),
-        before.hold_up(&stream).unwrap_err(),
-        before.wait().unwrap_err(),
-        before.ns_until(&before).map(|_| ()).unwrap_err(),
+        before.block(&stream).unwrap_err(),
+        before.synchronize().unwrap_err(),
+        before.elapsed_ns(&before).map(|_| ()).unwrap_err(),
     ];
     assert!(errors.iter().all(|error| error.to_string().ends_with(FAILURE)), "{errors:?}");
 }
@@ -81,21 +81,21 @@ fn buckets_that_the_device_reduces_take_from_the_last_gradient_to_their_end() {
         bucket.reduced().unwrap();
     };
     // Full at 125, 375 and 500 µs, reduced at 250, 625 and 1,125 µs.
-    gpu.works(DEFAULT_STREAM, 125);
-    let first = timeline.hand_to_nccl().unwrap();
-    gpu.works(DEFAULT_STREAM, 250);
-    let second = timeline.hand_to_nccl().unwrap();
-    gpu.works(FIRST, 250);
+    gpu.add_work(DEFAULT_STREAM, 125);
+    let first = timeline.launch_nccl().unwrap();
+    gpu.add_work(DEFAULT_STREAM, 250);
+    let second = timeline.launch_nccl().unwrap();
+    gpu.add_work(FIRST, 250);
     reduced(first);
-    gpu.works(FIRST, 375);
+    gpu.add_work(FIRST, 375);
     reduced(second);
-    gpu.works(DEFAULT_STREAM, 125);
-    let third = timeline.hand_to_nccl().unwrap();
-    gpu.works(FIRST, 500);
+    gpu.add_work(DEFAULT_STREAM, 125);
+    let third = timeline.launch_nccl().unwrap();
+    gpu.add_work(FIRST, 500);
     reduced(third);
     // 125 to 250 and 375 to 1,125 µs; 500 to 1,125 µs.
     assert_eq!(timeline.totals(), Ok(Totals { busy: 875_000, exposed: 625_000, buckets: 3 }));
-    assert!(!timeline.under_way());
+    assert!(!timeline.in_flight());
 }
 
 /// Gloo: what its copy waits for is behind all that the backward pass has queued meanwhile, if the default stream is asked.
@@ -104,13 +104,13 @@ fn buckets_that_the_host_reduces_end_with_their_copy_and_not_with_the_backward_p
     let gpu = FakeGpu::install();
     let _copies = DeviceStream::new(0).unwrap();
     let timeline = gpu.timeline();
-    gpu.works(DEFAULT_STREAM, 125);
-    let first = timeline.hand_to_gloo().unwrap();
-    gpu.works(DEFAULT_STREAM, 2000);
-    gpu.works(FIRST, 375);
+    gpu.add_work(DEFAULT_STREAM, 125);
+    let first = timeline.launch_gloo().unwrap();
+    gpu.add_work(DEFAULT_STREAM, 2000);
+    gpu.add_work(FIRST, 375);
     first.copied_back(FIRST).unwrap();
-    let second = timeline.hand_to_gloo().unwrap();
-    gpu.works(FIRST, 2000);
+    let second = timeline.launch_gloo().unwrap();
+    gpu.add_work(FIRST, 2000);
     second.copied_back(FIRST).unwrap();
     // 125 to 375 and 2,125 to 2,375 µs.
     assert_eq!(timeline.totals(), Ok(Totals { busy: 500_000, exposed: 250_000, buckets: 2 }));
@@ -124,15 +124,15 @@ fn buckets_that_the_host_reduces_end_with_their_copy_and_not_with_the_backward_p
 fn the_next_pass_begins_without_buckets_and_a_late_completion_is_dropped() {
     let gpu = FakeGpu::install();
     let timeline = gpu.timeline();
-    let abandoned = timeline.hand_to_gloo().unwrap();
-    assert!(timeline.under_way());
+    let abandoned = timeline.launch_gloo().unwrap();
+    assert!(timeline.in_flight());
     timeline.begin();
-    assert!(!timeline.under_way());
+    assert!(!timeline.in_flight());
     abandoned.copied_back(DEFAULT_STREAM).unwrap();
-    assert!(!timeline.under_way());
+    assert!(!timeline.in_flight());
     assert_eq!(timeline.totals(), Ok(Totals::default()));
-    let _next = timeline.hand_to_gloo().unwrap();
-    assert!(timeline.under_way());
+    let _next = timeline.launch_gloo().unwrap();
+    assert!(timeline.in_flight());
 }
 
 /// The thread of the heartbeat asks, and an error of the device would end the process there.
@@ -140,14 +140,14 @@ fn the_next_pass_begins_without_buckets_and_a_late_completion_is_dropped() {
 fn whether_a_bucket_is_under_way_is_known_without_the_device() {
     let gpu = FakeGpu::install();
     let timeline = gpu.timeline();
-    let bucket = timeline.hand_to_nccl().unwrap();
+    let bucket = timeline.launch_nccl().unwrap();
     gpu.fail(FAILURE);
     let calls = gpu.calls();
-    assert!(timeline.under_way());
+    assert!(timeline.in_flight());
     assert_eq!(gpu.calls(), calls);
     // The host has seen it, though the device does not say where it is.
     assert_eq!(bucket.reduced(), Err(FAILURE.to_owned()));
-    assert!(!timeline.under_way());
+    assert!(!timeline.in_flight());
     assert_eq!(timeline.totals(), Err(FAILURE.to_owned()));
 }
 
@@ -157,11 +157,11 @@ fn the_host_reduces_gradients_of_the_default_stream_only() {
     let timeline = gpu.timeline();
     let own = DeviceStream::new(0).unwrap();
     let _there = own.enter().unwrap();
-    let refused = timeline.hand_to_gloo().map(drop).unwrap_err();
+    let refused = timeline.launch_gloo().map(drop).unwrap_err();
     assert!(refused.contains("default stream only"), "{refused}");
-    assert!(!timeline.under_way());
+    assert!(!timeline.in_flight());
     // NCCL orders itself behind whichever stream is current.
-    assert!(timeline.hand_to_nccl().is_ok());
+    assert!(timeline.launch_nccl().is_ok());
 }
 
 #[test]

@@ -83,7 +83,7 @@ pub fn nudged(tensor: &Tensor, neighbour: u32) -> Tensor {
     moved.to_kind(Kind::Float)
 }
 
-/// What `run` gives with each neighbour of the parameters of `vs`, which it has again afterwards.
+/// The results of `run` with each neighbour of the parameters of `vs`, which are restored afterwards.
 pub fn at_neighbours<T>(vs: &VarStore, mut run: impl FnMut() -> T) -> Vec<T> {
     let mut parameters: Vec<(String, Tensor)> = vs.variables().into_iter().collect();
     parameters.sort_by(|a, b| a.0.cmp(&b.0));
@@ -109,7 +109,7 @@ fn root_mean_square(errors: &[f64]) -> f64 {
 /// Assert that `error` is at most [`RATIO`] times the root mean square of `peers`, and `floor`. Tells both on stderr.
 ///
 /// # Panics
-/// It is not, or a number is not finite.
+/// The error is larger, or a number is not finite.
 #[track_caller]
 #[expect(clippy::print_stderr, reason = "for tests: shown with --nocapture")]
 pub fn assert_rounding(what: &str, error: f64, peers: &[f64], floor: f64) {

@@ -1,4 +1,4 @@
-//! What tests of all packages share: the one way to skip a test.
+//! For tests of all packages: the one way to skip a test.
 //!
 //! Invariant: a test that does not run says so on standard error, where `scripts/test.sh` counts it, and fails where the caller of
 //! the tests requires what it needs.

@@ -1,5 +1,5 @@
 //! What a training step on a GPU pays for the times of its stages: an event at each boundary, recorded within the step and read at its end,
-//! as `DeviceLaps` does (`src/device/laps.rs`). The stages are kernels as small as kernels can be, so that nothing hides the events.
+//! as `DeviceTimer` does (`src/device/stream.rs`). The stages are kernels as small as kernels can be, so that nothing hides the events.
 //!
 //!     cargo run --release -p expctl-worker --example gpu_timing_cost -- [REPEATS [STEPS]] [--record FILE]
 #![allow(clippy::print_stdout, reason = "a tool for developers")]
@@ -8,9 +8,9 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Instant;
 
-use expctl_dist::{Cuda, DeviceEvent, DeviceStream, DistError};
-use expctl_record::{BenchFigure, BenchRecord};
+use expctl_ledger::{BenchFigure, BenchRecord};
 use tch::{Device, Kind, TchError, Tensor};
+use torch_dist::{Cuda, DeviceEvent, DeviceStream, DistError};
 
 /// Stages of a step with clipping: transfer, forward, backward, clip, optimizer.
 const STAGES: usize = 5;
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .collect::<Result<_, _>>()?;
     let (repeats, steps) = (numbers.first().copied().unwrap_or(15), numbers.get(1).copied().unwrap_or(5000));
     let cuda = Cuda::load()?;
-    cuda.choose(GPU)?;
+    cuda.select(GPU)?;
     let mut work = Tensor::f_zeros([1], (Kind::Float, Device::Cuda(GPU as usize)))?;
     let (mut plain, mut timed) = (Vec::with_capacity(repeats), Vec::with_capacity(repeats));
     // The first repeat warms up.
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let cost: Vec<f64> = timed.iter().zip(&plain).map(|(timed, plain)| timed - plain).collect();
     let figures: Vec<BenchFigure> = [("plain", &plain), ("timed", &timed), ("cost", &cost)]
         .into_iter()
-        .filter_map(|(key, times)| BenchFigure::of_range(key, "ns", times))
+        .filter_map(|(key, times)| BenchFigure::from_range(key, "ns", times))
         .collect();
     println!("ns a step of {STAGES} stages, median [least..most] of {repeats} repeats of {steps} steps");
     for (figure, name) in figures.iter().zip(["without times", "with times of the device", "the times themselves"]) {
@@ -80,7 +80,7 @@ fn with_times(work: &mut Tensor) -> Result<u64, DistError> {
     result(work)?;
     let (mut since, mut ns) = (&start, 0);
     for end in &ends {
-        ns += since.ns_until(end)?;
+        ns += since.elapsed_ns(end)?;
         since = end;
     }
     Ok(ns)

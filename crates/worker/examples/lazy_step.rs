@@ -12,14 +12,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use expctl_pipeline::collate::{Assembler, Batch};
-use expctl_pipeline::dataset::{Dataset, Recipe, build};
-use expctl_pipeline::store::Sample;
-use expctl_record::{
-    BenchFigure, BenchRecord, Data, Implementation, LabelSource, LocalHead, Networks, Pipeline, Processor,
-};
+use expctl_datasets::graph::{Dataset, Recipe, build};
+use expctl_ledger::{BenchFigure, BenchRecord, Data, Implementation, LabelSource, LocalHead, Networks};
 use expctl_worker::models::lazy::{Lazy, LazyConfig};
-use expctl_worker::models::{EdgeList, Inputs};
+use expctl_worker::models::{EdgeList, SampleInputs};
+use graph_loader::{Assembler, Batch, GraphBatchOptions, Processor, Sample};
 use tch::{Device, Kind, nn};
 
 #[derive(Parser)]
@@ -70,7 +67,7 @@ fn main() {
         Implementation::Replicated => Processor::Lazy,
         Implementation::Shared | Implementation::Operations => Processor::Shared,
     };
-    let mut assembler = Assembler::new(&Pipeline::new(processor, names), Arc::clone(&graph)).unwrap();
+    let mut assembler = Assembler::new(&GraphBatchOptions::new(processor), Arc::clone(&graph)).unwrap();
     let genes = dataset.sample_genes().unwrap();
     let collate = |assembler: &mut Assembler, b: usize, batch: &mut Batch| {
         let sample =
@@ -102,7 +99,7 @@ fn main() {
         tch::get_num_threads(),
         graph.num_genes(),
         graph.num_edges(),
-        expctl_dist::row_instructions(),
+        torch_dist::row_instructions(),
         graph.num_edges() * 4 * arguments.hidden as usize * (4 * arguments.batch + 6),
     );
 
@@ -115,7 +112,7 @@ fn main() {
     for step in 0..arguments.steps + arguments.warmup {
         collate(&mut assembler, step % 16, &mut batch);
         let start = Instant::now();
-        let inputs = Inputs::of(&batch, &[], true, Device::Cpu).unwrap();
+        let inputs = SampleInputs::new(&batch, &[], true, Device::Cpu).unwrap();
         let (forward, backward) = if arguments.forward {
             let prediction = tch::no_grad(|| model.forward(&inputs).unwrap().prediction);
             assert!(prediction.isfinite().all().int64_value(&[]) == 1);
@@ -139,7 +136,7 @@ fn main() {
     let mut show = |what: &str, of: &dyn Fn(&(f64, f64)) -> f64, unit: &str| {
         let mut values: Vec<f64> = times.iter().map(of).collect();
         values.sort_by(f64::total_cmp);
-        figures.extend(BenchFigure::of_range(what, unit, &values));
+        figures.extend(BenchFigure::from_range(what, unit, &values));
         let at = |share: f64| values[((values.len() - 1) as f64 * share).round() as usize];
         println!("{what}: median {:.3} {unit}, p5 {:.3}, p95 {:.3}, n = {}", at(0.5), at(0.05), at(0.95), values.len());
     };
@@ -148,8 +145,8 @@ fn main() {
     show("rate", &|t| arguments.batch as f64 / (t.0 + t.1), "samples/s");
     let mb = |kib: u64| kib as f64 / 1000.0 * 1.024;
     println!("memory of the steps: {:.1} MB at the peak, up to {:.1} MB of it swapped out", mb(peak), mb(swapped));
-    figures.extend(BenchFigure::of_range("memory", "B", &[peak as f64 * 1024.0]));
-    figures.extend(BenchFigure::of_range("swapped", "B", &[swapped as f64 * 1024.0]));
+    figures.extend(BenchFigure::from_range("memory", "B", &[peak as f64 * 1024.0]));
+    figures.extend(BenchFigure::from_range("swapped", "B", &[swapped as f64 * 1024.0]));
     let program = "cargo run --release -p expctl-worker --example lazy_step --";
     BenchRecord::write_if_asked(program, Path::new(env!("CARGO_MANIFEST_DIR")), figures).unwrap();
 }

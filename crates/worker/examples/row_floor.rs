@@ -6,12 +6,12 @@
 
 use std::time::Instant;
 
-use expctl_dist::{Join, LayerShape, Neighbours, layer_rows, row_instructions};
 use tch::{Device, Kind, Tensor};
+use torch_dist::{EdgeTypeJoin, LayerShape, Neighbours, layer_rows, row_instructions};
 
 const RUNS: usize = 7;
 const FLOAT: (Kind, Device) = (Kind::Float, Device::Cpu);
-/// As published: genes, edge types, edges of each on average, linear layers of an MLP.
+/// The published sizes: genes, edge types, mean edges of each, linear layers of an MLP.
 const GENES: i64 = 6607;
 const TYPES: i64 = 9;
 const EDGES: i64 = 280_000;
@@ -27,7 +27,7 @@ fn main() {
     let source = Tensor::randn([64 << 20], FLOAT);
     let mut target = source.zeros_like();
     let copy = 2.0 * 256.0 * f64::from(1 << 20) / best(|| target.copy_(&source)) / 1e9;
-    // What a thread gathers from: 64 numbers of each gene.
+    // A thread gathers 64 numbers of each gene.
     let table = Tensor::randn([GENES, 64], FLOAT);
     let reads = 200;
     let cache = best(|| (0..reads).for_each(|_| drop(table.sum(Kind::Float))));
@@ -52,7 +52,7 @@ fn best(mut work: impl FnMut()) -> f64 {
     times.fold(f64::INFINITY, f64::min)
 }
 
-/// Of a layer: types, pairs, scorer.
+/// Parameters of a layer: types, pairs, scorer.
 fn parameters(h: i64) -> Vec<Tensor> {
     let mut shapes: Vec<Vec<i64>> = Vec::new();
     for _ in 0..TYPES {
@@ -78,7 +78,7 @@ fn rows(h: i64, batch: i64, peak: f64) {
         linears: LINEARS,
         pair_hidden: h / 2,
         scorer_hidden: h / 2,
-        join: Join::Pairwise,
+        join: EdgeTypeJoin::Pairwise,
         node_norm: false,
         eps: 1e-5,
     };

@@ -1,9 +1,9 @@
-//! What a training step pays for being timed, part by part, in ns a step. Public, and called as the worker does: profiler ranges,
-//! the split of a wait, the journal, the last words, the marks of operations (`profile.operations`). Not public, and repeated here with the same calls: the step's own clock
-//! (`src/trainer/clock.rs`, `src/steps.rs`), a loader thread's laps (`expctl-pipeline`, `loader/timing.rs`), and the times of a
-//! bucket in the process group (`expctl-dist`, `cpp/timed_allreduce.cpp`, there in C++, with a future around each all-reduce that is
-//! not in these figures). Steps are those of a model on the host without clipping, masks or a running profiler. What only watches for a
-//! step that hangs is not for its times, and left out.
+//! What a training step pays for being timed, part by part, in ns a step. Public, and called as the worker does: profiler
+//! ranges, the split of a wait, the journal, the last words, the marks of operations (`profile.operations`). Not public, and
+//! repeated here with the same calls: the step's own clock (`src/trainer/step.rs`), a loader thread's stage clock (`loader-core`,
+//! `src/timing.rs`), and the times of a bucket in the process group (`torch-dist`, `cpp/timed_allreduce.cpp`, there in C++, with
+//! a future around each all-reduce that is not in these figures). Steps are those of a model on the host without clipping,
+//! masks or a running profiler. What only watches for a step that hangs is not for its times, and left out.
 //!
 //!     cargo run --release -p expctl-worker --example timing_cost -- [REPEATS [STEPS]] [--record FILE]
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a tool for developers")]
@@ -13,17 +13,24 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use expctl_dist::Range;
-use expctl_pipeline::loader::{Interval, Loaded, exposed_wait};
-use expctl_pipeline::marks::{BatchOperations, Marker, Marks, Operand};
-use expctl_record::{
-    AttemptDir, BenchFigure, BenchRecord, Journal, LastWords, Operation, PerStage, Stage, StepRecord, trace_rows,
+use expctl_datasets::{ledger_operations, ledger_times};
+use expctl_ledger::{
+    AttemptDir, BenchFigure, BenchRecord, Journal, LastWords, PerStage, Stage, StepRecord, trace_rows,
 };
+use graph_loader::{Marker, Marks, Operand};
+use loader_core::{BatchOperations, Interval, Loaded, Operation, exposed_wait};
+use torch_dist::ProfilerRange;
 
 /// Written between two steps, so that these find nothing in the caches: four times the second level of the machine in the docs.
 const EVICTED_BYTES: usize = 8 << 20;
 /// Stages of a batch of graphs, more than any batch of rows has.
-const BATCH_STAGES: [Stage; 5] = [Stage::Sample, Stage::Read, Stage::Decode, Stage::Mask, Stage::Collate];
+const BATCH_STAGES: [loader_core::Stage; 5] = [
+    loader_core::Stage::Sample,
+    loader_core::Stage::Read,
+    loader_core::Stage::Decode,
+    loader_core::Stage::Mask,
+    loader_core::Stage::Collate,
+];
 /// Edge types of the published graph.
 const TYPES: [&str; 9] = [
     "physical",
@@ -78,7 +85,8 @@ fn main() {
         times.sort_by(f64::total_cmp);
         println!("{:>8.0} [{:.0}..{:.0}]  {name}", times[times.len() / 2], times[0], times[times.len() - 1]);
     }
-    let figures = keys.iter().zip(&times).filter_map(|(key, times)| BenchFigure::of_range(*key, "ns", times)).collect();
+    let figures =
+        keys.iter().zip(&times).filter_map(|(key, times)| BenchFigure::from_range(*key, "ns", times)).collect();
     let program = "cargo run --release -p expctl-worker --example timing_cost --";
     BenchRecord::write_if_asked(program, Path::new(env!("CARGO_MANIFEST_DIR")), figures).unwrap();
 }
@@ -111,7 +119,7 @@ fn once(steps: usize) -> [f64; 10] {
         mean(steps, |_| keep(laps(rank.begin))),
         mean(steps, |_| keep(operations(&mut marks))),
         mean(steps, |step| {
-            let operations = black_box(&marked).times();
+            let operations = ledger_operations(black_box(&marked));
             rank.journal.append(&black_box(StepRecord { operations, ..record(step, PerStage::default()) })).unwrap();
         }),
     ]
@@ -129,7 +137,7 @@ fn mean(steps: usize, mut part: impl FnMut(u64)) -> f64 {
     start.elapsed().as_nanos() as f64 / steps as f64
 }
 
-/// What a rank keeps from step to step.
+/// State of a rank between steps.
 struct Rank {
     begin: Instant,
     loaded: Loaded<()>,
@@ -141,17 +149,7 @@ struct Rank {
 impl Rank {
     fn new(dir: &std::path::Path) -> Self {
         let begin = Instant::now();
-        let loaded = Loaded {
-            batch: (),
-            step: 0,
-            epoch: 0,
-            thread: Some(0),
-            bytes_read: 0,
-            work_bytes: 0,
-            intervals: laps(begin),
-            operations: None,
-            exposed: PerStage::default(),
-        };
+        let loaded = Loaded { thread: Some(0), intervals: laps(begin), ..Loaded::new((), 0, 0) };
         Self {
             begin,
             loaded,
@@ -171,17 +169,17 @@ impl Rank {
         self.last_words.step_done();
     }
 
-    /// As `Loader::next_batch` and `Steps::all` do around a batch.
+    /// As `Loader::next_batch` and `StepLoop::run_steps` do around a batch.
     fn batch(&mut self) -> PerStage<u64> {
         let mut cost = PerStage::default();
-        let waiting = Range::open(trace_rows::LOAD);
+        let waiting = ProfilerRange::open(trace_rows::LOAD);
         let from = self.begin.elapsed().as_nanos() as u64;
         self.loaded.exposed =
             exposed_wait(from, self.begin.elapsed().as_nanos() as u64, black_box(&self.loaded.intervals));
         drop(waiting);
-        add(&mut cost, &self.loaded.busy());
+        add(&mut cost, &ledger_times(&self.loaded.busy()));
         let from = Instant::now();
-        let other = Range::open(Stage::Other.name());
+        let other = ProfilerRange::open(Stage::Other.name());
         drop(other);
         cost[Stage::Other] += from.elapsed().as_nanos() as u64;
         keep(self.begin.elapsed().as_nanos());
@@ -195,12 +193,12 @@ fn add(cost: &mut PerStage<u64>, times: &PerStage<u64>) {
     }
 }
 
-/// As `Clock` does in `Trainer::step`: transfer, forward, backward, optimizer.
+/// As `StageTimer` does in `Trainer::step`: transfer, forward, backward, optimizer.
 fn stages() -> PerStage<u64> {
     let mut result = PerStage::default();
     let mut since = Instant::now();
     for stage in [Stage::Transfer, Stage::Forward, Stage::Backward, Stage::Optimizer] {
-        let range = Range::open(stage.name());
+        let range = ProfilerRange::open(stage.name());
         drop(black_box(range));
         let now = Instant::now();
         result[stage] += now.duration_since(since).as_nanos() as u64;
@@ -209,7 +207,7 @@ fn stages() -> PerStage<u64> {
     result
 }
 
-/// As `Laps` does on a loader thread.
+/// As `StageClock` does on a loader thread.
 fn laps(clock: Instant) -> Vec<Interval> {
     let mut last = clock.elapsed().as_nanos() as u64;
     let mut intervals = Vec::with_capacity(BATCH_STAGES.len());
@@ -224,7 +222,7 @@ fn laps(clock: Instant) -> Vec<Interval> {
 /// As `Assembler` marks what it does for a batch of the processor `lazy` with the collation `pyg`, operation by operation.
 fn operations(marks: &mut Marks) -> BatchOperations {
     let types = || (0..TYPES.len()).map(Operand::EdgeType);
-    marks.begin(Stage::Mask);
+    marks.begin(loader_core::Stage::Mask);
     marks.mark(Operation::Fill, Operand::Genes);
     types().chain([Operand::Metabolism; 3]).for_each(|operand| marks.mark(Operation::Allocate, operand));
     for operand in types().chain([Operand::Metabolism]) {
@@ -232,7 +230,7 @@ fn operations(marks: &mut Marks) -> BatchOperations {
         marks.mark(Operation::Fill, operand);
     }
     marks.mark(Operation::Fill, Operand::Metabolism);
-    marks.begin(Stage::Collate);
+    marks.begin(loader_core::Stage::Collate);
     for operand in [Operand::Labels, Operand::Labels, Operand::Genes] {
         marks.mark(Operation::Copy, operand);
     }

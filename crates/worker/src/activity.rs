@@ -1,18 +1,18 @@
-//! What a rank is at, for the threads that watch it.
+//! What the step thread of a rank is doing, for the threads that watch it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Instant;
 
-use expctl_dist::AllreduceWatch;
+use torch_dist::AllreduceWatch;
 
 /// What the step thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Opens the data, makes the model, reads a checkpoint.
+    /// Opens the data, builds the model, reads a checkpoint.
     SetUp,
-    /// Connects with the other ranks, or waits for them in front of the first step.
-    Meet,
+    /// Connects to the other ranks, or waits for them in front of the first step.
+    Rendezvous,
     /// Waits for its own loader.
     Load,
     /// Makes masks where the batch is used.
@@ -21,34 +21,34 @@ pub enum Phase {
     Transfer,
     /// Forward pass.
     Forward,
-    /// Waits within the forward pass for other ranks: for what they predict, or for the order of the buckets of gradients.
+    /// Waits within the forward pass for other ranks: for their predictions, or for the order of the gradient buckets.
     Gather,
     /// Backward pass, with the averaging of gradients in it.
     Backward,
     /// Clipping and parameter update.
     Optimizer,
-    /// Waits for its device, to which the step has been handed over.
+    /// Waits for its device, to which the step has been launched.
     Device,
-    /// Writes down the step.
+    /// Records the step.
     Record,
     /// Validates: loads a batch and predicts it.
     Validate,
-    /// Keeps its state, or reads it back.
+    /// Writes or reads a state.
     Checkpoint,
     /// Waits for the others to agree on a checkpoint, or to write it.
     AwaitCheckpoint,
-    /// Starts the profiler, or writes what it recorded.
+    /// Starts the profiler, or writes its trace.
     Profile,
     /// Ends its loader after the last step.
     End,
-    /// Nothing that could be stuck: it waits for ranks that have steps left.
-    Over,
+    /// Waits for ranks that have steps left; nothing can be stuck.
+    Done,
 }
 
 impl Phase {
     const ALL: [Self; 17] = [
         Self::SetUp,
-        Self::Meet,
+        Self::Rendezvous,
         Self::Load,
         Self::Mask,
         Self::Transfer,
@@ -63,14 +63,14 @@ impl Phase {
         Self::AwaitCheckpoint,
         Self::Profile,
         Self::End,
-        Self::Over,
+        Self::Done,
     ];
 
     /// The word for messages.
     const fn name(self) -> &'static str {
         match self {
             Self::SetUp => "set-up",
-            Self::Meet => "meeting",
+            Self::Rendezvous => "meeting",
             Self::Load => "load",
             Self::Mask => "mask",
             Self::Transfer => "transfer",
@@ -83,43 +83,43 @@ impl Phase {
             Self::Validate => "validate",
             Self::Checkpoint | Self::AwaitCheckpoint => "checkpoint",
             Self::Profile => "profile",
-            Self::End | Self::Over => "end",
+            Self::End | Self::Done => "end",
         }
     }
 }
 
-/// What a rank's step thread is at, for the threads that watch it. Invariants: its clock restarts with every step, every
-/// batch of a validation, every part of the set-up and of a checkpoint and every turn of the profiler, and with nothing else; a step thread that is stuck keeps nobody from looking.
+/// What the step thread of a rank is doing, and since when. Invariants: its clock restarts with every step, every batch of a validation,
+/// every part of the set-up and of a checkpoint and every turn of the profiler, and with nothing else; a stuck step thread blocks no reader.
 #[derive(Debug)]
 pub struct Activity {
-    begun: Instant,
+    created: Instant,
     /// [`NO_STEP`] in front of the first one.
     step: AtomicU64,
     phase: AtomicU8,
-    /// When the clock restarted, in ms after `begun`.
+    /// When the clock restarted, in ms after `created`.
     since_ms: AtomicU64,
-    /// How often it did.
+    /// How often the clock restarted.
     restarts: AtomicU64,
     allreduce: OnceLock<AllreduceWatch>,
 }
 
 const NO_STEP: u64 = u64::MAX;
 
-/// A look at an [`Activity`].
+/// An [`Activity`] at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct ActivitySnapshot {
     /// Changes whenever the clock restarts.
     pub restarts: u64,
-    /// It waits for other ranks and does no work of its own.
-    pub waits: bool,
-    /// Where, for a message: `at step 41 (load) for 612 s`.
-    pub place: String,
+    /// The rank waits for other ranks and does no work of its own.
+    pub is_waiting: bool,
+    /// Step, phase and duration for a message: `at step 41 (load) for 612 s`.
+    pub description: String,
 }
 
 impl Default for Activity {
     fn default() -> Self {
         Self {
-            begun: Instant::now(),
+            created: Instant::now(),
             step: AtomicU64::new(NO_STEP),
             phase: AtomicU8::new(Phase::SetUp as u8),
             since_ms: AtomicU64::new(0),
@@ -130,53 +130,55 @@ impl Default for Activity {
 }
 
 impl Activity {
-    /// There are other ranks: whether a backward pass waits for them is known from here on, and who waits for the device may wait for them.
+    /// There are other ranks: from here on it is known whether a backward pass waits for them, and waiting for the device may be
+    /// waiting for them.
     pub fn watch_allreduce(&self, watch: AllreduceWatch) {
         // There is one reducer in a process.
         let _ = self.allreduce.set(watch);
     }
 
     /// A step begins, with loading its batch.
-    pub fn step(&self, step: u64) {
+    pub fn begin_step(&self, step: u64) {
         self.step.store(step, Ordering::SeqCst);
         self.enter(Phase::Load);
     }
 
-    /// The next part of the step.
-    pub fn phase(&self, phase: Phase) {
+    /// The next phase of the step; the clock runs on.
+    pub fn set_phase(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::SeqCst);
     }
 
-    /// Something begins that has a time limit of its own.
+    /// A phase begins that has a time limit of its own: the clock restarts.
     pub fn enter(&self, phase: Phase) {
-        self.phase(phase);
+        self.set_phase(phase);
         self.since_ms.store(self.now_ms(), Ordering::SeqCst);
         self.restarts.fetch_add(1, Ordering::SeqCst);
     }
 
     fn now_ms(&self) -> u64 {
-        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(self.created.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// What it is at; none where nothing can be stuck. A change in the middle of a look shows in `restarts` at the next one.
-    pub fn look(&self) -> Option<Look> {
+    /// What the step thread is doing; `None` where nothing can be stuck. A change while this reads shows in `restarts` of the next
+    /// snapshot.
+    pub fn snapshot(&self) -> Option<ActivitySnapshot> {
         let restarts = self.restarts.load(Ordering::SeqCst);
         let phase = Phase::ALL.into_iter().find(|p| *p as u8 == self.phase.load(Ordering::SeqCst))?;
-        let waits = match phase {
-            Phase::Over => return None,
-            Phase::Meet | Phase::Gather | Phase::AwaitCheckpoint => true,
+        let is_waiting = match phase {
+            Phase::Done => return None,
+            Phase::Rendezvous | Phase::Gather | Phase::AwaitCheckpoint => true,
             // NCCL makes the device wait for the other ranks, and no call of the host.
             Phase::Device => self.allreduce.get().is_some(),
-            // With a bucket under way this rank's part is done; it is the others' that is missing.
-            Phase::Backward => self.allreduce.get().is_some_and(AllreduceWatch::under_way),
+            // With a bucket in flight this rank has done its part; the others' is missing.
+            Phase::Backward => self.allreduce.get().is_some_and(AllreduceWatch::in_flight),
             _ => false,
         };
-        let place = match self.step.load(Ordering::SeqCst) {
+        let at = match self.step.load(Ordering::SeqCst) {
             NO_STEP => format!("in front of the first step ({})", phase.name()),
             step => format!("at step {step} ({})", phase.name()),
         };
         let seconds = self.now_ms().saturating_sub(self.since_ms.load(Ordering::SeqCst)) / 1000;
-        Some(Look { restarts, waits, place: format!("{place} for {seconds} s") })
+        Some(ActivitySnapshot { restarts, is_waiting, description: format!("{at} for {seconds} s") })
     }
 }
 
@@ -184,13 +186,13 @@ impl Activity {
 pub(crate) mod tests {
     use std::time::Duration;
 
-    use expctl_dist::{ProcessGroup, Reducer, ReducerOptions, Store};
     use tch::Tensor;
+    use torch_dist::{ProcessGroup, Reducer, ReducerOptions, Store};
 
     use super::*;
 
-    /// Of a rank that averages gradients with others, as far as it can tell.
-    pub(crate) fn among_others() -> Activity {
+    /// The activity of a rank that averages gradients with others, as far as it can tell.
+    pub(crate) fn with_peers() -> Activity {
         let limit = Duration::from_secs(60);
         let store = Store::serve("127.0.0.1", 0, limit).unwrap();
         let group = ProcessGroup::gloo(&store, 0, 1, limit).unwrap();
@@ -203,37 +205,37 @@ pub(crate) mod tests {
 
     #[test]
     fn who_waits_for_the_device_waits_for_the_others_where_there_are_any() {
-        for (activity, waits) in [(Activity::default(), false), (among_others(), true)] {
-            activity.step(3);
-            activity.phase(Phase::Optimizer);
-            assert!(!activity.look().unwrap().waits);
-            let begun = activity.look().unwrap().restarts;
-            activity.phase(Phase::Device);
-            let look = activity.look().unwrap();
-            assert_eq!((look.waits, look.restarts), (waits, begun));
-            assert!(look.place.starts_with("at step 3 (device)"), "{}", look.place);
+        for (activity, is_waiting) in [(Activity::default(), false), (with_peers(), true)] {
+            activity.begin_step(3);
+            activity.set_phase(Phase::Optimizer);
+            assert!(!activity.snapshot().unwrap().is_waiting);
+            let begun = activity.snapshot().unwrap().restarts;
+            activity.set_phase(Phase::Device);
+            let snapshot = activity.snapshot().unwrap();
+            assert_eq!((snapshot.is_waiting, snapshot.restarts), (is_waiting, begun));
+            assert!(snapshot.description.starts_with("at step 3 (device)"), "{}", snapshot.description);
         }
     }
 
     #[test]
     fn the_clock_restarts_with_a_step_and_not_within_it() {
         let activity = Activity::default();
-        assert_eq!(activity.look().unwrap().place, "in front of the first step (set-up) for 0 s");
-        activity.enter(Phase::Meet);
-        assert!(activity.look().unwrap().waits);
-        activity.step(41);
-        let loading = activity.look().unwrap();
-        assert_eq!((loading.place.as_str(), loading.waits), ("at step 41 (load) for 0 s", false));
-        activity.phase(Phase::Backward);
-        let backward = activity.look().unwrap();
-        assert_eq!((backward.restarts, backward.waits), (loading.restarts, false));
-        activity.step(42);
-        assert!(activity.look().unwrap().restarts > loading.restarts);
+        assert_eq!(activity.snapshot().unwrap().description, "in front of the first step (set-up) for 0 s");
+        activity.enter(Phase::Rendezvous);
+        assert!(activity.snapshot().unwrap().is_waiting);
+        activity.begin_step(41);
+        let loading = activity.snapshot().unwrap();
+        assert_eq!((loading.description.as_str(), loading.is_waiting), ("at step 41 (load) for 0 s", false));
+        activity.set_phase(Phase::Backward);
+        let backward = activity.snapshot().unwrap();
+        assert_eq!((backward.restarts, backward.is_waiting), (loading.restarts, false));
+        activity.begin_step(42);
+        assert!(activity.snapshot().unwrap().restarts > loading.restarts);
         for phase in Phase::ALL {
             activity.enter(phase);
-            assert_eq!(activity.look().is_none(), phase == Phase::Over, "{phase:?}");
+            assert_eq!(activity.snapshot().is_none(), phase == Phase::Done, "{phase:?}");
         }
-        activity.enter(Phase::Over);
-        assert_eq!(activity.look(), None);
+        activity.enter(Phase::Done);
+        assert_eq!(activity.snapshot(), None);
     }
 }

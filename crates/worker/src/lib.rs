@@ -1,33 +1,37 @@
-//! One rank of a trial: connects to its peers, loads batches, steps the model, times every stage.
+//! One rank of a trial: connects to its peers, loads batches, steps the model, and times every stage.
+//!
+//! [`run`] is the whole of it. The other public modules are the model side: [`models`] computes [`losses`] that a [`trainer`] minimises with an
+//! [`optimizer`] and a [`schedule`].
 
 mod activity;
-pub mod checkpoint;
-mod checkpoints;
-mod connect;
-mod data_read;
+mod checkpoint;
+mod checkpoint_agreement;
 mod device;
 pub mod device_masks;
 mod environment;
-mod hang;
+mod error;
+mod leak_on_failure;
 pub mod losses;
-mod meeting_place;
 mod memory;
 pub mod metrics;
 pub mod models;
 mod monitor;
 pub mod optimizer;
 mod profile;
-mod run;
+mod rank;
+mod rendezvous;
 pub mod schedule;
 mod session;
 mod source;
-mod steps;
-mod stop;
+pub mod state;
+mod step_loop;
+#[cfg(test)]
+mod tests;
 pub mod trainer;
 mod training;
 
-pub use activity::Activity;
+pub use activity::{Activity, ActivitySnapshot};
 pub use device::DeviceError;
-pub use expctl_record::{RankEnv, RankEnvError};
 pub use memory::keep_freed_memory;
-pub use run::{Signals, run};
+pub use rank::run;
+pub use session::Signals;

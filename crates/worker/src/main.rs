@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
-use expctl_dist::leave_nccl_failures_to_caller;
-use expctl_record::AttemptDir;
-use expctl_worker::{RankEnv, Signals, keep_freed_memory, run};
+use expctl_ledger::{AttemptDir, RankEnv};
+use expctl_worker::{Signals, keep_freed_memory, run};
+use torch_dist::leave_nccl_failures_to_caller;
 
 /// One rank of an expctl trial. Started by `expctl submit`, not by hand.
 #[derive(Debug, Parser)]
@@ -27,8 +27,8 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
     match start(&Args::parse()) {
         Ok(0) => ExitCode::SUCCESS,
-        // SAFETY: ends the process at once; all that it has to say is written. A rank that failed on a GPU has left threads of its loader
-        // and memory of the device: no destructor of libtorch may run beside these.
+        // SAFETY: ends the process at once; its records are written. A rank that failed on a GPU has left loader threads and memory of the
+        // device: no destructor of libtorch may run beside these.
         Ok(code) => unsafe { libc::_exit(u8::try_from(code).map_or(70, i32::from)) },
         Err(e) => {
             tracing::error!("{e:#}");
@@ -47,7 +47,7 @@ fn start(args: &Args) -> anyhow::Result<i32> {
     let attempt = AttemptDir::open(&args.attempt);
     let trial = attempt.trial()?;
     if trial.settings.runs_command() {
-        // A batch template of the user's may be older than programs of the user's.
+        // A batch template of the user may be older than the setting for programs.
         anyhow::bail!("trial {} runs a program: start its ranks with `expctl run-command --attempt DIR`", trial.id);
     }
     let env = RankEnv::read(|name| std::env::var(name).ok(), trial.settings.launch.ranks)?;

@@ -1,38 +1,48 @@
+//! A rank that is connected to its peers, and the signals that it gets.
+
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use expctl_dist::{ProcessGroup, Store};
-use expctl_record::{AttemptDir, Settings, Trial};
-use expctl_sampler::Sampler;
+use expctl_ledger::{AttemptDir, LastWords, RankEnv, Settings, Trial};
+use host_metrics::MetricsRecorder;
+use torch_dist::{ProcessGroup, Store};
 
 use crate::activity::Activity;
 use crate::monitor::Monitor;
-use expctl_record::LastWords;
-use expctl_record::RankEnv;
 
-/// What a connected rank works with.
+/// Flags that signals to the process set.
+#[derive(Clone, Debug, Default)]
+pub struct Signals {
+    /// End at the next step (TERM, INT).
+    pub stop: Arc<AtomicBool>,
+    /// Write a checkpoint and go on (USR1).
+    pub checkpoint: Arc<AtomicBool>,
+}
+
+/// A rank that is connected to its peers: its trial, its records, and its connections.
 #[derive(Clone, Copy)]
-pub(crate) struct Session<'a> {
-    pub(crate) attempt: &'a AttemptDir,
-    pub(crate) trial: &'a Trial,
-    pub(crate) env: RankEnv,
-    pub(crate) stop: &'a AtomicBool,
-    pub(crate) last_words: &'a LastWords,
-    pub(crate) activity: &'a Activity,
-    pub(crate) store: &'a Store,
-    pub(crate) monitor: &'a Monitor,
-    pub(crate) group: &'a ProcessGroup,
-    /// None where no hardware samples are taken.
-    pub(crate) sampler: Option<&'a Sampler>,
+pub struct Session<'a> {
+    pub attempt: &'a AttemptDir,
+    pub trial: &'a Trial,
+    pub env: RankEnv,
+    pub stop: &'a AtomicBool,
+    pub last_words: &'a LastWords,
+    pub activity: &'a Activity,
+    pub store: &'a Store,
+    pub monitor: &'a Monitor,
+    pub group: &'a ProcessGroup,
+    /// `None` where no hardware metrics are taken.
+    pub metrics: Option<&'a MetricsRecorder>,
 }
 
 impl<'a> Session<'a> {
     /// The settings of the trial.
-    pub(crate) fn settings(&self) -> &'a Settings {
+    pub fn settings(&self) -> &'a Settings {
         &self.trial.settings
     }
 
     /// Whether this process was asked to stop.
-    pub(crate) fn stopped(&self) -> bool {
+    pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
     }
 }

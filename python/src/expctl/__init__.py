@@ -1,4 +1,4 @@
-"""Reports the steps of a training program to expctl; see docs/command-workers.md."""
+"""Reports the steps of a training program to expctl; see docs/guide/command-workers.md."""
 
 from .device import torch_device
 from .run import Run

@@ -1,42 +1,122 @@
-//! The meeting of the ranks, in rank 0's process. Invariant: of several ranks that fail, the one is named whose failure was seen
-//! first, wherever the news of it came from; others wait a moment for what is still under way.
+//! The rendezvous of the ranks of a trial, served by rank 0's process: a JSON object per line, over TCP.
+//!
+//! Invariant: of several ranks that fail, the hub names the one whose failure was seen first, whichever report arrived
+//! first. Others wait a moment for reports that are under way.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use expctl_record::Hardware;
+use expctl_ledger::Hardware;
+use serde::{Deserialize, Serialize};
 
-use super::message::{FromHub, Join, Lost, MAX_MESSAGE, Start, ToHub, send};
+/// Longest line, bytes.
+pub const MAX_MESSAGE: u64 = 1 << 20;
 
-/// Between two signs of life.
-pub(super) const BEAT: Duration = Duration::from_millis(300);
-const TURN: Duration = Duration::from_millis(50);
-/// How long after the first news of a failure earlier ones may still come in.
-const SETTLE: Duration = Duration::from_millis(300);
-/// How long who connects may take to say who it is, and how long a message may take to be sent.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// A rank that joins.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Join {
+    /// Trial and attempt of the rank: others that find the port are not served.
+    pub trial: String,
+    pub attempt: u32,
+    pub rank: u32,
+    /// Identifies the node: equal for ranks of the same node alone.
+    pub node: String,
+    /// CPUs that it may use.
+    pub cpus: Vec<u32>,
+    pub hardware: Hardware,
+}
 
-/// Which meeting it is.
+/// From a rank to rank 0.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToHub {
+    Join(Box<Join>),
+    /// Heartbeat, with the number of completed steps.
+    Beat {
+        steps: u64,
+    },
+    /// `rank` failed `age_ms` ago.
+    Failed {
+        rank: u32,
+        message: String,
+        age_ms: u64,
+    },
+    /// The rank is done.
+    Done,
+}
+
+/// From rank 0 to a rank.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FromHub {
+    Start(Box<StartMessage>),
+    /// Heartbeat, with the smallest number of completed steps over all ranks.
+    Beat {
+        least: u64,
+    },
+    Lost(LostRank),
+    /// Every rank is done.
+    Over,
+}
+
+/// Rank 0's message when all have joined.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct StartMessage {
+    /// A port of rank 0's machine, reserved for the program.
+    pub master_port: u16,
+    /// The ranks of this rank's node, in order.
+    pub ranks: Vec<u32>,
+    /// The CPUs that they may use together.
+    pub cpus: Vec<u32>,
+    /// Hardware of each rank's node, by rank; for rank 0 alone.
+    pub hardware: Vec<Hardware>,
+}
+
+/// The rank that failed first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostRank {
+    pub rank: u32,
+    pub message: String,
+    /// It does not answer, or never joined: it will report nothing itself.
+    pub gone: bool,
+}
+
+/// Send a message in one write.
+pub fn send<T: Serialize>(mut stream: &TcpStream, message: &T) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+/// Interval of heartbeats.
+pub const HEARTBEAT: Duration = Duration::from_millis(300);
+const TICK: Duration = Duration::from_millis(50);
+/// Time after the first report of a failure in which reports of earlier ones may arrive.
+const SETTLE_TIME: Duration = Duration::from_millis(300);
+/// Time limit of the first message of a connection, and of sending one.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The trial and attempt whose ranks meet, and their time limits.
 #[derive(Clone, Debug)]
-pub(super) struct Meeting {
+pub struct Rendezvous {
     pub trial: String,
     pub attempt: u32,
     pub world_size: u32,
     pub master_port: u16,
-    /// For all to come.
+    /// Time limit for all ranks to join.
     pub rendezvous: Duration,
-    /// Silence for longer is a loss.
+    /// A rank that is silent for longer is lost.
     pub heartbeat: Duration,
 }
 
 #[derive(Default)]
-struct State {
+struct HubState {
     members: Vec<Option<Member>>,
     started: bool,
-    claims: Vec<Claim>,
-    lost: Option<Lost>,
+    reports: Vec<FailureReport>,
+    lost: Option<LostRank>,
     over: bool,
 }
 
@@ -46,65 +126,65 @@ struct Member {
     steps: u64,
     done: bool,
     spoke: bool,
-    /// Beats without a word.
+    /// Heartbeats without a message.
     silent: u64,
 }
 
-struct Claim {
-    lost: Lost,
+struct FailureReport {
+    lost: LostRank,
     observed: Instant,
-    came: Instant,
+    arrived: Instant,
 }
 
 #[derive(Clone)]
 struct Hub {
-    meeting: Meeting,
-    state: Arc<Mutex<State>>,
+    rendezvous: Rendezvous,
+    state: Arc<Mutex<HubState>>,
 }
 
-/// Serve the meeting on threads that live as long as the process.
+/// Serve the rendezvous on threads that live as long as the process.
 ///
 /// # Errors
 /// A thread cannot be started.
-pub(super) fn serve(listener: TcpListener, meeting: Meeting) -> std::io::Result<()> {
-    let members = (0..meeting.world_size).map(|_| None).collect();
-    let hub = Hub { meeting, state: Arc::new(Mutex::new(State { members, ..State::default() })) };
-    let ticking = hub.clone();
-    std::thread::Builder::new().name("hub".to_owned()).spawn(move || ticking.tick())?;
-    std::thread::Builder::new().name("meeting".to_owned()).spawn(move || {
+pub fn serve(listener: TcpListener, rendezvous: Rendezvous) -> std::io::Result<()> {
+    let members = (0..rendezvous.world_size).map(|_| None).collect();
+    let hub = Hub { rendezvous, state: Arc::new(Mutex::new(HubState { members, ..HubState::default() })) };
+    let watching = hub.clone();
+    std::thread::Builder::new().name("hub".to_owned()).spawn(move || watching.watch())?;
+    std::thread::Builder::new().name("rendezvous".to_owned()).spawn(move || {
         for stream in listener.incoming().flatten() {
             let hub = hub.clone();
-            // Without a thread that rank is missing, and says so itself.
-            let _ = std::thread::Builder::new().name("rank".to_owned()).spawn(move || hub.attend(stream));
+            // Without a thread that rank times out, and reports it itself.
+            let _ = std::thread::Builder::new().name("rank".to_owned()).spawn(move || hub.serve_rank(stream));
         }
     })?;
     Ok(())
 }
 
 impl Hub {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HubState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Listen to who connects, if it belongs here.
-    fn attend(&self, stream: TcpStream) {
+    /// Listen to a rank that connects, if it belongs to this attempt.
+    fn serve_rank(&self, stream: TcpStream) {
         let _ = stream.set_nodelay(true);
-        let _ = stream.set_write_timeout(Some(PATIENCE));
-        let _ = stream.set_read_timeout(Some(PATIENCE));
+        let _ = stream.set_write_timeout(Some(MESSAGE_TIMEOUT));
+        let _ = stream.set_read_timeout(Some(MESSAGE_TIMEOUT));
         let stream = Arc::new(stream);
         let mut reader = BufReader::new(&*stream);
         let Some(ToHub::Join(join)) = receive(&mut reader) else { return };
-        let Meeting { trial, attempt, .. } = &self.meeting;
+        let Rendezvous { trial, attempt, .. } = &self.rendezvous;
         let rank = join.rank;
         if join.trial != *trial || join.attempt != *attempt {
-            tracing::warn!("somebody of trial {} came to the meeting of {trial}", join.trial);
+            tracing::warn!("somebody of trial {} came to the rendezvous of {trial}", join.trial);
             return;
         }
         {
             let mut state = self.state();
-            let Some(place) = state.members.get_mut(rank as usize).filter(|place| place.is_none()) else { return };
+            let Some(member) = state.members.get_mut(rank as usize).filter(|member| member.is_none()) else { return };
             let stream = Arc::clone(&stream);
-            *place = Some(Member { stream, join: *join, steps: 0, done: false, spoke: true, silent: 0 });
+            *member = Some(Member { stream, join: *join, steps: 0, done: false, spoke: true, silent: 0 });
         }
         let _ = stream.set_read_timeout(None);
         while let Some(message) = receive(&mut reader) {
@@ -112,7 +192,11 @@ impl Hub {
             let mut state = self.state();
             if let ToHub::Failed { rank, message, age_ms } = message {
                 let observed = now.checked_sub(Duration::from_millis(age_ms)).unwrap_or(now);
-                state.claims.push(Claim { lost: Lost { rank, message, gone: false }, observed, came: now });
+                state.reports.push(FailureReport {
+                    lost: LostRank { rank, message, gone: false },
+                    observed,
+                    arrived: now,
+                });
                 continue;
             }
             let Some(Some(member)) = state.members.get_mut(rank as usize) else { return };
@@ -125,69 +209,69 @@ impl Hub {
         }
         let mut state = self.state();
         if state.members.get(rank as usize).and_then(Option::as_ref).is_some_and(|member| !member.done) {
-            gone(&mut state, rank, "its supervisor ended".to_owned());
+            report_gone(&mut state, rank, "its supervisor ended".to_owned());
         }
     }
 
-    /// Watch over the meeting until it is over or a rank is lost.
-    fn tick(&self) {
+    /// Watch over the ranks until all are done or one is lost.
+    fn watch(&self) {
         let begun = Instant::now();
-        let limit = (self.meeting.heartbeat.as_millis() / BEAT.as_millis()).max(2) as u64;
+        let limit = (self.rendezvous.heartbeat.as_millis() / HEARTBEAT.as_millis()).max(2) as u64;
         let mut beat = Instant::now();
         loop {
-            std::thread::sleep(TURN);
+            std::thread::sleep(TICK);
             let mut state = self.state();
             if !state.started {
                 self.start(&mut state, begun);
-            } else if beat.elapsed() >= BEAT {
+            } else if beat.elapsed() >= HEARTBEAT {
                 beat = Instant::now();
-                self.listen(&mut state, limit);
+                self.check_heartbeats(&mut state, limit);
             }
             settle(&mut state);
             let (lost, over) = (state.lost.clone(), state.over);
             if let Some(lost) = lost {
-                return tell(&state, &FromHub::Lost(lost));
+                return broadcast(&state, &FromHub::Lost(lost));
             }
             if over {
-                return tell(&state, &FromHub::Over);
+                return broadcast(&state, &FromHub::Over);
             }
         }
     }
 
     /// Let the ranks begin once all are there, or give up.
-    fn start(&self, state: &mut State, begun: Instant) {
+    fn start(&self, state: &mut HubState, begun: Instant) {
         let missing: Vec<u32> = (0..).zip(&state.members).filter(|(_, m)| m.is_none()).map(|(rank, _)| rank).collect();
         let Some(first) = missing.first() else {
             state.started = true;
             let members: Vec<&Member> = state.members.iter().flatten().collect();
             let mut hardware: Vec<Hardware> = members.iter().map(|member| member.join.hardware.clone()).collect();
-            expctl_record::share_gpus(&mut hardware);
+            expctl_ledger::share_gpus(&mut hardware);
             for member in &members {
                 let beside = || members.iter().filter(|other| other.join.node == member.join.node);
                 let mut cpus: Vec<u32> = beside().flat_map(|other| other.join.cpus.clone()).collect();
                 cpus.sort_unstable();
                 cpus.dedup();
-                let start = Start {
-                    master_port: self.meeting.master_port,
+                let start = StartMessage {
+                    master_port: self.rendezvous.master_port,
                     ranks: beside().map(|other| other.join.rank).collect(),
                     cpus,
                     hardware: if member.join.rank == 0 { hardware.clone() } else { Vec::new() },
                 };
-                // Who cannot be reached is found silent.
+                // A rank that cannot be reached is found silent.
                 let _ = send(&member.stream, &FromHub::Start(Box::new(start)));
             }
             return;
         };
-        if begun.elapsed() > self.meeting.rendezvous {
+        if begun.elapsed() > self.rendezvous.rendezvous {
             let names = missing.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-            let (limit, world) = (self.meeting.rendezvous.as_secs(), self.meeting.world_size);
+            let (limit, world) = (self.rendezvous.rendezvous.as_secs(), self.rendezvous.world_size);
             let message = format!("rank {names} of {world} did not appear within {limit} s");
-            state.lost = Some(Lost { rank: *first, message, gone: true });
+            state.lost = Some(LostRank { rank: *first, message, gone: true });
         }
     }
 
-    /// Look who is silent, and show that rank 0 is not.
-    fn listen(&self, state: &mut State, limit: u64) {
+    /// Find silent ranks, and send the heartbeat of rank 0.
+    fn check_heartbeats(&self, state: &mut HubState, limit: u64) {
         let mut silent = Vec::new();
         for member in state.members.iter_mut().flatten() {
             member.silent = if std::mem::take(&mut member.spoke) { 0 } else { member.silent + 1 };
@@ -196,38 +280,38 @@ impl Hub {
             }
         }
         for rank in silent {
-            gone(state, rank, format!("no sign of life for {} s", self.meeting.heartbeat.as_secs()));
+            report_gone(state, rank, format!("no sign of life for {} s", self.rendezvous.heartbeat.as_secs()));
         }
-        let least = state.members.iter().flatten().map(|member| member.steps).min().unwrap_or(0);
-        tell(state, &FromHub::Beat { least });
+        let min_steps = state.members.iter().flatten().map(|member| member.steps).min().unwrap_or(0);
+        broadcast(state, &FromHub::Beat { least: min_steps });
         state.over = state.members.iter().flatten().all(|member| member.done);
     }
 }
 
-/// Note that nothing more will come of a rank.
-fn gone(state: &mut State, rank: u32, why: String) {
+/// Report that a rank is gone.
+fn report_gone(state: &mut HubState, rank: u32, why: String) {
     let now = Instant::now();
-    let lost = Lost { rank, message: format!("rank {rank} is gone: {why}"), gone: true };
-    state.claims.push(Claim { lost, observed: now, came: now });
+    let lost = LostRank { rank, message: format!("rank {rank} is gone: {why}"), gone: true };
+    state.reports.push(FailureReport { lost, observed: now, arrived: now });
 }
 
-/// The first failure is the root; what follows from it is not.
-fn settle(state: &mut State) {
-    let Some(first) = state.claims.iter().map(|claim| claim.came).min() else { return };
-    if state.lost.is_none() && first.elapsed() >= SETTLE {
-        state.lost = state.claims.iter().min_by_key(|claim| claim.observed).map(|claim| claim.lost.clone());
+/// Once reports have settled, name the rank that failed first: later failures follow from it.
+fn settle(state: &mut HubState) {
+    let Some(first) = state.reports.iter().map(|report| report.arrived).min() else { return };
+    if state.lost.is_none() && first.elapsed() >= SETTLE_TIME {
+        state.lost = state.reports.iter().min_by_key(|report| report.observed).map(|report| report.lost.clone());
     }
 }
 
-fn tell(state: &State, message: &FromHub) {
+fn broadcast(state: &HubState, message: &FromHub) {
     for member in state.members.iter().flatten() {
-        // Who cannot be reached is found silent, or is past caring.
+        // A rank that cannot be reached is found silent, or has ended.
         let _ = send(&member.stream, message);
     }
 }
 
-/// The next message; none if the connection ended, or holds something else.
-pub(super) fn receive<T: serde::de::DeserializeOwned>(reader: &mut impl BufRead) -> Option<T> {
+/// The next message; `None` if the connection ended, or carries something else.
+pub fn receive<T: serde::de::DeserializeOwned>(reader: &mut impl BufRead) -> Option<T> {
     let mut line = Vec::new();
     reader.by_ref().take(MAX_MESSAGE).read_until(b'\n', &mut line).ok()?;
     serde_json::from_slice(&line).ok()

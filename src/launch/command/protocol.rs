@@ -1,25 +1,34 @@
-//! The lines that a program writes to `EXPCTL_SOCKET`. Invariant: any bytes make a record or a reason, and nothing is guessed:
-//! an unknown key, an unknown stage or a number that cannot be is a reason.
+//! The socket `EXPCTL_SOCKET`, and the lines that a program writes to it.
+//!
+//! Invariant: any bytes are a record or a reason why not, and nothing is guessed: an unknown key, an unknown stage or
+//! an impossible number is a reason.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant};
 
-use expctl_record::{PerStage, ProgramFacts, Stage};
+use expctl_ledger::{PerStage, ProgramFacts, Stage};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value as Json;
 
+use super::supervisor::Event;
+
 /// Version of the lines.
 pub const PROTOCOL: u32 = 1;
-/// The longest line, bytes, its end included.
+/// Longest line with its end, bytes.
 pub const MAX_LINE: usize = 64 * 1024;
-/// The longest time, ns (eleven days), and the largest count. Beyond these a number is not a measurement.
+/// Longest time, ns (eleven days), and largest count. Larger numbers are no measurements.
 const MAX_NS: u64 = 1_000_000_000_000_000;
 const MAX_COUNT: u64 = 1 << 53;
-/// How many times the step its exposed stages may add up to. Stages that overlap, or were counted twice, are for the report to show;
-/// beyond this they are in another unit.
+/// Largest ratio of a step's exposed stages to its length. Stages that overlap or were counted twice are for the report
+/// to show; above this ratio they are in another unit.
 const MAX_EXPOSED: u64 = 100;
-/// What clocks may differ by where a step takes hardly any time, ns.
+/// Tolerance of that check for steps that take hardly any time, ns.
 const CLOCK_STEP_NS: u64 = 1_000_000;
 /// Characters of a line or of a program's message that an outcome quotes.
 const QUOTED: usize = 160;
@@ -30,15 +39,15 @@ const QUOTED: usize = 160;
 pub enum Record {
     /// The first line of a rank: who it is.
     Run(Box<RunRecord>),
-    /// A step that is done.
+    /// A completed step.
     Step(Box<StepLine>),
-    /// Figures that are known later than the first line.
+    /// Figures that were not known at the first line.
     Note(Counts),
     /// The last line: how the rank ended.
     End(EndRecord),
 }
 
-/// Who a rank is, and what runs in it.
+/// First record of a rank: its number, and its program.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunRecord {
@@ -48,36 +57,36 @@ pub struct RunRecord {
     pub rank: u32,
     /// Number of ranks.
     pub world_size: u32,
-    /// What the program is called.
+    /// Name of the program.
     pub program: String,
     /// Versions of packages, by name.
     #[serde(default)]
     pub versions: BTreeMap<String, String>,
-    /// Settings of its own.
+    /// Settings of the program.
     #[serde(default)]
     pub settings: BTreeMap<String, Json>,
-    /// Device of the steps; the processor, if it does not say.
+    /// Device of the steps; the CPU, if it does not say.
     #[serde(default)]
     pub device: Option<String>,
     /// Backend of its process group.
     #[serde(default)]
     pub backend: Option<String>,
-    /// What it counts.
+    /// Counts of the program.
     #[serde(default)]
     pub counts: Counts,
 }
 
-/// What a program counts besides its steps.
+/// Counts of a program besides its steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counts {
     /// Samples of one epoch, over all ranks.
     #[serde(default)]
     pub samples_per_epoch: Option<u64>,
-    /// Samples that it can choose from.
+    /// Samples in its data.
     #[serde(default)]
     pub samples_total: Option<u64>,
-    /// Bytes that its data takes on disk.
+    /// Size of its data on disk, bytes.
     #[serde(default)]
     pub stored_bytes: Option<u64>,
     /// The largest resident set of the rank, pages of files too, bytes.
@@ -85,13 +94,13 @@ pub struct Counts {
     pub peak_memory_bytes: Option<u64>,
 }
 
-/// A step, as the ledger has it (`StepRecord`); whether it is measured follows from its number.
+/// A step, as in the ledger (`StepRecord`). Its index decides whether it is measured.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepLine {
     /// Number of the step, from 0, warm-up included.
     pub step: u64,
-    /// Epoch that its batch is of.
+    /// Epoch of its batch.
     #[serde(default)]
     pub epoch: u64,
     /// Start of the step since the rank's loop began, ns.
@@ -100,7 +109,7 @@ pub struct StepLine {
     pub wall_ns: u64,
     /// Samples in the rank's batch.
     pub samples: u64,
-    /// Bytes taken from the store.
+    /// Bytes read from the store.
     #[serde(default)]
     pub bytes_read: u64,
     /// Bytes of the batch.
@@ -109,23 +118,23 @@ pub struct StepLine {
     /// Bytes copied to the device.
     #[serde(default)]
     pub bytes_to_device: u64,
-    /// Loss; none where there is none.
+    /// Loss, if there is one.
     #[serde(default)]
     pub loss: Option<f64>,
-    /// Time worked on each stage, ns, summed over the threads and processes of the rank.
+    /// Busy time of each stage, ns, summed over the threads and processes of the rank.
     #[serde(default)]
     pub busy: Stages,
-    /// Time for which the step waited on each stage, ns. More than `wall_ns` together where stages overlap or were counted twice;
-    /// at most [`MAX_EXPOSED`] times as much.
+    /// Exposed time of each stage, ns. The sum exceeds `wall_ns` where stages overlap or were counted twice, by at most
+    /// [`MAX_EXPOSED`] times.
     #[serde(default)]
     pub exposed: Stages,
 }
 
-/// How a rank ended.
+/// Last record of a rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndRecord {
-    /// What went wrong; none if nothing did.
+    /// The error; `None` if there was none.
     #[serde(default)]
     pub error: Option<String>,
 }
@@ -158,10 +167,10 @@ impl<'de> Deserialize<'de> for Stages {
     }
 }
 
-/// The record in a line, without the line's end.
+/// Parse a line without its end.
 ///
 /// # Errors
-/// Why it is none.
+/// Why it is no record.
 pub fn parse(line: &[u8]) -> Result<Record, String> {
     let record: Record =
         serde_json::from_slice(line).map_err(|e| e.to_string().replace(" at line 1 column", ", column"))?;
@@ -204,10 +213,10 @@ impl Counts {
             ("stored_bytes", self.stored_bytes),
             ("peak_memory_bytes", self.peak_memory_bytes),
         ];
-        all.into_iter().try_for_each(|(name, n)| at_most(name, n.unwrap_or(0), MAX_COUNT))
+        all.into_iter().try_for_each(|(name, n)| check_max(name, n.unwrap_or(0), MAX_COUNT))
     }
 
-    /// Take what `later` says, and the larger memory.
+    /// Overwrite the facts with these counts; of the memory the larger value stays.
     pub fn add_to(&self, facts: &mut ProgramFacts) {
         let later = |known: &mut Option<u64>, said: Option<u64>| *known = said.or(*known);
         later(&mut facts.samples_per_epoch, self.samples_per_epoch);
@@ -219,8 +228,8 @@ impl Counts {
 
 impl StepLine {
     fn check(&self) -> Result<(), String> {
-        at_most("start_ns", self.start_ns, MAX_NS)?;
-        at_most("wall_ns", self.wall_ns, MAX_NS)?;
+        check_max("start_ns", self.start_ns, MAX_NS)?;
+        check_max("wall_ns", self.wall_ns, MAX_NS)?;
         let counts = [
             ("epoch", self.epoch),
             ("samples", self.samples),
@@ -228,9 +237,9 @@ impl StepLine {
             ("bytes_batch", self.bytes_batch),
             ("bytes_to_device", self.bytes_to_device),
         ];
-        counts.into_iter().try_for_each(|(name, n)| at_most(name, n, MAX_COUNT))?;
+        counts.into_iter().try_for_each(|(name, n)| check_max(name, n, MAX_COUNT))?;
         for (stage, ns) in self.busy.0.iter().chain(self.exposed.0.iter()) {
-            at_most(stage.name(), *ns, MAX_NS)?;
+            check_max(stage.name(), *ns, MAX_NS)?;
         }
         // The sum of a few values of at most MAX_NS is far below u64::MAX, and so is the bound.
         let exposed = self.exposed.0.total();
@@ -244,11 +253,11 @@ impl StepLine {
     }
 }
 
-fn at_most(name: &str, value: u64, most: u64) -> Result<(), String> {
-    if value > most { Err(format!("`{name}` = {value} is more than {most}")) } else { Ok(()) }
+fn check_max(name: &str, value: u64, max: u64) -> Result<(), String> {
+    if value > max { Err(format!("`{name}` = {value} is more than {max}")) } else { Ok(()) }
 }
 
-/// What was written, for an outcome of one line: cut, and with whatever could disturb a terminal escaped.
+/// A text for a message of one line: cut, with control characters escaped.
 pub fn quoted(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(&text[..text.len().min(4 * QUOTED)]).into_owned();
     let mut out = String::new();
@@ -260,6 +269,113 @@ pub fn quoted(text: &[u8]) -> String {
         if c.is_control() || c == '\u{2028}' || c == '\u{2029}' { out.extend(c.escape_default()) } else { out.push(c) }
     }
     out
+}
+
+/// Longest path of a socket on Linux, bytes.
+const MAX_PATH: usize = 107;
+/// Connections that are served; a program with more is broken.
+const MAX_CONNECTIONS: usize = 4096;
+
+/// Shortest time between two reads of a connection. A read that blocks makes the program's next write wake this process
+/// up, which costs the program tens of microseconds; lines that arrive faster are read together. Meanwhile the kernel
+/// buffers them, also those of a program that is killed.
+const READ_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The socket `EXPCTL_SOCKET`, in a folder that only this user can enter; both are removed when it is dropped.
+#[derive(Debug)]
+pub struct ProgramSocket {
+    folder: tempfile::TempDir,
+}
+
+/// An event on a connection.
+#[derive(Debug)]
+pub enum SocketEvent {
+    /// A line, with its number from 1.
+    Line(u64, Record),
+    /// The first line that is no record: its number, and what is wrong with it. Nothing is read after it.
+    Invalid(u64, String),
+    /// The other side is gone.
+    Closed,
+}
+
+impl ProgramSocket {
+    /// Listen, and send what arrives to `events`.
+    ///
+    /// # Errors
+    /// The socket cannot be created.
+    pub fn listen(events: SyncSender<Event>) -> std::io::Result<Self> {
+        let mut folder = tempfile::Builder::new().prefix("expctl-").tempdir();
+        if folder.as_ref().is_ok_and(|f| f.path().as_os_str().len() + "/socket".len() > MAX_PATH) {
+            folder = tempfile::Builder::new().prefix("expctl-").tempdir_in("/tmp");
+        }
+        let socket = Self { folder: folder? };
+        let listener = UnixListener::bind(socket.path())?;
+        std::thread::Builder::new().name("socket".to_owned()).spawn(move || accept(&listener, &events))?;
+        Ok(socket)
+    }
+
+    /// Path of the socket.
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    /// Its folder, for other files that only the program may see.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+fn accept(listener: &UnixListener, events: &SyncSender<Event>) {
+    for (connection, stream) in listener.incoming().flatten().take(MAX_CONNECTIONS).enumerate() {
+        let events = events.clone();
+        // Without a thread the connection is not read, and the time limit for the run record passes.
+        let _ = std::thread::Builder::new()
+            .name("connection".to_owned())
+            .spawn(move || read_lines(connection, stream, &events));
+    }
+}
+
+/// Read the lines of a connection. A line without an end is skipped: its writer was killed.
+fn read_lines(connection: usize, stream: UnixStream, events: &SyncSender<Event>) {
+    let mut reader = BufReader::with_capacity(MAX_LINE, stream);
+    let mut line = Vec::new();
+    let mut number = 0;
+    let mut last_read: Option<Instant> = None;
+    loop {
+        line.clear();
+        number += 1;
+        let empty = reader.buffer().is_empty();
+        if let Some(rest) = last_read.filter(|_| empty).and_then(|read| READ_INTERVAL.checked_sub(read.elapsed())) {
+            std::thread::sleep(rest);
+        }
+        let read = reader.by_ref().take(MAX_LINE as u64 + 1).read_until(b'\n', &mut line);
+        let at = Instant::now();
+        if empty {
+            last_read = Some(at);
+        }
+        let event = match read {
+            Ok(_) if line.ends_with(b"\n") => {
+                line.pop();
+                match parse(&line) {
+                    Ok(record) => SocketEvent::Line(number, record),
+                    Err(why) => SocketEvent::Invalid(number, format!("{why}: {}", quoted(&line))),
+                }
+            }
+            Ok(n) if n > MAX_LINE => {
+                SocketEvent::Invalid(number, format!("longer than {MAX_LINE} bytes: {}", quoted(&line)))
+            }
+            _ => SocketEvent::Closed,
+        };
+        let over = !matches!(event, SocketEvent::Line(..));
+        if events.send(Event::Program { connection, at, event }).is_err() {
+            return;
+        }
+        if over {
+            // The rest is read and dropped, so that the program does not block.
+            let _ = std::io::copy(&mut reader, &mut std::io::sink());
+            return;
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,49 +1,51 @@
+//! [`RankLog`]: what a rank of a program has reported, and its files in the ledger.
+
 use std::time::Instant;
 
-use expctl_record::{AttemptDir, Journal, LastWords, RankStatus, RecordError, StepRecord, Trial, write_table};
+use expctl_ledger::{AttemptDir, Journal, LastWords, LedgerError, RankStatus, StepRecord, Trial};
 
 use super::protocol::{EndRecord, RunRecord, StepLine};
 
-/// Why a record of a rank is not taken.
+/// Why a record of a rank is refused.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refused {
-    /// It does not fit what the rank said before.
+pub enum Refused {
+    /// It contradicts an earlier record.
     #[error("{0}")]
     Record(String),
     /// The ledger cannot be written to.
     #[error("{0}")]
-    Ledger(#[from] RecordError),
+    Ledger(#[from] LedgerError),
 }
 
-/// What a rank has said so far, and where that is kept. Invariant: its steps are those from 0 on, without a gap, and none
-/// begins before the one in front of it has ended.
-pub(super) struct RankLog {
+/// The records of one rank so far, and its files in the ledger.
+///
+/// Invariant: its steps are those from 0 on, without a gap, and none begins before the one before it has ended.
+pub struct RankLog {
     pub rank: u32,
-    /// Its run record, once it came.
+    /// Its run record, once it arrived.
     pub run: Option<RunRecord>,
-    /// Its last line, once it came.
+    /// Its end record, once it arrived.
     pub end: Option<EndRecord>,
-    /// Steps that are in the journal.
+    /// Number of steps in the journal.
     pub steps: u64,
     /// Steps of the trial, warm-up included.
     pub total: u64,
-    /// Turns of the supervisor since its last record, or since it was started.
-    pub turns: u64,
+    /// Ticks since its last record, or since it was started.
+    pub ticks: u64,
     /// When its connection closed.
     pub closed: Option<Instant>,
     warmup: u64,
     end_ns: u64,
-    attempt: AttemptDir,
     journal: Journal,
     last_words: LastWords,
 }
 
 impl RankLog {
-    /// The log of `rank`, from its start on.
+    /// The log of `rank`, which has just started.
     ///
     /// # Errors
     /// Its journal cannot be created.
-    pub fn new(attempt: &AttemptDir, trial: &Trial, rank: u32) -> Result<Self, RecordError> {
+    pub fn new(attempt: &AttemptDir, trial: &Trial, rank: u32) -> Result<Self, LedgerError> {
         let measure = &trial.settings.measure;
         Ok(Self {
             rank,
@@ -51,17 +53,16 @@ impl RankLog {
             end: None,
             steps: 0,
             total: measure.warmup.saturating_add(measure.steps),
-            turns: 0,
+            ticks: 0,
             closed: None,
             warmup: measure.warmup,
             end_ns: 0,
             journal: Journal::create(&attempt.journal_path(rank))?,
             last_words: LastWords::new(attempt.clone(), rank),
-            attempt: attempt.clone(),
         })
     }
 
-    /// Whether all its steps are there.
+    /// Whether it has all its steps.
     pub fn complete(&self) -> bool {
         self.run.is_some() && self.steps == self.total
     }
@@ -69,7 +70,7 @@ impl RankLog {
     /// Take a step.
     ///
     /// # Errors
-    /// It is not the next one, or cannot be written down.
+    /// [`Refused`] if it is not the next step, or cannot be written.
     pub fn step(&mut self, line: &StepLine) -> Result<(), Refused> {
         if self.end.is_some() {
             return Err(Refused::Record("a step after the end record".to_owned()));
@@ -110,8 +111,8 @@ impl RankLog {
         Ok(())
     }
 
-    /// Where it stands: `after 5 of 8 steps`.
-    pub fn place(&self) -> String {
+    /// Its progress in words: `after 5 of 8 steps`.
+    pub fn progress(&self) -> String {
         match (&self.run, self.steps) {
             (None, _) => "before it sent its run record".to_owned(),
             (Some(_), 0) => "before its first step".to_owned(),
@@ -119,11 +120,11 @@ impl RankLog {
         }
     }
 
-    /// Replace the journal by the table, and leave the last words. False if not all of that can be written.
+    /// Replace the journal by the table, and write the exit record. False if one of them cannot be written.
     pub fn close(&self, trial: &Trial, status: RankStatus, message: &str, lost_peer: Option<u32>) -> bool {
-        let table = write_table(&self.attempt, trial, self.rank, &self.last_words);
+        let table = self.last_words.write_table(trial);
         if let Err(e) = &table {
-            // The journal stays, and the launcher makes the table from it.
+            // The journal stays, and the launcher makes a table of it.
             tracing::error!("rank {}: {e}", self.rank);
         }
         self.last_words.say(status, message, lost_peer, None) && table.is_ok()

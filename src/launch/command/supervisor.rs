@@ -1,5 +1,4 @@
-//! Watches over a program that runs as a rank, or as all ranks of a node. Invariant: whatever way it ends, nothing that it
-//! started runs on, its steps are in tables, and its last words say why, in the words of whoever failed first.
+//! [`Supervisor`]: watches over a program of the user.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,64 +7,61 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use expctl_record::{AttemptDir, EXIT_FAILED, EXIT_STORAGE, ProgramFacts, RankEnv, RecordError, Trial};
-use expctl_sampler::{Sampler, Watched};
+use expctl_ledger::{AttemptDir, EXIT_FAILED, EXIT_STORAGE, EXIT_STUCK, LedgerError, ProgramFacts, RankEnv, Trial};
+use host_metrics::{MetricsOptions, MetricsRecorder, WatchedProcesses};
 
-use super::message::{FromHub, Lost};
+use super::hub::{FromHub, LostRank};
 use super::peers::Peers;
-use super::processes;
-use super::program_process::ProgramProcess;
-use super::protocol::{Record, RunRecord, quoted};
+use super::program::{self, ProgramProcess, drop_cache, program_facts, program_variables, status_text};
+use super::protocol::{ProgramSocket, Record, RunRecord, SocketEvent, quoted};
 use super::rank_log::{RankLog, Refused};
-use super::socket::{Heard, Socket};
-use super::surroundings::{drop_cache, facts, variables_of, write_environment};
 
-/// Between two looks at what can change without a word.
-pub(super) const TURN: Duration = Duration::from_millis(50);
-/// How long what a program has started may take to end after it, and its connections to close.
-pub(super) const AFTERMATH: Duration = Duration::from_secs(3);
-/// How long a rank that has closed its connection too early may take to end, and to say so by its exit code. Where a program
-/// starts its ranks itself, the others wait for it meanwhile.
+/// Interval of checks for what changes without an event.
+pub const TICK: Duration = Duration::from_millis(50);
+/// Time after the end of a program for its processes to end, and its connections to close.
+const AFTERMATH: Duration = Duration::from_secs(3);
+/// Time for a rank that closed its connection too early to end with an exit code. Shorter where a program
+/// starts its ranks itself, because the others wait for it meanwhile.
 const CLOSED: Duration = Duration::from_secs(10);
 const CLOSED_AMONG_OTHERS: Duration = Duration::from_secs(1);
 
-/// What a supervisor waits for.
+/// An event that a supervisor waits for.
 #[derive(Debug)]
-pub(super) enum Event {
-    /// Of the program.
-    Heard { connection: usize, at: Instant, heard: Heard },
-    /// Of the other ranks; none when rank 0 is gone.
+pub enum Event {
+    /// From the program.
+    Program { connection: usize, at: Instant, event: SocketEvent },
+    /// From the other ranks; `None` when rank 0 is gone.
     Peers(Option<FromHub>),
 }
 
-/// Why a program was not watched to a good end.
+/// Why a supervisor stops before the program has ended well.
 #[derive(Debug)]
-pub(super) enum Stop {
-    /// It failed.
+pub enum Stop {
+    /// This rank failed.
     Own(OwnFailure),
     /// Another rank failed.
-    Lost(Lost),
+    Lost(LostRank),
     /// This process was asked to stop.
     Interrupted,
 }
 
-/// A failure of this supervisor's own ranks.
+/// A failure of the supervisor's own ranks.
 #[derive(Debug)]
-pub(super) struct OwnFailure {
+pub struct OwnFailure {
     pub rank: u32,
     pub message: String,
-    /// When it showed.
+    /// When it was seen.
     pub at: Instant,
     /// Exit code of the supervisor.
     pub code: i32,
-    /// The program said so itself, and is about to end.
+    /// The program reported it itself, and is about to end.
     pub said: bool,
     /// A signal ended the program: something outside did it, or it crashed.
     pub killed: bool,
 }
 
 impl OwnFailure {
-    /// A failure that shows now.
+    /// A failure that is seen now.
     pub fn now(rank: u32, message: impl Into<String>, code: i32) -> Self {
         Self {
             rank,
@@ -78,29 +74,32 @@ impl OwnFailure {
     }
 }
 
-/// A program under watch.
-pub(super) struct Supervisor<'a> {
+/// Watches over a program that runs as a rank, or as all ranks of a node.
+///
+/// Invariant: however it ends, nothing that the program started runs on, its steps are in tables, and its exit record
+/// names the rank that failed first, in that rank's words.
+pub struct Supervisor<'a> {
     pub attempt: &'a AttemptDir,
     pub trial: &'a Trial,
     pub env: RankEnv,
     pub stop: &'a AtomicBool,
     pub peers: Peers,
     pub events: Receiver<Event>,
-    /// The ranks that the program is.
+    /// The ranks that the program runs as.
     pub logs: BTreeMap<u32, RankLog>,
     pub program: Option<ProgramProcess>,
-    /// None where no hardware samples are taken, or not any more.
-    pub sampler: Option<Sampler>,
-    /// Rank of each open connection; none before its run record.
+    /// `None` where no hardware samples are taken, or no more.
+    pub metrics: Option<MetricsRecorder>,
+    /// Rank of each open connection; `None` before its run record.
     connections: BTreeMap<usize, Option<u32>>,
-    /// What rank 0 said of its program, with its figures so far.
-    about: Option<(RunRecord, ProgramFacts)>,
-    pub(super) exited: Option<(ExitStatus, Instant)>,
-    /// Turns since rank 0 was heard.
+    /// Run record of rank 0, with its figures so far.
+    rank0: Option<(RunRecord, ProgramFacts)>,
+    exited: Option<(ExitStatus, Instant)>,
+    /// Ticks since the last message of rank 0.
     quiet: u64,
-    /// Steps of the rank that has done the fewest, of all.
-    pub(super) least: u64,
-    pub(super) looked: Instant,
+    /// Smallest number of completed steps over all ranks.
+    min_steps: u64,
+    checked: Instant,
 }
 
 impl<'a> Supervisor<'a> {
@@ -121,68 +120,74 @@ impl<'a> Supervisor<'a> {
             events,
             logs,
             program: None,
-            sampler: None,
+            metrics: None,
             connections: BTreeMap::new(),
-            about: None,
+            rank0: None,
             exited: None,
             quiet: 0,
-            least: 0,
-            looked: Instant::now(),
+            min_steps: 0,
+            checked: Instant::now(),
         }
     }
 
     /// Start the program in `folder` and watch it until it has ended.
-    pub fn run(&mut self, folder: &Path, socket: &Socket) -> Result<(), Stop> {
+    pub fn run(&mut self, folder: &Path, socket: &ProgramSocket) -> Result<(), Stop> {
         self.write_environment()?;
         let rank = self.env.rank;
         let failed = |message: String| Stop::Own(OwnFailure::now(rank, message, EXIT_FAILED));
-        let variables = variables_of(self.attempt, self.trial, self.env, &self.peers, socket);
+        let variables = program_variables(self.attempt, self.trial, self.env, &self.peers, socket);
         let variables = variables.map_err(|failure| failed(failure.message))?;
         if self.trial.settings.measure.cold_cache && self.env.local_rank == 0 {
             drop_cache(self.attempt, self.trial, rank).map_err(|failure| failed(failure.message))?;
         }
-        processes::adopt().map_err(|e| failed(format!("its processes cannot be watched: {e}")))?;
+        program::adopt().map_err(|e| failed(format!("its processes cannot be watched: {e}")))?;
         let worker = &self.trial.settings.worker;
         let cpus: &[u32] = if worker.starts_ranks { &self.peers.start.cpus } else { &[] };
         let program = ProgramProcess::start(folder, &worker.command, &variables, cpus);
         self.program = Some(program.map_err(|why| failed(format!("the program cannot be started: {why}")))?);
         let every_s = self.trial.settings.measure.sample_every_s;
-        self.sampler = Sampler::start(self.attempt, self.env, Watched::Below, every_s);
+        self.metrics = MetricsRecorder::start(MetricsOptions {
+            journal: self.attempt.sample_journal_path(self.env.rank),
+            rank: self.env.rank,
+            local_rank: self.env.local_rank,
+            processes: WatchedProcesses::Descendants,
+            interval_s: every_s,
+        });
         loop {
-            if let Ok(event) = self.events.recv_timeout(TURN) {
+            if let Ok(event) = self.events.recv_timeout(TICK) {
                 self.take(event)?;
             }
-            if self.looked.elapsed() >= TURN {
-                self.looked = Instant::now();
-                if self.look()? {
+            if self.checked.elapsed() >= TICK {
+                self.checked = Instant::now();
+                if self.check()? {
                     return Ok(());
                 }
             }
         }
     }
 
-    /// Write `env.json` as it is known; for rank 0.
+    /// Write `env.json`, as far as it is known; for rank 0.
     pub fn write_environment(&self) -> Result<(), Stop> {
         if self.env.rank != 0 {
             return Ok(());
         }
-        let (run, facts) = self.about.as_ref().map(|(run, facts)| (run, facts)).unzip();
-        write_environment(self.attempt, self.trial, &self.peers, run, facts)
+        let (run, facts) = self.rank0.as_ref().map(|(run, facts)| (run, facts)).unzip();
+        program::write_environment(self.attempt, self.trial, &self.peers, run, facts)
             .map_err(|failure| Stop::Own(OwnFailure::now(0, failure.message, EXIT_STORAGE)))
     }
 
-    /// What the other ranks say, as far as it ends this one.
+    /// Take a message of the other ranks; true when all ranks are done.
     pub fn take_peers(&mut self, message: Option<FromHub>) -> Result<bool, Stop> {
         self.quiet = 0;
         match message {
             Some(FromHub::Lost(lost)) => Err(Stop::Lost(lost)),
             Some(FromHub::Beat { least }) => {
-                self.least = least;
+                self.min_steps = least;
                 Ok(false)
             }
             Some(FromHub::Over) => Ok(true),
             Some(FromHub::Start(_)) => Ok(false),
-            None => Err(Stop::Lost(Lost {
+            None => Err(Stop::Lost(LostRank {
                 rank: 0,
                 message: "rank 0 is gone: its supervisor ended".to_owned(),
                 gone: true,
@@ -190,16 +195,16 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// What ends a rank from outside: a request to stop, or rank 0 that is silent. To be called every [`TURN`].
-    pub fn look_outside(&mut self) -> Result<(), Stop> {
+    /// Check for a request to stop, and for the silence of rank 0. To be called every [`TICK`].
+    pub fn check_outside(&mut self) -> Result<(), Stop> {
         if self.stop.load(Ordering::SeqCst) {
             return Err(Stop::Interrupted);
         }
         let limit = self.trial.settings.launch.heartbeat_timeout_s;
         self.quiet += u64::from(self.peers.any());
-        if self.quiet > turns(limit).max(2) {
+        if self.quiet > ticks(limit).max(2) {
             let message = format!("rank 0 is gone: no sign of life for {limit} s");
-            return Err(Stop::Lost(Lost { rank: 0, message, gone: true }));
+            return Err(Stop::Lost(LostRank { rank: 0, message, gone: true }));
         }
         Ok(())
     }
@@ -207,14 +212,16 @@ impl<'a> Supervisor<'a> {
     fn take(&mut self, event: Event) -> Result<(), Stop> {
         match event {
             Event::Peers(message) => self.take_peers(message).map(drop),
-            Event::Heard { connection, at, heard } => {
+            Event::Program { connection, at, event } => {
                 let rank = self.connections.entry(connection).or_default().unwrap_or(self.env.rank);
-                match heard {
-                    Heard::Line(number, record) => {
-                        self.record(connection, record, at).map_err(|refused| bad(rank, number, at, refused))
+                match event {
+                    SocketEvent::Line(number, record) => {
+                        self.record(connection, record, at).map_err(|refused| invalid_line(rank, number, at, refused))
                     }
-                    Heard::Bad(number, why) => Err(bad(rank, number, at, Refusal::Line(Refused::Record(why)))),
-                    Heard::Closed => {
+                    SocketEvent::Invalid(number, why) => {
+                        Err(invalid_line(rank, number, at, Refusal::Line(Refused::Record(why))))
+                    }
+                    SocketEvent::Closed => {
                         if let Some(Some(rank)) = self.connections.remove(&connection)
                             && let Some(log) = self.logs.get_mut(&rank)
                         {
@@ -238,18 +245,18 @@ impl<'a> Supervisor<'a> {
             (record, Some(_)) => record,
         };
         let Some(log) = rank.and_then(|rank| self.logs.get_mut(&rank)) else { return Ok(()) };
-        log.turns = 0;
+        log.ticks = 0;
         match record {
             Record::Step(line) => {
                 log.step(&line)?;
-                if let Some(sampler) = self.sampler.as_ref().filter(|_| log.rank == self.env.rank) {
-                    sampler.heard_of_step(at, line.start_ns + line.wall_ns);
+                if let Some(metrics) = self.metrics.as_ref().filter(|_| log.rank == self.env.rank) {
+                    metrics.heard_of_step(at, line.start_ns + line.wall_ns);
                 }
-                let fewest = self.logs.values().map(|log| log.steps).min().unwrap_or(0);
-                self.peers.note_steps(fewest);
+                let min_steps = self.logs.values().map(|log| log.steps).min().unwrap_or(0);
+                self.peers.set_steps(min_steps);
             }
             Record::Note(counts) if log.rank == 0 => {
-                if let Some((_, facts)) = &mut self.about {
+                if let Some((_, facts)) = &mut self.rank0 {
                     counts.add_to(facts);
                 }
             }
@@ -258,7 +265,7 @@ impl<'a> Supervisor<'a> {
                 let said = end.error.clone();
                 log.end = Some(end);
                 if let Some(error) = said {
-                    let message = format!("rank {}: {} ({})", log.rank, quoted(error.as_bytes()), log.place());
+                    let message = format!("rank {}: {} ({})", log.rank, quoted(error.as_bytes()), log.progress());
                     return Err(Refusal::Ended(OwnFailure {
                         rank: log.rank,
                         message,
@@ -274,7 +281,7 @@ impl<'a> Supervisor<'a> {
         Ok(())
     }
 
-    /// A rank says who it is.
+    /// Take the run record of a connection.
     fn introduce(&mut self, connection: usize, run: RunRecord) -> Result<(), Refusal> {
         let refuse = |why: String| Err(Refusal::Line(Refused::Record(why)));
         let (rank, world) = (run.rank, self.env.world_size);
@@ -288,12 +295,12 @@ impl<'a> Supervisor<'a> {
         if log.run.is_some() {
             return refuse(format!("a second connection says that it is rank {rank}"));
         }
-        log.turns = 0;
+        log.ticks = 0;
         log.run = Some(run.clone());
         self.connections.insert(connection, Some(rank));
         if rank == 0 {
-            let facts = facts(&run);
-            self.about = Some((run, facts));
+            let facts = program_facts(&run);
+            self.rank0 = Some((run, facts));
             if let Err(Stop::Own(failure)) = self.write_environment() {
                 return Err(Refusal::Ended(failure));
             }
@@ -301,26 +308,26 @@ impl<'a> Supervisor<'a> {
         Ok(())
     }
 
-    /// Look at what changes without a word; true once the program has come to a good end.
-    fn look(&mut self) -> Result<bool, Stop> {
-        self.look_outside()?;
+    /// Check what changes without an event; true once the program has ended well.
+    fn check(&mut self) -> Result<bool, Stop> {
+        self.check_outside()?;
         if self.exited.is_none() {
             let status = self.program.as_mut().and_then(ProgramProcess::ended);
             self.exited = status.map(|status| (status, Instant::now()));
         }
         if let Some((status, at)) = self.exited {
-            // What it wrote last may still be under way.
+            // Its last lines may still be under way.
             if !self.connections.is_empty() && at.elapsed() < AFTERMATH {
                 return Ok(false);
             }
             return self.judge(status, at).map(|()| true).map_err(Stop::Own);
         }
-        self.look_for_hang().map_err(Stop::Own)?;
+        self.check_hang().map_err(Stop::Own)?;
         let patience = if self.trial.settings.worker.starts_ranks { CLOSED_AMONG_OTHERS } else { CLOSED };
         match self.logs.values().find(|log| !log.complete() && log.closed.is_some_and(|at| at.elapsed() > patience)) {
             Some(log) => {
-                let message = format!("rank {} closed its connection {}", log.rank, log.place());
-                let at = log.closed.unwrap_or(self.looked);
+                let message = format!("rank {} closed its connection {}", log.rank, log.progress());
+                let at = log.closed.unwrap_or(self.checked);
                 Err(Stop::Own(OwnFailure {
                     rank: log.rank,
                     message,
@@ -333,9 +340,72 @@ impl<'a> Supervisor<'a> {
             None => Ok(false),
         }
     }
+
+    /// Check for a rank that has been silent for too long. A rank behind the others hangs before those that wait for
+    /// it.
+    fn check_hang(&mut self) -> Result<(), OwnFailure> {
+        let launch = &self.trial.settings.launch;
+        let (rendezvous, hang) = (launch.rendezvous_timeout_s, launch.hang_timeout_s);
+        let own = self.logs.values().map(|log| log.steps).min().unwrap_or(0);
+        let min_steps = if self.peers.any() { self.min_steps.min(own) } else { own };
+        for log in self.logs.values_mut() {
+            log.ticks += 1;
+            let seconds = log.ticks * TICK.as_millis() as u64 / 1000;
+            let stuck = |message: String| Err(OwnFailure::now(log.rank, message, EXIT_STUCK));
+            if log.run.is_none() {
+                if log.ticks > ticks(rendezvous) {
+                    return stuck(format!("the program has not sent its run record within {rendezvous} s"));
+                }
+                continue;
+            }
+            let limit = if log.steps <= min_steps { hang } else { hang.saturating_mul(2) };
+            if hang == 0 || log.ticks <= ticks(limit) {
+                continue;
+            }
+            return stuck(match log.steps {
+                steps if steps == log.total => format!("the program goes on for {seconds} s after its last step"),
+                0 => format!("the program has been in front of its first step for {seconds} s"),
+                step => format!("the program has been at step {step} for {seconds} s"),
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether the program, which ended with `status` at `ended`, did all its steps and left no process.
+    fn judge(&mut self, status: ExitStatus, ended: Instant) -> Result<(), OwnFailure> {
+        let left = program::wait_for_all(if status.success() { AFTERMATH } else { Duration::ZERO });
+        program::end_all();
+        let failed = |rank: u32, message: String, at: Instant| {
+            let message = format!("rank {rank}: the program {message}");
+            Err(OwnFailure { rank, message, at, code: EXIT_FAILED, said: false, killed: status.code().is_none() })
+        };
+        // The others ended because of the rank whose connection closed first.
+        let open = self.logs.values().filter(|log| !log.complete());
+        let first = open.min_by_key(|log| (log.closed.unwrap_or(ended), log.rank));
+        if let Some(log) = first {
+            let see = if status.success() { String::new() } else { format!("; see rank-{}.log", self.env.rank) };
+            let message = format!("{} {}{see}", status_text(status), log.progress());
+            return failed(log.rank, message, log.closed.unwrap_or(ended).min(ended));
+        }
+        if !status.success() {
+            let message = format!("did all its steps and {}; see rank-{}.log", status_text(status), self.env.rank);
+            return failed(self.env.rank, message, ended);
+        }
+        if !left.is_empty() {
+            let names: Vec<String> =
+                left.iter().take(5).map(|(pid, name)| format!("{pid} {}", quoted(name.as_bytes()))).collect();
+            let (n, what) = (left.len(), if left.len() == 1 { "process" } else { "processes" });
+            return failed(
+                self.env.rank,
+                format!("left {n} {what} behind, which had to be ended: {}", names.join(", ")),
+                ended,
+            );
+        }
+        Ok(())
+    }
 }
 
-/// Why a record of the program ends it.
+/// Why a record of the program stops the supervisor.
 enum Refusal {
     Line(Refused),
     Ended(OwnFailure),
@@ -347,13 +417,13 @@ impl From<Refused> for Refusal {
     }
 }
 
-impl From<RecordError> for Refusal {
-    fn from(error: RecordError) -> Self {
+impl From<LedgerError> for Refusal {
+    fn from(error: LedgerError) -> Self {
         Self::Line(error.into())
     }
 }
 
-fn bad(rank: u32, number: u64, at: Instant, refusal: Refusal) -> Stop {
+fn invalid_line(rank: u32, number: u64, at: Instant, refusal: Refusal) -> Stop {
     let (message, code) = match refusal {
         Refusal::Ended(failure) => return Stop::Own(failure),
         Refusal::Line(Refused::Ledger(error)) => (format!("rank {rank}: {error}"), EXIT_STORAGE),
@@ -365,7 +435,7 @@ fn bad(rank: u32, number: u64, at: Instant, refusal: Refusal) -> Stop {
     Stop::Own(OwnFailure { rank, message, at, code, said: false, killed: false })
 }
 
-/// Own turns that make up so many seconds. Time in which the node was suspended is not counted.
-pub(super) fn turns(seconds: u64) -> u64 {
-    seconds.saturating_mul(1000) / TURN.as_millis() as u64
+/// Number of [`TICK`]s in so many seconds. Counting ticks leaves out time in which the node was suspended.
+fn ticks(seconds: u64) -> u64 {
+    seconds.saturating_mul(1000) / TICK.as_millis() as u64
 }

@@ -1,22 +1,22 @@
-//! `<job>/launcher.pid`: which process runs a local job, and what it is going to run.
+//! [`Launcher`], the file `<job>/launcher.pid`: which process runs a local job, and which attempts it will make.
 //!
-//! Invariant: a process counts as the launcher only if number, start time and machine agree, so a recycled number is never
-//! taken for it, and never signalled.
+//! Invariant: a process counts as the launcher only if id, start time and machine agree, so a recycled process id is
+//! never taken for it, and never signalled.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use expctl_record::{JobDir, write_atomic};
+use expctl_ledger::{JobDir, write_atomic};
 use nix::unistd::{gethostname, getpid};
 
 use crate::exit::Failure;
 
-/// A launcher as it wrote itself down.
+/// A launcher, as its file describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launcher {
     /// Its process.
     pub pid: i32,
-    /// When the process began, in ticks since the machine did.
+    /// Start of the process, ticks since boot.
     start: u64,
     /// The machine it runs on.
     pub host: String,
@@ -26,21 +26,21 @@ pub struct Launcher {
 
 /// Whether a launcher still runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
-    /// It does.
+pub enum LauncherState {
+    /// It runs.
     Alive,
-    /// It does not.
+    /// It has ended.
     Gone,
     /// It ran on another machine, which this one cannot look into.
     Elsewhere,
 }
 
 impl Launcher {
-    /// The launcher that a job's folder names, if any.
+    /// Read the file in a job's folder; `None` if there is none.
     ///
     /// # Errors
-    /// The file is there and cannot be read.
-    pub fn of(job: &JobDir) -> Result<Option<Self>, Failure> {
+    /// The file exists and cannot be read.
+    pub fn load(job: &JobDir) -> Result<Option<Self>, Failure> {
         let path = path(job);
         match std::fs::read_to_string(&path) {
             Ok(text) => Ok(Self::parse(&text)),
@@ -50,11 +50,11 @@ impl Launcher {
     }
 
     /// Whether it still runs.
-    pub fn life(&self) -> Life {
+    pub fn state(&self) -> LauncherState {
         if self.host != host() {
-            return Life::Elsewhere;
+            return LauncherState::Elsewhere;
         }
-        if start_of(self.pid) == Some(self.start) { Life::Alive } else { Life::Gone }
+        if start_of(self.pid) == Some(self.start) { LauncherState::Alive } else { LauncherState::Gone }
     }
 
     /// `<pid> <start> <host>`, then a line `<trial> <attempt>` for each trial.
@@ -76,14 +76,14 @@ impl Launcher {
 }
 
 /// Keeps `launcher.pid` while this process runs a job.
-pub(super) struct Announced {
+pub struct AnnouncedLauncher {
     job: JobDir,
     launcher: Launcher,
 }
 
-impl Announced {
-    /// Write down that this process runs `attempts` of `job`.
-    pub(super) fn new(job: JobDir, attempts: BTreeMap<String, u32>) -> Result<Self, Failure> {
+impl AnnouncedLauncher {
+    /// Write that this process runs `attempts` of `job`.
+    pub fn new(job: JobDir, attempts: BTreeMap<String, u32>) -> Result<Self, Failure> {
         let pid = getpid().as_raw();
         let start = start_of(pid).ok_or_else(|| Failure::internal("this process has no start time in /proc"))?;
         let launcher = Launcher { pid, start, host: host(), attempts };
@@ -92,10 +92,10 @@ impl Announced {
     }
 }
 
-impl Drop for Announced {
+impl Drop for AnnouncedLauncher {
     fn drop(&mut self) {
-        // Another launcher may have written itself down meanwhile; that one stays.
-        if Launcher::of(&self.job).is_ok_and(|found| found.as_ref() == Some(&self.launcher)) {
+        // The file of another launcher, written meanwhile, stays.
+        if Launcher::load(&self.job).is_ok_and(|found| found.as_ref() == Some(&self.launcher)) {
             let _ = std::fs::remove_file(path(&self.job));
         }
     }
@@ -109,10 +109,10 @@ fn host() -> String {
     gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// When a process began; none if it does not run. One that nobody has buried yet does not.
+/// Start of a process, ticks since boot; `None` if it does not run. A zombie does not.
 fn start_of(pid: i32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything.
+    // The name, in parentheses, may contain anything.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     let state = fields.next()?;
     if matches!(state, "Z" | "X") { None } else { fields.nth(18)?.parse().ok() }
@@ -126,13 +126,13 @@ mod tests {
     fn a_launcher_is_alive_until_it_ends_and_a_recycled_number_is_not_it() {
         let folder = tempfile::tempdir().unwrap();
         let job = JobDir::new(folder.path());
-        let announced = Announced::new(job.clone(), BTreeMap::from([("ids-r1-ab".to_owned(), 2)])).unwrap();
-        let read = Launcher::of(&job).unwrap().unwrap();
-        assert_eq!((&read, read.life()), (&announced.launcher, Life::Alive));
-        assert_eq!(Launcher { start: read.start + 1, ..read.clone() }.life(), Life::Gone);
-        assert_eq!(Launcher { host: "another machine".to_owned(), ..read }.life(), Life::Elsewhere);
+        let announced = AnnouncedLauncher::new(job.clone(), BTreeMap::from([("ids-r1-ab".to_owned(), 2)])).unwrap();
+        let read = Launcher::load(&job).unwrap().unwrap();
+        assert_eq!((&read, read.state()), (&announced.launcher, LauncherState::Alive));
+        assert_eq!(Launcher { start: read.start + 1, ..read.clone() }.state(), LauncherState::Gone);
+        assert_eq!(Launcher { host: "another machine".to_owned(), ..read }.state(), LauncherState::Elsewhere);
         drop(announced);
-        assert_eq!(Launcher::of(&job).unwrap(), None);
+        assert_eq!(Launcher::load(&job).unwrap(), None);
     }
 
     #[test]
@@ -142,10 +142,10 @@ mod tests {
         let start = start_of(pid).unwrap();
         child.kill().unwrap();
         let launcher = Launcher { pid, start, host: host(), attempts: BTreeMap::new() };
-        while launcher.life() == Life::Alive {
+        while launcher.state() == LauncherState::Alive {
             std::thread::yield_now();
         }
-        assert_eq!(launcher.life(), Life::Gone);
+        assert_eq!(launcher.state(), LauncherState::Gone);
         child.wait().unwrap();
     }
 }

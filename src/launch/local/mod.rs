@@ -1,15 +1,340 @@
-//! The local backend: ranks as processes of this machine, one trial after another.
+//! Jobs on this machine: ranks as processes, one trial after another.
 //!
 //! Invariant: whatever ends a trial, its ranks are gone and its `outcome.json` is written when the next one starts.
 
-mod check;
-mod checkpoint_request;
-mod job;
 mod launcher;
-mod lock;
-mod progress;
 mod ranks;
 
-pub use check::check;
-pub use job::{allocate, detach, run};
-pub use launcher::{Launcher, Life};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use expctl_ledger::{AttemptDir, JobDir, JobRecord, Ledger, Outcome, Rates, Trial, TrialState, write_json};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use self::launcher::AnnouncedLauncher;
+pub use self::launcher::{Launcher, LauncherState};
+use self::ranks::{CheckpointRequest, ProgressDisplay, RankPrograms, run_attempt};
+use crate::console::say;
+use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
+use crate::launch::attempt::{conclude, stage, started};
+use crate::launch::backend::{Backend, SubmitOrder};
+use crate::launch::programs::needed_worker;
+use crate::launch::slurm::Adjustment;
+use crate::project::Project;
+
+/// Time for a launcher to stop: its ranks have six seconds, then it writes their tables and the note.
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
+/// Ranks per CPU that this machine may be asked to run.
+const MAX_RANKS_PER_CPU: u32 = 8;
+
+/// Runs jobs on this machine.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalBackend;
+
+impl Backend for LocalBackend {
+    fn submit(&self, project: &Project, job: JobRecord, _order: SubmitOrder) -> Result<u64, Failure> {
+        Ok(allocate(project, job)?.job)
+    }
+
+    fn retry(&self, _project: &Project, job: &JobRecord, _which: &[(u32, Adjustment)]) -> Result<(), Failure> {
+        check(job)
+    }
+
+    fn detach(&self, project: &Project, job: &JobRecord) -> Result<(), Failure> {
+        let log = start_launcher(project, job)?;
+        let id = job.job;
+        say(format!("job {id} runs in the background; it writes its note when it ends"));
+        say(format!("  progress: expctl watch {id}, or {}\n  stop it: expctl cancel {id}", log.display()));
+        Ok(())
+    }
+
+    fn wait(&self, project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<(), Failure> {
+        run(project, job, interrupt)
+    }
+
+    fn cancel(&self, project: &Project, job: &JobRecord, only: Option<u32>) -> Result<bool, Failure> {
+        let id = job.job;
+        if only.is_some() {
+            return Err(Failure::new(Exit::Usage, "a job on this machine is cancelled as a whole")
+                .hint(format!("expctl cancel {id}")));
+        }
+        stop_launcher(id, &project.job(id))
+    }
+}
+
+/// Refuse a job that this machine cannot run; warn on stderr about threads that will share CPUs.
+///
+/// # Errors
+/// Exit 70 if there is no worker, exit 3 if a trial has far more ranks than the machine has CPUs.
+pub fn check(job: &JobRecord) -> Result<(), Failure> {
+    needed_worker(&job.trials)?;
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    for trial in &job.trials {
+        let ranks = trial.settings.launch.ranks;
+        if ranks > MAX_RANKS_PER_CPU * cpus {
+            let message = format!("trial {} has {ranks} ranks; this machine has {cpus} processors", trial.id);
+            return Err(Failure::new(Exit::Config, message).hint("set launch.ranks lower, or use --backend slurm"));
+        }
+    }
+    let threads = |t: &Trial| t.settings.launch.ranks * t.settings.threads_per_rank();
+    let max_threads = job.trials.iter().map(threads).max().unwrap_or(0);
+    if max_threads > cpus {
+        say(format!(
+            "warning: up to {max_threads} threads (ranks × (loader threads + launch.threads)) will share {cpus} processors"
+        ));
+    }
+    Ok(())
+}
+
+/// Time for a launcher in the background to write launcher.pid: the machine may be busy, the file system slow.
+const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Give the job the next free id of the ledger and write its `job.json`.
+///
+/// # Errors
+/// The ledger cannot be read or written.
+fn allocate(project: &Project, mut job: JobRecord) -> Result<JobRecord, Failure> {
+    std::fs::create_dir_all(project.runs())
+        .map_err(|e| Failure::internal(format!("cannot create the ledger {}: {e}", project.runs().display())))?;
+    let mut id = last_local_job(project)? + 1;
+    let taken = taken_ids(project)?;
+    loop {
+        while taken.contains(&id) {
+            id += 1;
+        }
+        let dir = project.job(id);
+        // Creating the folder takes the id: two launchers never get the same one.
+        match std::fs::create_dir(dir.path()) {
+            Ok(()) => {
+                job.job = id;
+                write_json(&dir.record_path(), &job)?;
+                return Ok(job);
+            }
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => id += 1,
+            Err(e) => return Err(Failure::internal(format!("cannot create {}: {e}", dir.path().display()))),
+        }
+    }
+}
+
+/// Ids that are in use already: of published jobs, and of notes of jobs whose ledger is elsewhere.
+fn taken_ids(project: &Project) -> Result<BTreeSet<u64>, Failure> {
+    let mut taken: BTreeSet<u64> = Ledger::open(project)?.published_jobs().collect();
+    for entry in std::fs::read_dir(project.results()).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let number: Option<u64> = name.strip_suffix(".md").and_then(|stem| stem.rsplit_once('_')?.1.parse().ok());
+        taken.extend(number);
+    }
+    Ok(taken)
+}
+
+fn last_local_job(project: &Project) -> Result<u64, Failure> {
+    let mut last = 0;
+    for entry in std::fs::read_dir(project.runs()).map_err(Failure::internal)? {
+        let entry = entry.map_err(Failure::internal)?;
+        let Some(id) = entry.file_name().to_str().and_then(|n| n.parse::<u64>().ok()) else { continue };
+        // A folder that another launcher is filling has no record yet; its id is taken all the same.
+        let local = JobDir::new(entry.path()).record().map_or(true, |r| r.backend == "local");
+        if local {
+            last = last.max(id);
+        }
+    }
+    Ok(last)
+}
+
+/// Run all trials of a job that have not completed, one after another, so that none disturbs the timing of another. The
+/// next trials run whether or not one fails.
+///
+/// # Errors
+/// [`Exit::Incomplete`] if the user stopped it.
+pub fn run(project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<(), Failure> {
+    let checkpoint = CheckpointRequest::listen()?;
+    let programs = RankPrograms {
+        worker: needed_worker(&job.trials)?,
+        expctl: std::env::current_exe().map_err(Failure::internal)?,
+        root: project.root().to_owned(),
+    };
+    let dir = project.job(job.job);
+    let _announced = AnnouncedLauncher::new(dir.clone(), planned(&dir, job)?)?;
+    let _lock = LocalLock::wait(project, job.job, interrupt)?;
+    // Looked at again under the lock: another launcher of the same job may have been first.
+    let planned = planned(&dir, job)?;
+    let trials: Vec<&Trial> = job.trials.iter().filter(|trial| planned.contains_key(&trial.id)).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::internal(format!("cannot start the runtime: {e}")))?;
+    for (i, trial) in trials.iter().enumerate() {
+        if let Some(last) = dir.attempts(&trial.id)?.last() {
+            conclude_lost(last, trial)?;
+        }
+        let attempt = stage(&dir, trial)?;
+        let mut progress = ProgressDisplay::new(&attempt, trial, i + 1, trials.len());
+        let run = run_attempt(&programs, &attempt, trial, &mut progress, interrupt, &checkpoint);
+        let outcome = runtime.block_on(run)?;
+        progress.finish(outcome.state.name(), rates(&dir, trial, &outcome)?);
+        if outcome.state == TrialState::Failed {
+            let log = attempt.log_path(outcome.failed_rank.unwrap_or(0));
+            say(format!("    {}\n    log: {}", outcome.message, log.display()));
+        }
+        if interrupt.is_set() {
+            let done = i + usize::from(outcome.state == TrialState::Completed);
+            let message = format!("stopped after {done} of {} trials of job {}", trials.len(), job.job);
+            return Err(Failure::new(Exit::Incomplete, message)
+                .hint(format!("what was measured is kept: `expctl report {}`", job.job)));
+        }
+    }
+    Ok(())
+}
+
+/// Rates of a completed trial, as in its note; `None` for any other.
+fn rates(dir: &JobDir, trial: &Trial, outcome: &Outcome) -> Result<Option<Rates>, Failure> {
+    if outcome.state != TrialState::Completed {
+        return Ok(None);
+    }
+    let found = Rates::from_attempts(&dir.attempts(&trial.id)?, &trial.settings);
+    // The note reports damaged tables; the next trials run all the same.
+    Ok(found.unwrap_or_else(|error| {
+        tracing::warn!("{error}");
+        None
+    }))
+}
+
+/// The trials that have not completed, each with the number of its next attempt.
+fn planned(dir: &JobDir, job: &JobRecord) -> Result<BTreeMap<String, u32>, Failure> {
+    let mut planned = BTreeMap::new();
+    for trial in &job.trials {
+        let last = dir.attempts(&trial.id)?.pop();
+        let done = match &last {
+            Some(last) => last.outcome()?.is_some_and(|outcome| outcome.state == TrialState::Completed),
+            None => false,
+        };
+        if !done {
+            planned.insert(trial.id.clone(), last.map_or(1, |last| last.number() + 1));
+        }
+    }
+    Ok(planned)
+}
+
+/// Conclude an attempt whose launcher has ended. Called under the lock, so nobody runs it.
+fn conclude_lost(attempt: &AttemptDir, trial: &Trial) -> Result<(), Failure> {
+    if attempt.outcome_path().exists() {
+        return Ok(());
+    }
+    let mut outcome = conclude(attempt, trial, started(attempt), &[], false)?;
+    if outcome.state == TrialState::Completed {
+        return Ok(());
+    }
+    outcome.state = TrialState::Failed;
+    outcome.failed_rank = None;
+    "the launcher ended before it could write the outcome".clone_into(&mut outcome.message);
+    Ok(outcome.save(attempt)?)
+}
+
+/// Run the trials of `job`, which need not be all of its record, in a process that outlives this one. Returns the path
+/// of its log. On return the job's folder names the process.
+fn start_launcher(project: &Project, job: &JobRecord) -> Result<PathBuf, Failure> {
+    use std::os::unix::process::CommandExt;
+    let path = project.job(job.job).path().join("launcher.log");
+    let start = || -> std::io::Result<Child> {
+        // A retry writes on below what the first launcher said.
+        let log = std::fs::File::options().create(true).append(true).open(&path)?;
+        Command::new(std::env::current_exe()?)
+            .arg("--root")
+            .arg(project.root())
+            .arg("run-local")
+            .arg(job.job.to_string())
+            .args(job.trials.iter().flat_map(|trial| ["--only", trial.id.as_str()]))
+            .stdin(Stdio::null())
+            .stdout(Stdio::from(log.try_clone()?))
+            .stderr(Stdio::from(log))
+            .process_group(0)
+            .spawn()
+    };
+    let failed = |e| Failure::internal(format!("cannot start job {} in the background: {e}", job.job));
+    let mut child = start().map_err(failed)?;
+    let pid = child.id();
+    let announced =
+        || Launcher::load(&project.job(job.job)).map(|l| l.is_some_and(|l| i64::from(l.pid) == i64::from(pid)));
+    let begun = Instant::now();
+    while !announced()? && begun.elapsed() < ANNOUNCE_TIMEOUT && child.try_wait().map_err(failed)?.is_none() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(path)
+}
+
+/// Ask the launcher of a job to stop, and wait until it has ended. False if there was none.
+fn stop_launcher(id: u64, folder: &JobDir) -> Result<bool, Failure> {
+    let Some(launcher) = Launcher::load(folder)? else { return Ok(false) };
+    match launcher.state() {
+        LauncherState::Gone => return Ok(false),
+        LauncherState::Elsewhere => {
+            let message = format!("job {id} runs on {}, and can only be cancelled there", launcher.host);
+            return Err(Failure::new(Exit::Usage, message));
+        }
+        LauncherState::Alive => {}
+    }
+    // It may have ended by now.
+    let _ = kill(Pid::from_raw(launcher.pid), Signal::SIGTERM);
+    let asked = Instant::now();
+    while launcher.state() == LauncherState::Alive {
+        if asked.elapsed() > STOP_TIMEOUT {
+            let message = format!("job {id} has not stopped after {} s", STOP_TIMEOUT.as_secs());
+            return Err(Failure::new(Exit::Incomplete, message)
+                .hint(format!("its launcher is process {}; what was measured so far is kept", launcher.pid)));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(true)
+}
+
+/// Held while a job's trials run.
+///
+/// Invariant: on one ledger one local job runs at a time, so that none disturbs the timing of another. The system
+/// releases the lock when its holder and the ranks that it started have ended, however they ended.
+struct LocalLock {
+    _file: Flock<File>,
+}
+
+impl LocalLock {
+    /// Wait until no other local job runs.
+    fn wait(project: &Project, job: u64, interrupt: &Interrupt) -> Result<Self, Failure> {
+        let path = project.runs().join(".local.lock");
+        let refused = |e: &dyn std::fmt::Display| Failure::internal(format!("cannot lock {}: {e}", path.display()));
+        let mut file =
+            File::options().create(true).truncate(false).read(true).write(true).open(&path).map_err(|e| refused(&e))?;
+        let mut said = false;
+        loop {
+            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(mut lock) => {
+                    // The ranks inherit it: those of a launcher that was killed may take a while to end.
+                    fcntl(&*lock, FcntlArg::F_SETFD(FdFlag::empty())).map_err(|e| refused(&e))?;
+                    // For the message of others who wait; it may fail.
+                    let _ = lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| write!(lock, "{job}"));
+                    return Ok(Self { _file: lock });
+                }
+                Err((mut busy, Errno::EWOULDBLOCK)) => {
+                    if !said {
+                        let mut holder = String::new();
+                        let _ = busy.rewind().and_then(|()| busy.read_to_string(&mut holder));
+                        say(format!("job {job} waits until local job {holder} has ended"));
+                        said = true;
+                    }
+                    file = busy;
+                }
+                Err((_, e)) => return Err(refused(&e)),
+            }
+            if interrupt.is_set() {
+                return Err(Failure::new(Exit::Incomplete, format!("stopped before job {job} began")));
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+}

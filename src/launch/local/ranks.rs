@@ -1,38 +1,45 @@
+//! The ranks of one attempt as processes of this machine: started, watched and stopped.
+
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use expctl_record::{AttemptDir, Outcome, Trial};
+use expctl_ledger::{AttemptDir, JournalTail, Outcome, Rates, StepRecord, StepTotals, Trial};
+use expctl_text::format;
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nix::sys::signal::{SigHandler, Signal};
+use signal_hook::consts::SIGUSR1;
 use tokio::process::{Child, Command};
 
-use super::checkpoint_request::CheckpointRequest;
-use super::progress::Progress;
+use crate::console::say;
 use crate::exit::Failure;
 use crate::interrupt::Interrupt;
-use crate::launch::{ProcessEnd, command, conclude};
+use crate::launch::attempt::{ProcessEnd, conclude};
+use crate::launch::command;
 
-/// How long ranks may take to stop after they were asked to.
+/// Time for ranks to stop on request.
 const STOP_GRACE: Duration = Duration::from_secs(6);
-/// How much longer where they first end a step together and keep a checkpoint.
+/// Additional time where they first end a step together and write a checkpoint.
 const CHECKPOINT_GRACE: Duration = Duration::from_secs(20);
-/// How long beyond the heartbeat a rank may take to leave its last words after another one was lost.
+/// Time beyond the heartbeat for a rank to write its exit record after another one was lost.
 const LOSS_GRACE: Duration = Duration::from_secs(4);
 
-/// What runs as a rank.
-pub(super) struct RankPrograms {
-    /// `expctl-worker`; none where no trial needs it.
+/// The programs that run as ranks.
+pub struct RankPrograms {
+    /// `expctl-worker`; `None` where no trial needs it.
     pub worker: Option<PathBuf>,
-    /// This program, which watches over programs of the user's.
+    /// This program, which supervises programs of the user.
     pub expctl: PathBuf,
-    /// Folder of the project, where those run.
+    /// Folder of the project, in which those run.
     pub root: PathBuf,
 }
 
 impl RankPrograms {
-    /// The words that start a rank of `trial`.
-    fn of(&self, trial: &Trial) -> Result<Command, Failure> {
+    /// The command that starts a rank of `trial`.
+    fn command(&self, trial: &Trial) -> Result<Command, Failure> {
         if trial.settings.runs_command() {
             let mut command = Command::new(&self.expctl);
             command.arg("--root").arg(&self.root).arg("run-command");
@@ -44,11 +51,11 @@ impl RankPrograms {
 }
 
 /// Run the ranks of one attempt to their end and conclude it.
-pub(super) async fn run_attempt(
+pub async fn run_attempt(
     programs: &RankPrograms,
     attempt: &AttemptDir,
     trial: &Trial,
-    progress: &mut Progress,
+    progress: &mut ProgressDisplay,
     interrupt: &Interrupt,
     checkpoint: &CheckpointRequest,
 ) -> Result<Outcome, Failure> {
@@ -60,12 +67,12 @@ pub(super) async fn run_attempt(
         Ranks { children: Vec::new(), ends: vec![None; trial.settings.launch.ranks as usize], forced: false };
     let run = ranks.run(programs, attempt, trial, progress, interrupt, checkpoint).await;
     if run.is_err() {
-        // Something about the launch itself went wrong; whatever runs must not go on, and the attempt still concludes.
+        // The launch itself failed: what runs must not go on, and the attempt is still concluded.
         ranks.signal(Signal::SIGKILL);
         ranks.wait_all().await;
     }
     if trial.settings.runs_command() {
-        // What a supervisor that was killed itself left behind.
+        // Processes of a supervisor that was killed.
         command::end_all();
     }
     let outcome = conclude(attempt, trial, started, &ranks.ends, interrupt.is_set())?;
@@ -79,7 +86,7 @@ fn spawn(programs: &RankPrograms, attempt: &AttemptDir, trial: &Trial, rank: u32
     };
     let (stdout, stderr) =
         open().map_err(|e| Failure::internal(format!("cannot write the log of rank {rank}: {e}")))?;
-    let mut command = programs.of(trial)?;
+    let mut command = programs.command(trial)?;
     command
         .arg("--attempt")
         .arg(attempt.path())
@@ -101,7 +108,7 @@ fn spawn(programs: &RankPrograms, attempt: &AttemptDir, trial: &Trial, rank: u32
     // SAFETY: the closure makes two system calls and allocates nothing.
     unsafe {
         command.pre_exec(|| {
-            // Until the worker listens for it, a request for a checkpoint must not end it; there is nothing to keep yet.
+            // Until the worker listens for it, a request for a checkpoint must not end it.
             nix::sys::signal::signal(Signal::SIGUSR1, SigHandler::SigIgn)?;
             Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?)
         });
@@ -112,11 +119,11 @@ fn spawn(programs: &RankPrograms, attempt: &AttemptDir, trial: &Trial, rank: u32
     })
 }
 
-/// The processes of an attempt and how those that ended did so.
+/// The processes of an attempt, and how those that have ended did.
 struct Ranks {
     children: Vec<Child>,
     ends: Vec<Option<ProcessEnd>>,
-    /// What still runs has been killed by the launcher.
+    /// The launcher has killed those that still ran.
     forced: bool,
 }
 
@@ -127,18 +134,18 @@ impl Ranks {
         programs: &RankPrograms,
         attempt: &AttemptDir,
         trial: &Trial,
-        progress: &mut Progress,
+        progress: &mut ProgressDisplay,
         interrupt: &Interrupt,
         checkpoint: &CheckpointRequest,
     ) -> Result<(), Failure> {
-        // What was asked of the trial before is done with.
+        // A request during the trial before is void.
         checkpoint.take();
         for rank in 0..trial.settings.launch.ranks {
             self.children.push(spawn(programs, attempt, trial, rank)?);
         }
         let heartbeat = Duration::from_secs(trial.settings.launch.heartbeat_timeout_s);
         let mut tick = tokio::time::interval(Duration::from_millis(100));
-        let mut asked = false;
+        let mut stopping = false;
         let mut deadline: Option<Instant> = None;
         while !self.collect()? {
             tick.tick().await;
@@ -146,14 +153,14 @@ impl Ranks {
             if checkpoint.take() {
                 self.signal(Signal::SIGUSR1);
             }
-            if interrupt.is_set() && !asked {
-                asked = true;
+            if interrupt.is_set() && !stopping {
+                stopping = true;
                 self.signal(Signal::SIGTERM);
-                let keep = trial.settings.keeps_state() && trial.settings.checkpoint.on_signal;
-                let grace = if keep { STOP_GRACE + CHECKPOINT_GRACE } else { STOP_GRACE };
+                let checkpoints = trial.settings.keeps_state() && trial.settings.checkpoint.on_signal;
+                let grace = if checkpoints { STOP_GRACE + CHECKPOINT_GRACE } else { STOP_GRACE };
                 deadline = Some(Instant::now() + grace);
             }
-            // The others notice the loss of a rank by themselves and say so; this only guards against one that cannot.
+            // The others notice the loss of a rank by themselves; this guards against one that cannot.
             if deadline.is_none() && self.any_failed() {
                 deadline = Some(Instant::now() + heartbeat + LOSS_GRACE);
             }
@@ -165,7 +172,7 @@ impl Ranks {
         Ok(())
     }
 
-    /// Take in what has ended; true when all have.
+    /// Collect the ends of processes; true when all have ended.
     fn collect(&mut self) -> Result<bool, Failure> {
         for (child, end) in self.children.iter_mut().zip(&mut self.ends) {
             if end.is_none()
@@ -199,4 +206,119 @@ impl Ranks {
             }
         }
     }
+}
+
+/// A request for a checkpoint (signal USR1 to the launcher) that has yet to be passed on to the ranks.
+#[derive(Clone, Debug)]
+pub struct CheckpointRequest(Arc<AtomicBool>);
+
+impl CheckpointRequest {
+    /// Handle the signal, which would end the launcher otherwise.
+    ///
+    /// # Errors
+    /// The system refuses to register a handler.
+    pub fn listen() -> Result<Self, Failure> {
+        let set = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(SIGUSR1, Arc::clone(&set))
+            .map_err(|e| Failure::internal(format!("cannot listen for signals: {e}")))?;
+        Ok(Self(set))
+    }
+
+    /// Whether there was a request since the last call.
+    pub fn take(&self) -> bool {
+        self.0.swap(false, Ordering::SeqCst)
+    }
+}
+
+/// Interval between lines where there is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// Shows how far a trial is, from the journal of rank 0: a bar on a terminal, lines elsewhere.
+pub struct ProgressDisplay {
+    bar: ProgressBar,
+    terminal: bool,
+    label: String,
+    total: u64,
+    tail: JournalTail,
+    steps: Vec<StepRecord>,
+    printed: Instant,
+    started: Instant,
+    ranks: u64,
+}
+
+impl ProgressDisplay {
+    /// Follow rank 0 of `attempt`, trial `number` of `of`.
+    pub fn new(attempt: &AttemptDir, trial: &Trial, number: usize, of: usize) -> Self {
+        let measure = &trial.settings.measure;
+        let total = measure.warmup + measure.steps;
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+        let terminal = !bar.is_hidden();
+        let label = format!("[{number}/{of}] {}", trial.id);
+        if let Ok(style) = ProgressStyle::with_template("{prefix} {bar:24} {pos}/{len} {msg} ETA {eta}") {
+            bar.set_style(style);
+        }
+        bar.set_prefix(label.clone());
+        if !terminal {
+            say(format!("{label}: {total} steps on {} rank(s)", trial.settings.launch.ranks));
+        }
+        Self {
+            bar,
+            terminal,
+            label,
+            total,
+            tail: JournalTail::new(&attempt.journal_path(0)),
+            steps: Vec::new(),
+            printed: Instant::now(),
+            started: Instant::now(),
+            ranks: u64::from(trial.settings.launch.ranks),
+        }
+    }
+
+    /// Read new steps and show them.
+    pub fn tick(&mut self) {
+        // A journal that cannot be read is reported when the attempt is concluded.
+        if self.tail.read_new(&mut self.steps).is_err() || self.steps.is_empty() {
+            return;
+        }
+        let message = format!("{} (last {} steps)", self.recent_rates(), self.recent().len());
+        self.bar.set_position(self.done());
+        self.bar.set_message(message.clone());
+        if !self.terminal && self.printed.elapsed() >= LINE_EVERY {
+            self.printed = Instant::now();
+            let (done, left) = (self.done(), self.total.saturating_sub(self.done()));
+            let eta = Duration::from_secs(self.started.elapsed().as_secs() * left / self.steps.len() as u64);
+            say(format!("{}: step {done}/{}, {message}, ETA {}", self.label, self.total, HumanDuration(eta)));
+        }
+    }
+
+    /// Completed steps of the trial, including those before a checkpoint.
+    fn done(&self) -> u64 {
+        self.steps.last().map_or(0, |step| step.step + 1)
+    }
+
+    /// Print the state in which the trial ended, with its rates as in the note.
+    pub fn finish(self, state: &str, rates: Option<Rates>) {
+        let rates = rates.map(|rates| format!(", {}", rates_text(&rates))).unwrap_or_default();
+        self.bar.finish_and_clear();
+        say(format!("{}: {state}{rates}", self.label));
+    }
+
+    /// The last 20 steps.
+    fn recent(&self) -> &[StepRecord] {
+        &self.steps[self.steps.len().saturating_sub(20)..]
+    }
+
+    /// Rates over the last steps of rank 0, warm-up or not; all ranks have batches of the same size.
+    fn recent_rates(&self) -> String {
+        let steps: Vec<StepRecord> =
+            self.recent().iter().map(|step| StepRecord { measured: true, ..step.clone() }).collect();
+        let rates = StepTotals::from_steps(&steps).rates();
+        let of_all = |rates: Rates| Rates { samples_per_s: rates.samples_per_s * self.ranks as f64, ..rates };
+        rates.map_or_else(|| format::MISSING.to_owned(), |rates| rates_text(&of_all(rates)))
+    }
+}
+
+/// `75.6 it/s, 2419.2 samples/s`, in the digits of the note.
+fn rates_text(rates: &Rates) -> String {
+    format!("{} it/s, {} samples/s", format::rate(rates.it_per_s), format::rate(rates.samples_per_s))
 }

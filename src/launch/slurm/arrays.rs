@@ -1,30 +1,31 @@
-//! `<job>/arrays.json`: which of Slurm's arrays runs which trial.
+//! [`JobArrays`], the file `<job>/arrays.json`: which of Slurm's arrays runs which trial.
 //!
-//! Invariant: an array stands in this file before it is released, so a task always finds what it is to run.
+//! Invariant: an array is in this file before it is released, so a task always finds what it is to run.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use expctl_record::{JobDir, Outcome, Trial, TrialState, write_json};
+use expctl_ledger::{AttemptDir, Cause, JobDir, JobRecord, Outcome, Trial, TrialState, write_json};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
+use slurm_client::JobId;
 
-use super::submitted::Submitted;
 use crate::exit::Failure;
+use crate::launch::attempt::{conclude, stage, started};
 
-/// A trial that a task runs: its place in `job.json`, and the number of the attempt that it makes there. A task that is
-/// requeued makes a later one.
+/// A trial that a task runs: its index in the job, and the number of the attempt that the task makes of it. A requeued
+/// task makes a later attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Turn(pub u32, pub u32);
+pub struct TaskTrial(pub u32, pub u32);
 
-/// One array.
+/// An array that was submitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Array {
-    /// Slurm's number.
+pub struct SubmittedArray {
+    /// Slurm's id.
     pub id: u64,
     /// Its script, a file in the job's folder.
     pub script: String,
-    /// Slurm may put its tasks back into the queue: an outcome other than completed need not be the last word.
+    /// Slurm may requeue its tasks: an outcome other than completed need not be final.
     #[serde(default)]
     pub requeue: bool,
     /// Memory that each trial asks for, MiB; 0 leaves it to the cluster.
@@ -33,41 +34,44 @@ pub struct Array {
     /// Time limit of each trial, minutes; 0 leaves it to the partition.
     #[serde(default)]
     pub time_min: u64,
-    /// Nodes that it stays away from.
+    /// Nodes that it excludes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
     /// The trials of each task, in the order in which it runs them.
-    pub tasks: BTreeMap<u32, Vec<Turn>>,
+    pub tasks: BTreeMap<u32, Vec<TaskTrial>>,
 }
 
 /// All arrays of a job, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Arrays {
-    /// Name of the cluster, only where `sbatch` gave one: later questions go there.
+pub struct JobArrays {
+    /// Name of the cluster, if `sbatch` gave one: later questions go there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
     /// The arrays.
-    pub arrays: Vec<Array>,
-    /// Number of the job that builds the data before the first array starts.
+    pub arrays: Vec<SubmittedArray>,
+    /// Id of the job that builds the data before the first array starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build: Option<u64>,
-    /// Number of the job that writes the note after the last array has ended.
+    /// Id of the job that writes the note after the last array has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<u64>,
 }
 
-/// Where the newest attempt of a trial is made.
+/// The array task that makes the newest attempt of a trial.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub array: Submitted,
+pub struct TrialTask {
+    /// The array.
+    pub array: JobId,
+    /// Index of the task.
     pub task: u32,
-    /// Number of the attempt, or of the first one if the task is requeued.
+    /// Number of the attempt; of the first one if the task is requeued.
     pub attempt: u32,
+    /// Slurm may requeue the task.
     pub requeue: bool,
 }
 
-impl Place {
-    /// How Slurm keeps the task.
+impl TrialTask {
+    /// The key of the task in a [`Queue`](slurm_client::Queue).
     pub const fn key(&self) -> (u64, u32) {
         (self.array.id, self.task)
     }
@@ -77,25 +81,26 @@ impl Place {
         format!("{}_{}", self.array.id, self.task)
     }
 
-    /// What the task's script prints, in the job's folder.
+    /// Name of the file that the task's script prints to, in the job's folder.
     pub fn log(&self) -> String {
         format!("slurm-{}.log", self.name())
     }
 }
 
-impl Arrays {
-    /// The arrays of a job with `trials` trials. Without the file it is one array, with a task for each trial.
+impl JobArrays {
+    /// The arrays of a job with `trials` trials. Without the file there is one array, with a task for each trial.
     ///
     /// # Errors
     /// The file cannot be read.
     pub fn load(folder: &JobDir, job: u64, trials: usize) -> Result<Self, Failure> {
-        let path = path(folder);
+        let path = arrays_path(folder);
         match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes)
                 .map_err(|e| Failure::internal(format!("{} cannot be read: {e}", path.display()))),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                let tasks = (0..).take(trials).map(|index| (index, vec![Turn(index, 1)])).collect();
-                let only = Array { id: job, script: "batch.sh".to_owned(), tasks, ..Array::default() };
+                let tasks = (0..).take(trials).map(|index| (index, vec![TaskTrial(index, 1)])).collect();
+                let only =
+                    SubmittedArray { id: job, script: "batch.sh".to_owned(), tasks, ..SubmittedArray::default() };
                 Ok(Self { arrays: vec![only], ..Self::default() })
             }
             Err(e) => Err(Failure::internal(format!("cannot read {}: {e}", path.display()))),
@@ -107,27 +112,28 @@ impl Arrays {
     /// # Errors
     /// The folder cannot be written to.
     pub fn save(&self, folder: &JobDir) -> Result<(), Failure> {
-        Ok(write_json(&path(folder), self)?)
+        Ok(write_json(&arrays_path(folder), self)?)
     }
 
-    /// Note that Slurm runs none of the tasks of the arrays `which` again: every outcome is the last word, and nobody need
+    /// Record that Slurm requeues no task of the arrays `which` any more: every outcome is final, and nobody needs to
     /// ask.
     ///
     /// # Errors
     /// The folder cannot be written to.
-    pub(super) fn close(folder: &JobDir, job: u64, trials: usize, which: &[u64]) -> Result<(), Failure> {
+    pub fn close(folder: &JobDir, job: u64, trials: usize, which: &[u64]) -> Result<(), Failure> {
         let _lock = Self::lock(folder)?;
         let mut all = Self::load(folder, job, trials)?;
-        let open = |array: &&mut Array| array.requeue && which.contains(&array.id);
+        let open = |array: &&mut SubmittedArray| array.requeue && which.contains(&array.id);
         let closed = all.arrays.iter_mut().filter(open).map(|array| array.requeue = false).count();
         if closed > 0 { all.save(folder) } else { Ok(()) }
     }
 
-    /// Held by who reads the file, changes it and writes it again: two at once would lose what one of them added.
+    /// A lock for reading the file, changing it and writing it again: of two processes at once, one would lose its
+    /// change.
     ///
     /// # Errors
     /// The folder cannot be written to, or its file system has no locks.
-    pub(super) fn lock(folder: &JobDir) -> Result<Flock<std::fs::File>, Failure> {
+    pub fn lock(folder: &JobDir) -> Result<Flock<std::fs::File>, Failure> {
         let path = folder.path().join(".arrays.lock");
         let failed = |e: &dyn std::fmt::Display| Failure::internal(format!("cannot lock {}: {e}", path.display()));
         let options = std::fs::File::options().create(true).truncate(false).write(true).open(&path);
@@ -135,20 +141,20 @@ impl Arrays {
         Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, e)| failed(&e))
     }
 
-    /// A job of Slurm's on the cluster of this job.
-    pub fn named(&self, id: u64) -> Submitted {
-        Submitted { id, cluster: self.cluster.clone() }
+    /// Slurm's job `id` on the cluster of this job.
+    pub fn job_id(&self, id: u64) -> JobId {
+        JobId { id, cluster: self.cluster.clone() }
     }
 
-    /// Where the newest attempt of each of `trials` trials is made; none for one that no array has.
-    pub(super) fn places(&self, trials: usize) -> Vec<Option<Place>> {
-        let mut places = vec![None; trials];
+    /// The task that makes the newest attempt of each of `trials` trials; `None` for a trial that no array has.
+    pub fn newest_tasks(&self, trials: usize) -> Vec<Option<TrialTask>> {
+        let mut tasks = vec![None; trials];
         for array in &self.arrays {
-            for (task, turns) in &array.tasks {
-                for Turn(trial, attempt) in turns {
-                    if let Some(place) = places.get_mut(*trial as usize) {
-                        *place = Some(Place {
-                            array: self.named(array.id),
+            for (task, trials) in &array.tasks {
+                for TaskTrial(trial, attempt) in trials {
+                    if let Some(newest) = tasks.get_mut(*trial as usize) {
+                        *newest = Some(TrialTask {
+                            array: self.job_id(array.id),
                             task: *task,
                             attempt: *attempt,
                             requeue: array.requeue,
@@ -157,16 +163,16 @@ impl Arrays {
                 }
             }
         }
-        places
+        tasks
     }
 
-    /// For each of `trials` trials the tasks that run it, oldest first: the array, the task in it, and the first attempt that
+    /// The tasks that run each of `trials` trials, oldest first: the array, the index in it, and the first attempt that
     /// it makes.
-    pub(super) fn tasks_of_trials(&self, trials: usize) -> Vec<Vec<(u64, u32, u32)>> {
+    pub fn tasks_of_trials(&self, trials: usize) -> Vec<Vec<(u64, u32, u32)>> {
         let mut found = vec![Vec::new(); trials];
         for array in &self.arrays {
-            for (task, turns) in &array.tasks {
-                for Turn(trial, attempt) in turns {
+            for (task, trials) in &array.tasks {
+                for TaskTrial(trial, attempt) in trials {
                     if let Some(list) = found.get_mut(*trial as usize) {
                         list.push((array.id, *task, *attempt));
                     }
@@ -176,94 +182,165 @@ impl Arrays {
         found
     }
 
-    /// The array that makes the newest attempt of a trial.
-    pub fn newest(&self, trial: u32) -> Option<&Array> {
-        self.arrays.iter().rev().find(|array| array.tasks.values().flatten().any(|turn| turn.0 == trial))
+    /// The array with the newest attempt of a trial.
+    pub fn newest(&self, trial: u32) -> Option<&SubmittedArray> {
+        self.arrays.iter().rev().find(|array| array.tasks.values().flatten().any(|entry| entry.0 == trial))
     }
 
-    /// The array and its task that made an attempt of a trial: the newest of those that were to make this one or an earlier
-    /// one, because later ones are for retries.
-    pub fn made_by(&self, trial: u32, attempt: u32) -> Option<(&Array, u32)> {
-        let made = |turn: &Turn| turn.0 == trial && turn.1 <= attempt;
+    /// The array and the index of its task that made an attempt of a trial: the newest whose first attempt is this one
+    /// or an earlier one, because later arrays are retries.
+    pub fn made_by(&self, trial: u32, attempt: u32) -> Option<(&SubmittedArray, u32)> {
+        let made = |entry: &TaskTrial| entry.0 == trial && entry.1 <= attempt;
         self.arrays.iter().rev().find_map(|array| {
-            let (task, _) = array.tasks.iter().find(|(_, turns)| turns.iter().any(made))?;
+            let (task, _) = array.tasks.iter().find(|(_, trials)| trials.iter().any(made))?;
             Some((array, *task))
         })
     }
 
     /// The trials of a task.
-    pub fn turns(&self, array: u64, task: u32) -> Option<&[Turn]> {
+    pub fn trials_of_task(&self, array: u64, task: u32) -> Option<&[TaskTrial]> {
         let array = self.arrays.iter().find(|a| a.id == array)?;
         array.tasks.get(&task).map(Vec::as_slice)
     }
 
-    /// Numbers of all that Slurm has of this job, in the order in which it was submitted.
+    /// Ids of everything that was submitted for this job, in that order.
     pub fn ids(&self) -> impl Iterator<Item = u64> {
         self.build.into_iter().chain(self.arrays.iter().map(|a| a.id)).chain(self.note)
     }
 }
 
-/// How far a trial's newest attempt has come, as far as the ledger says.
+/// The outcome of a trial's newest attempt, as far as the ledger says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Settled {
-    /// Its outcome is the last word.
-    Yes(Outcome),
-    /// It has an outcome, but Slurm may run the trial again by itself.
-    Unless(Outcome),
-    /// No outcome yet.
-    No,
+pub enum TrialOutcome {
+    /// It will not change.
+    Final(Outcome),
+    /// Slurm may run the trial again by itself.
+    Provisional(Outcome),
+    /// There is none yet.
+    Pending,
 }
 
-/// The outcome of a trial's last attempt, unless the one that `place` makes is still to come.
-pub(super) fn settled(job: &JobDir, trial: &Trial, place: Option<&Place>) -> Result<Settled, Failure> {
-    let attempt = place.map_or(1, |place| place.attempt);
+/// The outcome of a trial's last attempt; pending while the attempt that `task` makes is still to come.
+pub fn trial_outcome(job: &JobDir, trial: &Trial, task: Option<&TrialTask>) -> Result<TrialOutcome, Failure> {
+    let attempt = task.map_or(1, |task| task.attempt);
     let last = job.attempts(&trial.id)?.pop().filter(|last| last.number() >= attempt);
-    let Some(outcome) = last.map(|last| last.outcome()).transpose()?.flatten() else { return Ok(Settled::No) };
-    let requeue = place.is_some_and(|place| place.requeue);
-    Ok(if requeue && outcome.state != TrialState::Completed { Settled::Unless(outcome) } else { Settled::Yes(outcome) })
+    let Some(outcome) = last.map(|last| last.outcome()).transpose()?.flatten() else {
+        return Ok(TrialOutcome::Pending);
+    };
+    let requeue = task.is_some_and(|task| task.requeue);
+    Ok(if requeue && outcome.state != TrialState::Completed {
+        TrialOutcome::Provisional(outcome)
+    } else {
+        TrialOutcome::Final(outcome)
+    })
 }
 
-fn path(folder: &JobDir) -> PathBuf {
+fn arrays_path(folder: &JobDir) -> PathBuf {
     folder.path().join("arrays.json")
+}
+
+/// Stage the next attempt of an array task: of the first trial in the task's list, from position `turn` on, that has
+/// neither completed nor failed by an error of its own. Creates the attempt's folder with `trial.json`; returns it with
+/// the position behind the trial. `None` at the end of the list.
+///
+/// # Errors
+/// The job has no such task, or the ledger cannot be read or written.
+pub fn stage_task(job: &JobDir, array: u64, task: u32, turn: usize) -> Result<Option<(usize, AttemptDir)>, Failure> {
+    let record = job.record()?;
+    let arrays = JobArrays::load(job, record.job, record.trials.len())?;
+    let trials = arrays
+        .trials_of_task(array, task)
+        .ok_or_else(|| Failure::internal(format!("{} has no task {array}_{task}", job.path().display())))?;
+    for (position, TaskTrial(index, first)) in trials.iter().enumerate().skip(turn) {
+        let Some(trial) = record.trials.get(*index as usize) else { continue };
+        let mut done = false;
+        for earlier in job.attempts(&trial.id)?.into_iter().filter(|earlier| earlier.number() >= *first) {
+            // The task was requeued, and made this attempt in an earlier run.
+            let outcome = match earlier.outcome()? {
+                Some(outcome) => outcome,
+                None => conclude_requeued(&earlier)?,
+            };
+            // A trial that met an error of its own would meet it again.
+            done |= outcome.state == TrialState::Completed || outcome.cause == Some(Cause::Error);
+        }
+        if !done {
+            return Ok(Some((position + 1, stage(job, trial)?)));
+        }
+    }
+    Ok(None)
+}
+
+/// Conclude an attempt whose task Slurm requeued while it ran.
+fn conclude_requeued(attempt: &AttemptDir) -> Result<Outcome, Failure> {
+    let mut outcome = conclude(attempt, &attempt.trial()?, started(attempt), &[], true)?;
+    if outcome.state != TrialState::Completed {
+        outcome.state = TrialState::Interrupted;
+        "Slurm put the task back into the queue, and it ended without a word".clone_into(&mut outcome.message);
+        outcome.save(attempt)?;
+    }
+    Ok(outcome)
+}
+
+/// The file that the task with the newest attempt of each trial prints to; `None` for a trial that no array has. Trials
+/// of one task share a file. The files need not exist.
+///
+/// # Errors
+/// The list of arrays cannot be read.
+pub fn script_logs(folder: &JobDir, record: &JobRecord) -> Result<Vec<Option<PathBuf>>, Failure> {
+    let trials = record.trials.len();
+    let tasks = JobArrays::load(folder, record.job, trials)?.newest_tasks(trials);
+    Ok(tasks.into_iter().map(|task| Some(folder.path().join(task?.log()))).collect())
+}
+
+/// Ids of the arrays that ran or run the trials of a job, oldest first; empty for a job on this machine.
+///
+/// # Errors
+/// The list of arrays cannot be read.
+pub fn array_ids(folder: &JobDir, record: &JobRecord) -> Result<Vec<u64>, Failure> {
+    if !record.on_slurm() {
+        return Ok(Vec::new());
+    }
+    let all = JobArrays::load(folder, record.job, record.trials.len())?;
+    Ok(all.arrays.into_iter().map(|array| array.id).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn array(id: u64, tasks: &[(u32, &[(u32, u32)])]) -> Array {
-        let turns = |turns: &[(u32, u32)]| turns.iter().map(|(t, a)| Turn(*t, *a)).collect();
+    fn array(id: u64, tasks: &[(u32, &[(u32, u32)])]) -> SubmittedArray {
+        let turns = |turns: &[(u32, u32)]| turns.iter().map(|(t, a)| TaskTrial(*t, *a)).collect();
         let tasks = tasks.iter().map(|(task, list)| (*task, turns(list))).collect();
-        Array { id, script: "batch.sh".to_owned(), tasks, ..Array::default() }
+        SubmittedArray { id, script: "batch.sh".to_owned(), tasks, ..SubmittedArray::default() }
     }
 
     #[test]
     fn the_newest_task_of_a_trial_is_found_again() {
         let dir = tempfile::tempdir().unwrap();
         let folder = JobDir::new(dir.path());
-        let shown = |arrays: &Arrays| -> Vec<(String, u32)> {
-            arrays.places(4).into_iter().flatten().map(|p| (p.name(), p.attempt)).collect()
+        let shown = |arrays: &JobArrays| -> Vec<(String, u32)> {
+            arrays.newest_tasks(4).into_iter().flatten().map(|p| (p.name(), p.attempt)).collect()
         };
         let text =
             |list: &[(&str, u32)]| -> Vec<(String, u32)> { list.iter().map(|(n, a)| ((*n).to_owned(), *a)).collect() };
-        let plain = Arrays::load(&folder, 392, 4).unwrap();
+        let plain = JobArrays::load(&folder, 392, 4).unwrap();
         assert_eq!(shown(&plain), text(&[("392_0", 1), ("392_1", 1), ("392_2", 1), ("392_3", 1)]));
-        let all = Arrays {
+        let all = JobArrays {
             arrays: vec![
                 array(392, &[(0, &[(0, 1), (2, 1)]), (1, &[(1, 1)])]),
                 array(393, &[(0, &[(3, 1)])]),
                 array(400, &[(1, &[(1, 2)]), (3, &[(3, 2)])]),
             ],
-            ..Arrays::default()
+            ..JobArrays::default()
         };
         all.save(&folder).unwrap();
-        let read = Arrays::load(&folder, 392, 4).unwrap();
+        let read = JobArrays::load(&folder, 392, 4).unwrap();
         assert_eq!(read, all);
         assert_eq!(shown(&read), text(&[("392_0", 1), ("400_1", 2), ("392_0", 1), ("400_3", 2)]));
         let made_by = |trial, attempt| read.made_by(trial, attempt).map(|(array, task)| (array.id, task));
         assert_eq!([made_by(1, 1), made_by(1, 2), made_by(1, 3)], [Some((392, 1)), Some((400, 1)), Some((400, 1))]);
         assert_eq!([made_by(2, 2), made_by(7, 1)], [Some((392, 0)), None]);
-        assert_eq!(read.turns(392, 0), Some(&[Turn(0, 1), Turn(2, 1)][..]));
-        assert_eq!(read.turns(392, 7), None);
+        assert_eq!(read.trials_of_task(392, 0), Some(&[TaskTrial(0, 1), TaskTrial(2, 1)][..]));
+        assert_eq!(read.trials_of_task(392, 7), None);
     }
 }

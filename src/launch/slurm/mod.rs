@@ -1,105 +1,96 @@
-//! The Slurm backend: an array job per submission (several where trials ask for different resources, or are many), a task
-//! per trial (or per list of trials), an `srun` per trial.
+//! Jobs on Slurm: an array per submission (several where trials ask for different resources, or are many), a task per
+//! trial (or per list of trials), an `srun` per trial.
 //!
-//! Invariant: Slurm only ever knows where and when; what a trial is, and how it ended, is in the ledger.
+//! Invariant: Slurm only knows where and when trials run. What a trial is, and how it ended, is in the ledger.
 
-mod accounting;
+mod array_plan;
 mod arrays;
-mod attempt;
-mod availability;
-mod cancel;
-mod chain;
-mod commands;
-mod container;
-mod logs;
-mod parts;
-mod poll;
-mod queue;
-mod resources;
-mod rest;
-mod retry;
+mod backend;
 mod script;
-mod srun_log;
-mod standing;
-mod state;
-mod submit;
-mod submitted;
-mod table;
-mod task_ids;
-mod tasks;
-mod test_only;
-mod tools;
 mod usage;
 mod wait;
 
-use std::path::Path;
+use slurm_client::{RestOptions, SetupError, Slurm, SlurmError};
 
-use expctl_record::JobRecord;
+pub use arrays::{JobArrays, SubmittedArray, TaskTrial, array_ids, script_logs, stage_task};
+pub use backend::{Adjustment, SlurmBackend};
+pub use script::{render, scripts};
+pub use usage::{collect_missing_usage, collect_usage};
+pub use wait::{Standing, Standings, TrialProgress, WaitProgress, stop_reason};
 
-pub use arrays::{Array, Arrays, Turn};
-pub use attempt::{stage, stage_task, started};
-pub use availability::Availability;
-pub use logs::script_logs;
-pub use poll::Interval;
-pub use rest::Rest;
-pub use retry::Adjustment;
-pub use script::render;
-pub use srun_log::process_ends;
-pub use standing::{Standing, Standings};
-pub use submit::Order;
-pub use submitted::Submitted;
-pub use tasks::{Queue, Task, TaskState, stop_reason};
-pub use tools::{Programs, Slurm, ToolError};
-pub use wait::{TrialProgress, WaitProgress};
+use crate::exit::{Exit, Failure};
+use crate::launch::attempt::ProcessEnd;
 
-use crate::exit::Failure;
-use crate::launch::needed_worker;
-use crate::project::Project;
+/// The variable that names a file with a token for slurmrestd.
+const TOKEN_FILE: &str = "EXPCTL_SLURM_TOKEN_FILE";
 
-/// Whether there is a Slurm to submit to. See [`Slurm::availability`].
-pub fn available() -> Availability {
-    Slurm::from_environment().availability()
-}
-
-/// The batch scripts of a job as they would be submitted, one for each array.
-///
-/// # Errors
-/// As [`render`].
-pub fn scripts(project: &Project, job: &JobRecord) -> Result<Vec<String>, Failure> {
-    script::render(project, job, &Programs::find()?)
-}
-
-/// Submit a job; returns the id that Slurm gave it. See [`Slurm::submit`].
-///
-/// # Errors
-/// As [`Slurm::submit`]; exit 70 if there is no worker, before a job waits in the queue for nothing.
-pub fn submit(project: &Project, job: JobRecord, order: Order) -> Result<u64, Failure> {
-    needed_worker(&job.trials)?;
-    Slurm::of_backend(&job.backend)?.submit(project, job, &Programs::find()?, order)
-}
-
-/// Write down what Slurm measured of a job that nobody waited for, if there is a Slurm here that answers.
-///
-/// # Errors
-/// As [`Slurm::collect_usage`].
-pub fn collect_usage(project: &Project, job: &JobRecord) -> Result<(), Failure> {
-    if !job.on_slurm() || available() != Availability::Ready {
-        return Ok(());
+/// Options for slurmrestd, from the environment of `slurm`.
+pub fn rest_options(slurm: &Slurm) -> RestOptions {
+    RestOptions {
+        token_file: slurm.variable(TOKEN_FILE).map(Into::into),
+        user_agent: Some(concat!("expctl/", env!("CARGO_PKG_VERSION")).to_owned()),
     }
-    Slurm::from_environment().collect_usage(&project.job(job.job), job.job, false)
 }
 
-/// Wait until every trial of a job has an outcome. See [`Slurm::wait`].
-///
-/// # Errors
-/// As [`Slurm::wait`].
-pub fn wait(project: &Project, id: u64, progress: &mut dyn FnMut(WaitProgress)) -> Result<(), Failure> {
-    Slurm::of_job(&project.job(id).record()?.backend)?.wait(project, id, progress)
+/// End of each rank's process, from what `srun` printed and its exit code; `None` for a rank that it does not
+/// mention.
+pub fn process_ends(srun_log: &str, exit_code: i32, ranks: u32) -> Vec<Option<ProcessEnd>> {
+    let exits = slurm_client::process_exits(srun_log, exit_code, ranks).into_iter();
+    exits.map(|exit| exit.map(|e| ProcessEnd { code: e.code, signal: e.signal, forced: e.by_srun })).collect()
 }
 
-/// Text of a path for a script.
-fn path_text(path: &Path) -> Result<&str, Failure> {
-    path.to_str().ok_or_else(|| {
-        Failure::new(crate::exit::Exit::Usage, format!("the path {} is not valid UTF-8", path.display()))
-    })
+impl From<SlurmError> for Failure {
+    fn from(error: SlurmError) -> Self {
+        let exit = match error {
+            SlurmError::UnsupportedOption { .. } => Exit::Config,
+            SlurmError::Script(_) => Exit::Internal,
+            _ => Exit::Cluster,
+        };
+        let failure = Self::new(exit, &error);
+        match error {
+            SlurmError::Setup(error) => failure.hint(setup_hint(&error)),
+            SlurmError::TokenRefused { .. } => failure
+                .hint("it may have expired; a new one: export $(scontrol token lifespan=SECONDS)")
+                .hint(format_args!("{TOKEN_FILE}=FILE is read anew for every request")),
+            SlurmError::UnsupportedOption { .. } => failure.hint("sbatch takes every option: backend = \"slurm\""),
+            _ => failure,
+        }
+    }
+}
+
+/// The hint for a missing or malformed setting of slurmrestd.
+fn setup_hint(error: &SetupError) -> String {
+    match error {
+        SetupError::NoUrl
+        | SetupError::InvalidUrl { .. }
+        | SetupError::UrlNotPlainHttp
+        | SetupError::HttpClient { .. } => "for example: export SLURMRESTD_URL=http://HOST:6820".to_owned(),
+        SetupError::InvalidPath { .. } | SetupError::TokenNotSendable => "see SLURM_USER and SLURM_JWT".to_owned(),
+        SetupError::NoUser => "export USER".to_owned(),
+        SetupError::InvalidToken => "export $(scontrol token)".to_owned(),
+        SetupError::TokenFile { .. } => format!("{TOKEN_FILE} names it"),
+        SetupError::TokenFileMode { path, .. } => {
+            format!("chmod 600 {}, and make a new token: this one may be known", path.display())
+        }
+        SetupError::InvalidTokenFile { path } => format!("scontrol token > {}", path.display()),
+        SetupError::TokenCommand { .. } | SetupError::NoTokenInAnswer => {
+            format!("set SLURM_JWT to a token, or {TOKEN_FILE} to a file that holds one")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_says_what_to_do() {
+        let mode = SetupError::TokenFileMode { path: "/t".into(), mode: 0o640 };
+        let shown = Failure::from(SlurmError::from(mode)).to_string();
+        let expected = "error: others may read or write /t, which holds a token (its mode is 640)\n  hint: chmod 600 /t, and make a new \
+                        token: this one may be known";
+        assert_eq!(shown, expected);
+        let option = SlurmError::UnsupportedOption { option: "--switches=1".to_owned(), reason: "no".to_owned() };
+        assert_eq!(Failure::from(option).exit, Exit::Config);
+    }
 }

@@ -1,161 +1,307 @@
-//! The batch script, from the template in slurm/batch.sh.j2.
+//! Batch scripts, from the templates slurm/batch.sh.j2 (an array of trials) and slurm/step.sh.j2 (building data,
+//! writing the note).
 //!
-//! Invariant: a value of the user's is either a number or goes through one of the two quoting filters.
+//! Invariant: a user's value in a script is either a number or goes through one of the two quoting filters.
 
-use expctl_record::JobRecord;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use expctl_ledger::{JobRecord, Trial, is_url};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, ErrorKind, UndefinedBehavior, context};
 
-use super::container::Wrapping;
-use super::parts::{Limits, Part, parts};
-use super::path_text;
-use super::tools::Programs;
-use crate::conf::{self, Profile};
+use super::array_plan::{ArrayPlan, Limits, plan_arrays};
+use crate::conf::{self, Container, NO_DATA_SET, Profile};
+use crate::data_state::{DataState, data_states};
 use crate::exit::{Exit, Failure};
+use crate::launch::programs::{Programs, libtorch_folder};
 use crate::project::Project;
 
-/// Seconds that ranks may go on after the first one ended well. Ranks that only load data do not wait for each other, so
-/// this is long; a rank that fails ends the others at once.
+const STEP_TEMPLATE: &str = include_str!("../../../slurm/step.sh.j2");
+/// Seconds that ranks may go on after the first one ended well. Ranks that only load data do not wait for each other,
+/// so this is long; a rank that fails ends the others at once.
 const WAIT_FOR_OTHERS_S: u32 = 3600;
-/// Seconds before its time limit at which a task that can go on later is told to stop. Slurm looks at limits every 30 s, and
-/// may be a minute early.
+/// Seconds before its time limit at which a task that can go on later is told to stop. Slurm looks at limits every 30
+/// s, and may be a minute early.
 const BEFORE_LIMIT_S: u32 = 120;
 
-/// Where the job's folder stands, as a script says it.
+/// Which id of the job a script names in paths.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Number {
-    /// Under the number that Slurm gives this very array.
-    Own,
-    /// Under a number that is known already.
+pub enum ScriptJobId {
+    /// The id of its own array, which Slurm fills in.
+    OwnArray,
+    /// A known id.
     Known(u64),
-    /// Under one that only submitting finds out.
-    Later,
+    /// An id that only submitting finds out: the placeholder `JOB`.
+    Placeholder,
 }
 
-/// The batch scripts of a job that runs `programs`, one for each array, as far as they are known before it is submitted:
-/// what only the cluster knows (how long an array may be) is left out.
+/// The batch scripts of a job, one per array, as far as they are known before it is submitted. Limits that only the
+/// cluster knows (the size of arrays) are not applied.
+///
+/// # Errors
+/// As [`render`].
+pub fn scripts(project: &Project, job: &JobRecord) -> Result<Vec<String>, Failure> {
+    render(project, job, &Programs::find()?)
+}
+
+/// [`scripts`] of a job that runs `programs`.
 ///
 /// # Errors
 /// Exit 3 if the profile cannot be read or does not take the job, or a value cannot be written in a script.
 pub fn render(project: &Project, job: &JobRecord, programs: &Programs) -> Result<Vec<String>, Failure> {
     let profile = profile_of(project, job)?;
     let limits = Limits { array_size: profile.max_array_size, submit: profile.max_submit };
-    render_within(project, job, programs, &profile, limits)
+    JobScripts { project, job, programs, profile: &profile }.arrays(limits)
 }
 
-/// The same where the limits of the cluster are known.
-pub(super) fn render_within(
-    project: &Project,
-    job: &JobRecord,
-    programs: &Programs,
-    profile: &Profile,
-    limits: Limits,
-) -> Result<Vec<String>, Failure> {
-    let all: Vec<u32> = (0..).take(job.trials.len()).collect();
-    let parts = parts(job, &all, limits, &|_, resources| resources);
-    let numbers = std::iter::once(Number::Own).chain(std::iter::repeat(Number::Later));
-    let scripts = parts.iter().zip(numbers).map(|(part, number)| fill(project, job, programs, profile, part, number));
-    scripts.collect()
+/// Writes the scripts of a job.
+#[derive(Clone, Copy)]
+pub struct JobScripts<'a> {
+    pub project: &'a Project,
+    pub job: &'a JobRecord,
+    pub programs: &'a Programs,
+    pub profile: &'a Profile,
+}
+
+impl JobScripts<'_> {
+    /// The scripts of all arrays, where the cluster has these limits.
+    pub fn arrays(self, limits: Limits) -> Result<Vec<String>, Failure> {
+        let all: Vec<u32> = (0..).take(self.job.trials.len()).collect();
+        let plans = plan_arrays(self.job, &all, limits, &|_, resources| resources);
+        let ids = std::iter::once(ScriptJobId::OwnArray).chain(std::iter::repeat(ScriptJobId::Placeholder));
+        plans.iter().zip(ids).map(|(plan, id)| self.array(plan, id)).collect()
+    }
+
+    /// The script of one array.
+    pub fn array(self, plan: &ArrayPlan, id: ScriptJobId) -> Result<String, Failure> {
+        let Self { project, job, programs, profile } = self;
+        let resources = &plan.resources;
+        let container = ContainerCommand::new(&resources.image, self)?;
+        let runs = path_text(project.runs())?;
+        // In file names Slurm takes % for the start of a pattern, and reads no patterns at all where there is a
+        // backslash.
+        let (folder, folder_pattern) = match id {
+            ScriptJobId::OwnArray => (None, "%A".to_owned()),
+            ScriptJobId::Known(job) => (Some(job.to_string()), job.to_string()),
+            ScriptJobId::Placeholder => (Some("JOB".to_owned()), "JOB".to_owned()),
+        };
+        let log_pattern = format!("{}/{folder_pattern}/slurm-%A_%a.log", runs.replace('%', "%%"));
+        for path in [runs, path_text(&programs.expctl)?, path_text(&programs.worker)?] {
+            if path.contains('\\') || path.contains(char::is_control) {
+                return Err(Failure::new(Exit::Usage, format!("Slurm cannot write to a folder named {path:?}"))
+                    .hint("EXPCTL_RUNS moves the ledger to another folder"));
+            }
+        }
+        let time_min = resources.time_min.saturating_mul(plan.max_trials_per_task());
+        let mut extra = profile.extra.clone();
+        let mut exclude = resources.exclude.clone();
+        if !exclude.is_empty() {
+            // Slurm would use the second of two such options.
+            let own = extra.iter().position(|(name, _)| name == "exclude").map(|found| extra.remove(found));
+            exclude.extend(own.and_then(|(_, nodes)| nodes));
+        }
+        // A script that is warned before its time limit needs time to act on it.
+        let warned = resources.requeues.is_some() && u64::from(BEFORE_LIMIT_S) < time_min.saturating_mul(30);
+        let (name, text) = conf::batch_template(project)?;
+        fill_template(
+            &name,
+            &text,
+            context! {
+                job_name => job_name(job),
+                array => plan.indices(), folder,
+                throttle => resources.throttle,
+                nodes => resources.nodes,
+                ranks => resources.ranks,
+                ranks_per_node => resources.ranks_per_node(),
+                cpus_per_rank => resources.cpus_per_rank,
+                memory_mib => resources.memory_per_node_mib(),
+                time_min,
+                partition => &resources.partition,
+                account => &resources.account,
+                qos => &resources.qos,
+                constraint => &resources.constraint,
+                exclusive => resources.exclusive,
+                gres => resources.gres(),
+                exclude => exclude.join(","),
+                requeue => resources.requeues.is_some(),
+                requeues => resources.requeues.filter(|_| warned),
+                before_limit_s => BEFORE_LIMIT_S,
+                extra,
+                modules => &profile.modules,
+                environment => &profile.environment,
+                setup => &profile.setup,
+                scratch => &profile.scratch,
+                container => container.map(ContainerCommand::into_value),
+                wait_s => WAIT_FOR_OTHERS_S,
+                expctl => path_text(&programs.expctl)?,
+                worker => path_text(&programs.worker)?,
+                commands => job.trials.iter().any(|trial| trial.settings.runs_command()),
+                root => path_text(project.root())?,
+                library_path => programs.library_path.clone(),
+                runs, log_pattern,
+            },
+        )
+    }
+
+    /// The script that builds the data that the trials of the job lack; `None` if they lack none.
+    pub fn build(self) -> Result<Option<String>, Failure> {
+        // Refused data fails in the building job: `submit` has checked, so it was damaged since.
+        if data_states(self.project, &self.job.trials).values().all(|state| matches!(state, DataState::There(()))) {
+            return Ok(None);
+        }
+        self.step("build").map(Some)
+    }
+
+    /// The script that gives every trial an outcome and writes the note, once nothing of the job runs.
+    pub fn note(self) -> Result<String, Failure> {
+        self.step("note")
+    }
+
+    /// The script of one process that runs where the job's first trial would, with the CPUs and the memory of that
+    /// trial.
+    fn step(self, step: &str) -> Result<String, Failure> {
+        let Self { project, job, programs, profile } = self;
+        let Some(plan) = plan_arrays(job, &[0], Limits::default(), &|_, resources| resources).pop() else {
+            return Err(Failure::internal("the job has no trials"));
+        };
+        let resources = plan.resources;
+        let folder = format!("{}/{}", path_text(project.runs())?, job.job);
+        fill_template(
+            "slurm/step.sh.j2",
+            STEP_TEMPLATE,
+            context! {
+                step,
+                job_name => format!("{} {step}", job_name(job)),
+                cpus => resources.cpus_per_rank * resources.ranks_per_node(),
+                memory_mib => resources.memory_per_node_mib(),
+                // The time to build data does not depend on that of a trial.
+                time_min => if step == "note" { resources.time_min } else { 0 },
+                extra => &profile.extra,
+                partition => &resources.partition,
+                account => &resources.account,
+                qos => &resources.qos,
+                constraint => &resources.constraint,
+                modules => &profile.modules,
+                environment => &profile.environment,
+                setup => &profile.setup,
+                scratch => &profile.scratch,
+                expctl => path_text(&programs.expctl)?,
+                root => path_text(project.root())?,
+                runs => path_text(project.runs())?,
+                data => path_text(project.data())?,
+                job => job.job,
+                log => format!("{}/{step}.log", folder.replace('%', "%%")),
+            },
+        )
+    }
 }
 
 /// The cluster profile of a job.
-pub(super) fn profile_of(project: &Project, job: &JobRecord) -> Result<Profile, Failure> {
+pub fn profile_of(project: &Project, job: &JobRecord) -> Result<Profile, Failure> {
     match job.trials.first().map_or("", |trial| trial.settings.slurm.profile.as_str()) {
         "" => Ok(Profile::default()),
         name => Ok(conf::profile(project, name)?),
     }
 }
 
-/// The script of one array.
-pub(super) fn fill(
-    project: &Project,
-    job: &JobRecord,
-    programs: &Programs,
-    profile: &Profile,
-    part: &Part,
-    number: Number,
-) -> Result<String, Failure> {
-    let resources = &part.resources;
-    let container = Wrapping::of(&resources.image, profile, project, job, programs)?;
-    let runs = path_text(project.runs())?;
-    // Slurm reads % as the start of a pattern, and does not read patterns at all in a name with a backslash.
-    let (folder, folder_pattern) = match number {
-        Number::Own => (None, "%A".to_owned()),
-        Number::Known(job) => (Some(job.to_string()), job.to_string()),
-        Number::Later => (Some("JOB".to_owned()), "JOB".to_owned()),
-    };
-    let log_pattern = format!("{}/{folder_pattern}/slurm-%A_%a.log", runs.replace('%', "%%"));
-    for path in [runs, path_text(&programs.expctl)?, path_text(&programs.worker)?] {
-        if path.contains('\\') || path.contains(char::is_control) {
-            return Err(Failure::new(Exit::Usage, format!("Slurm cannot write to a folder named {path:?}"))
-                .hint("EXPCTL_RUNS moves the ledger to another folder"));
-        }
-    }
-    let time_min = resources.time_min.saturating_mul(part.turns());
-    let mut extra = profile.extra.clone();
-    let mut exclude = resources.exclude.clone();
-    if !exclude.is_empty() {
-        // Given twice, the second one would replace the first.
-        let own = extra.iter().position(|(name, _)| name == "exclude").map(|found| extra.remove(found));
-        exclude.extend(own.and_then(|(_, nodes)| nodes));
-    }
-    // A script that is stopped at its limit has to have the time for it.
-    let warned = resources.requeues.is_some() && u64::from(BEFORE_LIMIT_S) < time_min.saturating_mul(30);
-    let (name, text) = conf::batch_template(project)?;
-    template(
-        &name,
-        &text,
-        context! {
-            job_name => job_name(job),
-            array => part.array(), folder,
-            throttle => resources.throttle,
-            nodes => resources.nodes,
-            ranks => resources.ranks,
-            ranks_per_node => resources.ranks_per_node(),
-            cpus_per_rank => resources.cpus_per_rank,
-            memory_mib => resources.memory_per_node_mib(),
-            time_min,
-            partition => &resources.partition,
-            account => &resources.account,
-            qos => &resources.qos,
-            constraint => &resources.constraint,
-            exclusive => resources.exclusive,
-            gres => resources.gres(),
-            exclude => exclude.join(","),
-            requeue => resources.requeues.is_some(),
-            requeues => resources.requeues.filter(|_| warned),
-            before_limit_s => BEFORE_LIMIT_S,
-            extra,
-            modules => &profile.modules,
-            environment => &profile.environment,
-            setup => &profile.setup,
-            scratch => &profile.scratch,
-            container => container.map(Wrapping::into_value),
-            wait_s => WAIT_FOR_OTHERS_S,
-            expctl => path_text(&programs.expctl)?,
-            worker => path_text(&programs.worker)?,
-            commands => job.trials.iter().any(|trial| trial.settings.runs_command()),
-            root => path_text(project.root())?,
-            library_path => programs.library_path.clone(),
-            runs, log_pattern,
-        },
-    )
+/// The command of the template that starts a rank in a container.
+///
+/// Invariant: what a rank reads and writes has the same path inside as outside.
+#[derive(Debug)]
+struct ContainerCommand {
+    runtime: String,
+    nv: bool,
+    binds: Vec<String>,
+    image: String,
+    /// The variable from which the runtime sets `LD_LIBRARY_PATH` inside.
+    library_variable: &'static str,
 }
 
-/// A template of a script, filled in.
-pub(super) fn template(name: &str, text: &str, values: minijinja::Value) -> Result<String, Failure> {
+impl ContainerCommand {
+    /// The value that the template sees.
+    fn into_value(self) -> minijinja::Value {
+        let Self { runtime, nv, binds, image, library_variable } = self;
+        minijinja::context! { runtime, nv, binds, image, library_variable }
+    }
+
+    /// The command for `image`; `None` if that is empty.
+    ///
+    /// # Errors
+    /// Exit 3 if the image is no path; exit 2 if the path of a folder cannot be bound.
+    fn new(image: &str, scripts: JobScripts<'_>) -> Result<Option<Self>, Failure> {
+        if image.is_empty() {
+            return Ok(None);
+        }
+        if image.starts_with('-') || image.contains(char::is_control) {
+            return Err(Failure::new(Exit::Config, format!("{image:?} cannot be a container image"))
+                .hint("set slurm.image to the path of one"));
+        }
+        let Container { runtime, mut binds, nv } = scripts.profile.container.clone().unwrap_or_default();
+        binds.extend(scripts.profile.scratch.clone());
+        let library_variable =
+            if runtime == "apptainer" { "APPTAINERENV_LD_LIBRARY_PATH" } else { "SINGULARITYENV_LD_LIBRARY_PATH" };
+        for folder in container_folders(scripts) {
+            let text = path_text(&folder)?;
+            if text.contains([',', ':']) {
+                return Err(Failure::new(Exit::Usage, format!("a container cannot be shown a folder named {text:?}"))
+                    .hint("`,` and `:` have a meaning there; move the folder, or link to it"));
+            }
+            if !binds.iter().any(|bind| bind == text) {
+                binds.push(text.to_owned());
+            }
+        }
+        Ok(Some(Self { runtime, nv, binds, image: image.to_owned(), library_variable }))
+    }
+}
+
+/// Folders that a rank needs: those of its program, of libtorch, of the ledger and of the data.
+fn container_folders(scripts: JobScripts<'_>) -> Vec<PathBuf> {
+    let JobScripts { project, job, programs, .. } = scripts;
+    let mut folders: Vec<PathBuf> = programs.worker.parent().map(Path::to_owned).into_iter().collect();
+    folders.extend(libtorch_folder(&programs.worker));
+    if job.trials.iter().any(|trial| trial.settings.runs_command()) {
+        // The program runs in the project's folder, supervised by the launcher's own program.
+        folders.push(project.root().to_owned());
+        folders.extend(programs.expctl.parent().map(Path::to_owned));
+    }
+    folders.push(project.runs().to_owned());
+    let data: BTreeSet<PathBuf> = job.trials.iter().flat_map(data_folders).collect();
+    folders.extend(data);
+    folders
+}
+
+/// Folders that a trial reads its data from: that of its data set, or those of its own files.
+fn data_folders(trial: &Trial) -> Vec<PathBuf> {
+    match trial.settings.array.files.as_slice() {
+        [] if trial.settings.data.set == NO_DATA_SET => Vec::new(),
+        [] => vec![trial.data_dir.clone()],
+        own => {
+            let local = own.iter().filter(|file| !is_url(file));
+            local.filter_map(|file| Some(Path::new(file).parent()?.to_owned())).collect()
+        }
+    }
+}
+
+/// Text of a path for a script.
+fn path_text(path: &Path) -> Result<&str, Failure> {
+    path.to_str().ok_or_else(|| Failure::new(Exit::Usage, format!("the path {} is not valid UTF-8", path.display())))
+}
+
+/// Fill in the template of a script.
+fn fill_template(name: &str, text: &str, values: minijinja::Value) -> Result<String, Failure> {
     environment().render_named_str(name, text, values).map_err(|e| match e.kind() {
         ErrorKind::InvalidOperation => Failure::new(
             Exit::Config,
             format!("the batch script cannot be written: {}", e.detail().unwrap_or_default()),
         ),
-        // A user may have written it.
+        // A user may have written the template.
         _ => Failure::new(Exit::Config, format!("the batch template {name} cannot be filled in: {e}")),
     })
 }
 
-/// What the queue shows: the config's name. Slurm keeps any printable character.
-pub(super) fn job_name(job: &JobRecord) -> String {
+/// The name that the queue shows: that of the config. Slurm keeps any printable character.
+fn job_name(job: &JobRecord) -> String {
     let printable: String = job.config.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if printable.trim().is_empty() { "expctl".to_owned() } else { printable }
 }
@@ -170,7 +316,7 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-/// A line that holds only a `{% … %}` leaves no line in the script.
+/// A line with only a `{% … %}` leaves no line in the script.
 fn whole_line_blocks() -> SyntaxConfig {
     #[expect(clippy::expect_used, reason = "only contradictory delimiters can fail, and these are the standard ones")]
     SyntaxConfig::builder()
@@ -181,15 +327,15 @@ fn whole_line_blocks() -> SyntaxConfig {
         .expect("the standard delimiters do not contradict each other")
 }
 
-/// A word of the shell.
+/// A value as a word of the shell.
 fn shell(value: &str) -> Result<String, minijinja::Error> {
     shlex::try_quote(value)
         .map(std::borrow::Cow::into_owned)
         .map_err(|e| minijinja::Error::new(ErrorKind::InvalidOperation, format!("{value:?}: {e}")))
 }
 
-/// A value in an `#SBATCH` line. These lines have quoting rules of their own: inside double quotes a backslash protects a
-/// quote or a backslash, and nothing else has a meaning. A line break cannot be written.
+/// A value in an `#SBATCH` line, which has quoting rules of its own: inside double quotes a backslash protects a quote
+/// or a backslash, and nothing else has a meaning. A line break cannot be written.
 fn directive(value: &str) -> Result<String, minijinja::Error> {
     if value.contains(char::is_control) {
         return Err(minijinja::Error::new(ErrorKind::InvalidOperation, format!("{value:?} holds a control character")));

@@ -1,41 +1,68 @@
+//! Jobs side by side: rows in tables of comparable rows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use expctl_ledger::{LedgerJob, MeasuredJob, PublishedBreakdown, Run};
 use serde::Serialize;
 
-use super::baseline::same_point;
-use super::class::classes;
-use super::confounds::confounds;
 use super::decomposition::{Decomposed, decompositions};
-use super::differences::unknown;
-use super::line::{Line, judge_together};
-use super::{Class, Difference, Published, Row, baselines, differences};
-use crate::exit::{Exit, Failure};
-use crate::ledger::PublishedBreakdown;
+use super::published::Published;
+use crate::report::differences::{Difference, comparability_classes, confounds, differences, known_for_some};
+use crate::report::line::{Line, baselines, judge_together, same_point};
+use crate::report::row::{RateClass, Row, measured_row, measured_rows, published_row};
 
-/// Rows of one table: their steps do the same work on the same data, all with a profiler or all without one, and they are of one class.
+/// Jobs that cannot be compared.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompareError {
+    /// No two jobs have comparable rows.
+    #[error("nothing in these jobs can be compared with each other")]
+    NothingComparable {
+        /// A sentence for each kind of steps with the jobs that ran it, and one on what is comparable.
+        details: Vec<String>,
+    },
+    /// A variant of jobs to be pooled is not the same in all of them.
+    #[error(
+        "jobs {jobs} cannot be pooled: of `{variant}`, {property} is {} in job {} and {} in job {}",
+        sides[0].1, sides[0].0, sides[1].1, sides[1].0
+    )]
+    NotPoolable {
+        /// The jobs.
+        jobs: String,
+        /// The variant.
+        variant: String,
+        /// The property that differs.
+        property: &'static str,
+        /// Two jobs, with their values of it.
+        sides: Box<[(String, String); 2]>,
+    },
+}
+
+/// Rows of one table: the same mode, data set and class, all with a profiler or all without one.
 #[derive(Clone, Debug, Serialize)]
 pub struct Group {
-    /// What a step does in all of them.
+    /// Their mode.
     pub mode: String,
-    /// True for rows with a profiler, which have no ratios.
+    /// Whether a profiler ran along; such rows have no ratios.
     pub profiler: bool,
-    /// What sets their class apart from the others of this kind of step; empty where there is one class.
+    /// Name of their class; empty if there is one class.
     pub class: String,
-    /// The data set, where there are several; else empty.
+    /// Their data set, if there are several.
     pub data_set: String,
     /// The rows, in the order asked for.
     pub lines: Vec<Line>,
-    /// Settings that are not the same in all rows besides the method.
+    /// Settings in which they differ besides the method.
     pub differences: Vec<Difference>,
     /// Settings that are known for some rows only.
     pub unknown: Vec<String>,
 }
 
 impl Group {
-    /// True if a ratio of it/s says something else than one of samples/s.
+    /// Whether the ratios of it/s and samples/s differ in a row.
     pub fn mixed_batches(&self) -> bool {
         self.lines.iter().any(Line::mixed_batch)
     }
 
-    /// How it is called: `train, ranks 4, profiler on`.
+    /// Its name: `train, ranks 4, profiler on`.
     pub fn name(&self) -> String {
         let mut name = self.mode.clone();
         for part in [&self.data_set, &self.class] {
@@ -53,39 +80,33 @@ impl Group {
 /// Jobs side by side.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// Tables of comparable rows; the baseline's first, those with a profiler last.
+    /// Tables of comparable rows: the baseline's first, profiled ones last.
     pub groups: Vec<Group>,
-    /// What steps of one mode take more than those of another, where a variant was run in several.
+    /// Differences between modes of the variants that ran in several.
     pub decompositions: Vec<Decomposed>,
     /// Published figures beside the measured ones that repeat them.
     pub published: Published,
 }
 
 impl Comparison {
-    /// Put the rows of jobs side by side. `jobs` holds the rows of each job; ratios refer to the job at `baseline`.
+    /// Compare jobs, given the rows of each and the breakdowns of published ones; ratios refer to the job at index `baseline`.
     ///
     /// # Errors
-    /// Exit 7 if several jobs were given and no two of them ran steps of one mode on one data set.
-    pub fn new(jobs: &[Vec<Row>], baseline: usize) -> Result<Self, Failure> {
-        Self::with_breakdowns(jobs, &[], baseline)
-    }
-
-    /// The same with the breakdowns that the sources of published jobs give.
-    ///
-    /// # Errors
-    /// As [`Self::new`], unless a measured row stands beside a breakdown.
-    pub fn with_breakdowns(
-        jobs: &[Vec<Row>],
-        breakdowns: &[PublishedBreakdown],
-        baseline: usize,
-    ) -> Result<Self, Failure> {
+    /// [`CompareError::NothingComparable`] if there are several jobs, no two of them ran steps of one mode on one data set, and no measured
+    /// row stands beside a breakdown.
+    pub fn new(jobs: &[Vec<Row>], breakdowns: &[PublishedBreakdown], baseline: usize) -> Result<Self, CompareError> {
         let rows: Vec<&Row> = jobs.iter().flatten().collect();
-        let published = Published::of(&rows, breakdowns);
-        let mut kinds: Vec<Kind<'_>> = Vec::new();
+        let published = Published::from_rows(&rows, breakdowns);
+        let mut kinds: Vec<StepKind<'_>> = Vec::new();
         let order = std::iter::once(baseline).chain(0..jobs.len());
         for row in order.filter_map(|j| jobs.get(j)).flatten() {
             if !kinds.iter().any(|k| k.holds(row)) {
-                kinds.push(Kind { mode: &row.mode, set: set_of(row), profiler: row.profiler, rows: Vec::new() });
+                kinds.push(StepKind {
+                    mode: &row.mode,
+                    set: data_set_of(row),
+                    profiler: row.profiler,
+                    rows: Vec::new(),
+                });
             }
         }
         for (index, row) in jobs.iter().enumerate().flat_map(|(i, rows)| rows.iter().map(move |r| (i, r))) {
@@ -120,22 +141,22 @@ impl Comparison {
     }
 }
 
-/// The data set of a row; a sample of another one is another thing.
-pub(super) fn set_of(row: &Row) -> &str {
+/// The data set of a row: samples of different data sets are not compared.
+pub(super) fn data_set_of(row: &Row) -> &str {
     row.settings.get("data.set").map_or("", String::as_str)
 }
 
-/// Rows of one kind of step on one data set, each with the index of its job.
-struct Kind<'a> {
+/// Rows of one mode on one data set, each with the index of its job.
+struct StepKind<'a> {
     mode: &'a str,
     set: &'a str,
     profiler: bool,
     rows: Vec<(usize, &'a Row)>,
 }
 
-impl Kind<'_> {
+impl StepKind<'_> {
     fn holds(&self, row: &Row) -> bool {
-        self.mode == row.mode && self.profiler == row.profiler && self.set == set_of(row)
+        self.mode == row.mode && self.profiler == row.profiler && self.set == data_set_of(row)
     }
 
     /// True if it holds rows of two jobs.
@@ -150,8 +171,8 @@ impl Kind<'_> {
         same_steps && !self.profiler && profiled.profiler && two_jobs()
     }
 
-    /// The row without a profiler that tells what the profiler cost in `profiled`: of the same variant, or, among imported rows, the
-    /// one with the fewest other settings that differ. None where no row of these has a rate.
+    /// The row without a profiler to compare `profiled` with: of the same variant, or among imported rows the one that differs in the fewest
+    /// other settings. `None` if no such row has a rate.
     fn unprofiled(&self, profiled: &Row) -> Option<&Row> {
         let rated =
             self.rows.iter().map(|(_, row)| *row).filter(|row| row.median_samples_per_s().is_some_and(|r| r > 0.0));
@@ -163,8 +184,8 @@ impl Kind<'_> {
         with_differences.min_by_key(|(differing, row)| (row.job != profiled.job, *differing)).map(|(_, row)| row)
     }
 
-    /// The same variant at the same point in the job at `baseline`; none of rows of that job.
-    fn before(&self, (job, row): (usize, &Row), baseline: usize) -> Option<&Row> {
+    /// The row of the same variant and point in the job at `baseline`; `None` for rows of that job.
+    fn in_baseline_job(&self, (job, row): (usize, &Row), baseline: usize) -> Option<&Row> {
         let same = |of: &Row| of.variant == row.variant && same_point(of, row, false) && same_point(row, of, false);
         let theirs = self.rows.iter().filter(|(of, _)| *of == baseline && job != baseline);
         theirs.map(|(_, of)| *of).find(|of| same(of))
@@ -172,7 +193,7 @@ impl Kind<'_> {
 
     /// Its tables, one for each class.
     fn groups(&self, baseline: usize, name_set: bool) -> Vec<Group> {
-        let classes = classes(&self.rows, baseline);
+        let classes = comparability_classes(&self.rows, baseline);
         let mut first: Vec<&Row> = Vec::new();
         let mut groups = Vec::new();
         for class in &classes {
@@ -182,13 +203,13 @@ impl Kind<'_> {
             let line = |i: usize| {
                 let own = bases[i] == Some(i);
                 let base = match bases[i] {
-                    // What a class is measured by is itself seen against the first class: marked, for it crosses.
+                    // The baseline of another class is compared with that of the first class; the ratio is marked as crossing classes.
                     Some(base) if own => first.iter().copied().find(|of| same_point(of, plain[base], false)),
                     base => base.map(|base| plain[base]),
                 };
                 let mut line = Line::new(plain[i], own, base);
                 line.of_baseline_job = rows[i].0 == baseline;
-                line.before = self.before(rows[i], baseline).map(|row| Box::new(row.clone()));
+                line.before = self.in_baseline_job(rows[i], baseline).map(|row| Box::new(row.clone()));
                 line
             };
             let mut lines: Vec<Line> = (0..plain.len()).map(line).collect();
@@ -203,19 +224,18 @@ impl Kind<'_> {
                 data_set: if name_set { self.set.to_owned() } else { String::new() },
                 lines,
                 differences: differences(&plain),
-                unknown: unknown(&plain),
+                unknown: known_for_some(&plain),
             });
         }
         groups
     }
 }
 
-/// True if `row` ran the same variant as the row `profiled`, which had a profiler along. `differing` counts the settings in which the two
-/// differ. Keys of the profiler are no such setting: a row without one has none of them.
+/// Whether `row` is of the same variant as `profiled`. `differing`: number of settings in which the two differ, without those of the profiler.
 fn same_but_for_profiler(profiled: &Row, row: &Row, differing: usize) -> bool {
-    if profiled.class == Class::Imported {
-        // Published rows have no variants: what else differs is said beside the figure.
-        return row.class == Class::Imported;
+    if profiled.class == RateClass::Imported {
+        // Published rows have no variants: the settings that differ are named beside the figure.
+        return row.class == RateClass::Imported;
     }
     let point = |row: &Row| -> Vec<(String, String)> {
         let swept = row.point.iter().filter(|(key, _)| !["profile.", "trace."].iter().any(|of| key.starts_with(of)));
@@ -225,29 +245,29 @@ fn same_but_for_profiler(profiled: &Row, row: &Row, differing: usize) -> bool {
     profiled.same_processor(row) && (same_variant || differing == 0)
 }
 
-fn refuse_if_nothing_compares(jobs: &[Vec<Row>], kinds: &[Kind<'_>]) -> Result<(), Failure> {
+fn refuse_if_nothing_compares(jobs: &[Vec<Row>], kinds: &[StepKind<'_>]) -> Result<(), CompareError> {
     let costs = kinds.iter().any(|kind| kinds.iter().any(|profiled| kind.is_unprofiled_side_of(profiled)));
-    if jobs.len() < 2 || costs || kinds.iter().any(Kind::of_several_jobs) {
+    if jobs.len() < 2 || costs || kinds.iter().any(StepKind::of_several_jobs) {
         return Ok(());
     }
-    let mut failure = Failure::new(Exit::Refused, "nothing in these jobs can be compared with each other");
     let several = kinds.iter().any(|kind| kind.set != kinds[0].set);
-    for kind in kinds {
+    let words = |kind: &StepKind<'_>| {
         let mut names: Vec<&str> = kind.rows.iter().map(|(_, r)| r.job.as_str()).collect();
         names.dedup();
         let with = if kind.profiler { " with a profiler" } else { "" };
         let on = if several { format!(" on {}", kind.set) } else { String::new() };
-        failure = failure.hint(format!("steps of kind {}{with}{on}: {}", kind.mode, names.join(", ")));
-    }
-    Err(failure.hint("comparable are jobs with steps of one kind on one data set"))
+        format!("steps of kind {}{with}{on}: {}", kind.mode, names.join(", "))
+    };
+    let needed = "comparable are jobs with steps of one kind on one data set".to_owned();
+    Err(CompareError::NothingComparable { details: kinds.iter().map(words).chain([needed]).collect() })
 }
 
-/// Say of each row with a profiler what that cost: its rate as a share of the same variant's without one.
-fn add_profiler_costs(kinds: &[Kind<'_>], groups: &mut [Group]) {
+/// Add to each profiled row its rate as a share of the rate of the same variant without a profiler.
+fn add_profiler_costs(kinds: &[StepKind<'_>], groups: &mut [Group]) {
     for line in groups.iter_mut().filter(|group| group.profiler).flat_map(|group| &mut group.lines) {
         let unprofiled = kinds.iter().filter(|kind| !kind.profiler && kind.mode == line.row.mode);
         let Some(base) =
-            unprofiled.filter(|kind| kind.set == set_of(&line.row)).find_map(|kind| kind.unprofiled(&line.row))
+            unprofiled.filter(|kind| kind.set == data_set_of(&line.row)).find_map(|kind| kind.unprofiled(&line.row))
         else {
             continue;
         };
@@ -259,5 +279,107 @@ fn add_profiler_costs(kinds: &[Kind<'_>], groups: &mut [Group]) {
         line.profiler_runs = compared.runs;
         line.against = compared.against;
         (line.crosses, line.confounds, line.unknown) = (compared.crosses, compared.confounds, compared.unknown);
+    }
+}
+
+/// A job with its runs of one variant.
+type JobRuns<'a> = (&'a MeasuredJob, Vec<&'a Run>);
+
+/// Pool the runs of each variant over several jobs.
+///
+/// # Errors
+/// [`CompareError::NotPoolable`] if a variant did not do the same work on the same data in all of them.
+fn pooled_rows(jobs: &[MeasuredJob]) -> Result<Vec<Row>, CompareError> {
+    let name = jobs.iter().map(|job| job.record.job.to_string()).collect::<Vec<_>>().join("/");
+    let mut found: Vec<(String, Vec<JobRuns<'_>>)> = Vec::new();
+    for job in jobs {
+        for (label, runs) in job.by_label() {
+            match found.iter_mut().find(|(known, _)| *known == label) {
+                Some((_, all)) => all.push((job, runs)),
+                None => found.push((label, vec![(job, runs)])),
+            }
+        }
+    }
+    found.into_iter().map(|(label, of_jobs)| pooled(&name, label, &of_jobs)).collect()
+}
+
+fn pooled(name: &str, label: String, jobs: &[JobRuns<'_>]) -> Result<Row, CompareError> {
+    let parts: Vec<Row> = jobs.iter().map(|(job, runs)| measured_row(job, label.clone(), runs)).collect();
+    let first = &parts[0];
+    for part in &parts[1..] {
+        let other = must_be_equal(part).into_iter().zip(must_be_equal(first)).find(|(part, first)| part != first);
+        if let Some(((key, of_part), (_, of_first))) = other {
+            return Err(CompareError::NotPoolable {
+                jobs: name.to_owned(),
+                variant: label,
+                property: key,
+                sides: Box::new([(first.job.clone(), of_first), (part.job.clone(), of_part)]),
+            });
+        }
+    }
+    // Figures are of all runs together; notes are those of the single jobs.
+    let runs: Vec<&Run> = jobs.iter().flat_map(|(_, runs)| runs.iter().copied()).collect();
+    let all = measured_row(jobs[0].0, label, &runs);
+    let mut notes: Vec<String> = parts.iter().flat_map(|part| part.notes.iter().cloned()).collect();
+    let differs = differing(&parts);
+    if !differs.is_empty() {
+        notes.insert(0, format!("its jobs are not alike: {}", differs.join(", ")));
+    }
+    Ok(Row {
+        job: name.to_owned(),
+        config: distinct(parts.iter().map(|part| part.config.clone()), "/"),
+        settings: pooled_settings(&parts),
+        notes,
+        estimator: format!("{} of all jobs", all.estimator),
+        // Repeats count from 1 in every job.
+        interleaved: false,
+        parts,
+        ..all
+    })
+}
+
+/// Properties that must be equal in all pooled jobs.
+fn must_be_equal(row: &Row) -> [(&'static str, String); 5] {
+    [
+        ("train.mode", row.mode.clone()),
+        ("loader.batch_size", row.batch_size.to_string()),
+        ("launch.ranks", row.ranks.to_string()),
+        ("the profiler", if row.profiler { "on" } else { "off" }.to_owned()),
+        ("data.set", row.settings.get("data.set").cloned().unwrap_or_default()),
+    ]
+}
+
+/// Distinct values in order.
+fn distinct(values: impl Iterator<Item = String>, separator: &str) -> String {
+    let mut once: Vec<String> = Vec::new();
+    for value in values {
+        if !once.contains(&value) {
+            once.push(value);
+        }
+    }
+    once.join(separator)
+}
+
+/// Settings of all jobs; all values of those that differ.
+fn pooled_settings(parts: &[Row]) -> BTreeMap<String, String> {
+    let keys: BTreeSet<&String> = parts.iter().flat_map(|part| part.settings.keys()).collect();
+    let of = |key: &String| distinct(parts.iter().filter_map(|part| part.settings.get(key).cloned()), " and ");
+    keys.into_iter().map(|key| (key.clone(), of(key))).collect()
+}
+
+fn differing(parts: &[Row]) -> Vec<String> {
+    let rows: Vec<&Row> = parts.iter().collect();
+    differences(&rows).iter().map(Difference::words).collect()
+}
+
+/// The rows of a job.
+///
+/// # Errors
+/// [`CompareError::NotPoolable`] for pooled jobs.
+pub fn rows_of(job: &LedgerJob) -> Result<Vec<Row>, CompareError> {
+    match job {
+        LedgerJob::Published(rows) => Ok(rows.iter().map(published_row).collect()),
+        LedgerJob::Measured(job) => Ok(measured_rows(job)),
+        LedgerJob::Pooled(jobs) => pooled_rows(jobs),
     }
 }

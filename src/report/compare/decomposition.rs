@@ -1,87 +1,87 @@
+//! Differences between modes: variants that ran in several modes, taken apart.
+
 use std::collections::BTreeMap;
 
+use expctl_stats::{Interval, Ratio, difference, mean, paired_difference};
+use expctl_text::Table;
+use expctl_text::format::{self, MISSING};
 use serde::Serialize;
 
-use super::line::pairs;
-use super::{Class, Confound, Group, Line, Row};
-use crate::report::Table;
-use crate::report::format::{self, MISSING};
-use crate::stats::{Interval, Ratio, difference, mean, paired_difference};
+use super::comparison::Group;
+use crate::report::breakdown::ISOLATION_MODES;
+use crate::report::differences::Confound;
+use crate::report::line::{Line, pairs};
+use crate::report::row::{RateClass, Row};
 
-/// The modes that isolate a part each, with what a step does more in each than in the one before.
-const MODES: [(&str, &str); 4] =
-    [("data", "data pipeline"), ("forward", "forward"), ("forward_backward", "backward"), ("train", "optimizer")];
-
-/// The mode of published runs that were called data only: a step on a loss of zero is in it, too.
+/// Mode of published "data only" runs, which include a step on a loss of zero.
 const ZERO_LOSS: &str = "zero_loss";
 
-/// What a step of a variant takes more in one mode than in another, ms.
+/// The time that one mode takes more than another, ms.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Part {
-    /// What is more: `data pipeline`, `data pipeline (zero loss)`, `forward`, `forward and backward`.
+pub struct StepPart {
+    /// Its name: `data pipeline`, `data pipeline (zero loss)`, `forward`, `forward and backward`.
     pub part: String,
-    /// The mode without it; none of the data pipeline, which is no difference.
+    /// The mode without it; `None` for the data pipeline, which is no difference.
     pub less: Option<String>,
     /// The mode with it.
     pub more: String,
     /// Mean step of the one mode less that of the other, ms.
     pub ms_per_step: f64,
-    /// Interval of it, 95 %, of pairs where the modes took turns, else Welch's; none below two runs in both.
+    /// Its 95 % interval: of pairs if the modes took turns, else Welch's; `None` below two runs in both.
     pub interval: Option<Interval>,
-    /// The same for a sample of a rank's batch, ms.
+    /// The same per sample of a rank's batch, ms.
     pub ms_per_sample: f64,
-    /// Runs in the two modes; in the one, of the data pipeline.
+    /// Number of runs in the two modes, or in the one of the data pipeline.
     pub n: Vec<usize>,
-    /// The baseline's ms per step over these: how many times as fast, as every ratio of a comparison. None of the baseline, and where one of
-    /// them is not above 0.
+    /// Ratio to the baseline: its ms per step over these. `None` for the baseline, and if one of them is not above 0.
     pub ratio_per_step: Option<f64>,
-    /// The same of ms per sample.
+    /// Ratio to the baseline, by ms per sample.
     pub ratio_per_sample: Option<f64>,
-    /// In what the two variants are of different classes, in the modes that the part is of; empty where the ratio stays within one.
+    /// Class settings in which the two variants differ in these modes; empty if the ratio is within one class.
     pub crosses: Vec<Confound>,
 }
 
 /// How much of loading is hidden behind the rest of the step, ms per step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Overlap {
-    /// The fullest mode that was run.
+    /// The longest mode that ran.
     pub mode: String,
-    /// What a step waits for data where nothing else is to be done.
+    /// Exposed time of loading in the mode data.
     pub alone: f64,
-    /// What it waits for data in that mode.
+    /// Exposed time of loading in `mode`.
     pub waited: f64,
 }
 
-/// A variant taken apart by what its steps take in several modes. Derived: with loader threads, a difference of two modes is not
-/// the cost of the part, because loading overlaps computing.
+/// The parts of a step of a variant by differences of modes. Derived: with loader threads a difference of two modes is not the cost of
+/// the part, because loading overlaps computing.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Decomposed {
     /// Job.
     pub job: String,
     /// Variant, with its swept settings but for the mode.
     pub variant: String,
-    /// What the source or config calls it.
+    /// Name in the source or config.
     pub method: String,
     /// Its swept settings but for the mode.
     #[serde(skip)]
     point: BTreeMap<String, String>,
     /// Whether ratios refer to it.
     pub baseline: bool,
-    /// Where the rates come from.
-    pub class: Class,
+    /// Origin of the rates.
+    pub class: RateClass,
     /// Samples of a rank's batch.
     pub batch_size: u64,
     /// Its parts, in the order of a step.
-    pub parts: Vec<Part>,
-    /// How much of loading was hidden; none where exposed times are not known.
+    pub parts: Vec<StepPart>,
+    /// Overlap of loading; `None` if exposed times are not known.
     pub overlap: Option<Overlap>,
 }
 
-/// The variants that were run in the mode data, or, in its place, zero_loss, and in another one, each taken apart.
+/// The variants that ran in the mode data (or zero_loss instead) and in another one.
 pub(super) fn decompositions(groups: &[Group]) -> Vec<Decomposed> {
-    let mut found: Vec<(Key<'_>, Vec<&Line>)> = Vec::new();
+    let mut found: Vec<(VariantKey<'_>, Vec<&Line>)> = Vec::new();
     for line in groups.iter().filter(|group| !group.profiler).flat_map(|group| &group.lines) {
-        let key = Key::of(&line.row);
+        let key = VariantKey::from_row(&line.row);
         match found.iter_mut().find(|(known, _)| *known == key) {
             Some((_, lines)) => lines.push(line),
             None => found.push((key, vec![line])),
@@ -102,9 +102,9 @@ pub(super) fn decompositions(groups: &[Group]) -> Vec<Decomposed> {
     all
 }
 
-/// What rows of one variant have in common.
+/// Identity of a variant at a point of its sweep, without the mode.
 #[derive(PartialEq)]
-struct Key<'a> {
+struct VariantKey<'a> {
     job: &'a str,
     variant: &'a str,
     method: &'a str,
@@ -112,11 +112,11 @@ struct Key<'a> {
     point: BTreeMap<&'a str, &'a str>,
 }
 
-impl<'a> Key<'a> {
-    fn of(row: &'a Row) -> Self {
+impl<'a> VariantKey<'a> {
+    fn from_row(row: &'a Row) -> Self {
         let point = row.point.iter().filter(|(key, _)| *key != "train.mode");
         let point: BTreeMap<&str, &str> = point.map(|(key, value)| (key.as_str(), value.as_str())).collect();
-        // A swept mode stands in the method, too.
+        // A swept mode is part of the method.
         let mode_is_swept = row.point.contains_key("train.mode");
         let method = if mode_is_swept { row.variant.as_str() } else { row.method.as_str() };
         let method_has_point = !mode_is_swept;
@@ -124,17 +124,18 @@ impl<'a> Key<'a> {
     }
 }
 
-fn decomposed(key: &Key<'_>, lines: &[&Line]) -> Option<Decomposed> {
+fn decomposed(key: &VariantKey<'_>, lines: &[&Line]) -> Option<Decomposed> {
     let in_mode =
         |mode: &str| lines.iter().copied().find(|line| line.row.mode == mode && !line.row.it_per_s.is_empty());
-    let data = in_mode(MODES[0].0).or_else(|| in_mode(ZERO_LOSS))?;
-    let alike = data.row.mode == MODES[0].0;
+    let (data_mode, data_part) = ISOLATION_MODES[0];
+    let data = in_mode(data_mode.name()).or_else(|| in_mode(ZERO_LOSS))?;
+    let alike = data.row.mode == data_mode.name();
     // The slowest rank's mean step, a value for each run.
     let times = |line: &Line| line.row.it_per_s.iter().map(|rate| 1e3 / rate).collect::<Vec<f64>>();
     let per_sample = |ms: f64| ms / data.row.batch_size as f64;
     let alone = mean(&times(data))?;
-    let mut parts = vec![Part {
-        part: if alike { MODES[0].1.to_owned() } else { format!("{} (zero loss)", MODES[0].1) },
+    let mut parts = vec![StepPart {
+        part: if alike { data_part.to_owned() } else { format!("{data_part} (zero loss)") },
         less: None,
         more: data.row.mode.clone(),
         ms_per_step: alone,
@@ -146,11 +147,11 @@ fn decomposed(key: &Key<'_>, lines: &[&Line]) -> Option<Decomposed> {
         crosses: crosses(&[data]),
     }];
     let (mut before, mut names) = (data, Vec::new());
-    for (mode, name) in &MODES[1..] {
+    for (mode, name) in &ISOLATION_MODES[1..] {
         names.push(*name);
-        // Another batch is another step: its time less this one's would be the cost of nothing.
+        // Steps with other batches cannot be subtracted.
         let same = |line: &&Line| line.row.batch_size == data.row.batch_size && line.row.ranks == data.row.ranks;
-        let Some(line) = in_mode(mode).filter(same) else { continue };
+        let Some(line) = in_mode(mode.name()).filter(same) else { continue };
         let turns: Vec<(f64, f64)> = pairs(&line.row, &before.row, |row| &row.it_per_s);
         let turns: Vec<(f64, f64)> = turns.into_iter().map(|(more, less)| (1e3 / more, 1e3 / less)).collect();
         let more = match turns.len() {
@@ -158,7 +159,7 @@ fn decomposed(key: &Key<'_>, lines: &[&Line]) -> Option<Decomposed> {
             _ => paired_difference(&turns),
         };
         let Some(more) = more else { continue };
-        parts.push(Part {
+        parts.push(StepPart {
             part: names.join(" and "),
             less: Some(before.row.mode.clone()),
             more: line.row.mode.clone(),
@@ -184,7 +185,7 @@ fn decomposed(key: &Key<'_>, lines: &[&Line]) -> Option<Decomposed> {
         variant: format!("{}{point}", key.variant),
         method: if key.method_has_point { key.method.to_owned() } else { format!("{}{point}", key.method) },
         point: key.point.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
-        // The base of a class of its own counts: ratios are taken within a job.
+        // Ratios are within a job, so the base of a class counts.
         baseline: data.baseline,
         class: data.row.class,
         batch_size: data.row.batch_size,
@@ -197,7 +198,7 @@ fn decomposed(key: &Key<'_>, lines: &[&Line]) -> Option<Decomposed> {
     })
 }
 
-/// What tears the ratios of some lines across classes, each once.
+/// Class settings that the ratios of some lines cross, each once.
 fn crosses(lines: &[&Line]) -> Vec<Confound> {
     let mut all: Vec<Confound> = Vec::new();
     for confound in lines.iter().flat_map(|line| &line.crosses) {
@@ -237,7 +238,7 @@ pub(super) fn table(all: &[Decomposed]) -> Table {
                 }
                 None => MISSING.to_owned(),
             };
-            // Of other batches a step does other work.
+            // Steps with other batches do other work.
             let mark = if batches && part.ratio_per_step.is_some() { " ‡" } else { "" };
             let class = if part.less.is_some() { "derived" } else { one.class.name() };
             let n: Vec<String> = part.n.iter().map(usize::to_string).collect();
@@ -258,7 +259,7 @@ pub(super) fn table(all: &[Decomposed]) -> Table {
     table
 }
 
-/// What must be known of them, a sentence each.
+/// Remarks, one sentence each.
 pub(super) fn remarks(all: &[Decomposed]) -> Vec<String> {
     if all.is_empty() {
         return Vec::new();

@@ -1,6 +1,13 @@
+//! Gates: conditions on figures that a comparison must meet.
+
 use std::str::FromStr;
 
-use crate::conf::closest;
+use expctl_stats::{Interval, RateOverRuns, Ratio, Scope};
+use expctl_text::{closest, format};
+
+use super::comparison::Comparison;
+use crate::report::line::{Line, too_short_words};
+use crate::report::row::Row;
 
 /// A figure that a gate can be put on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +18,7 @@ pub enum Metric {
     ItPerS,
     /// Mean step, ms.
     StepMs,
-    /// What the store takes on disk, bytes.
+    /// Size of the store on disk, bytes.
     StorageBytes,
     /// A rank's collated batch, bytes.
     BatchBytes,
@@ -28,7 +35,7 @@ impl Metric {
     ];
 }
 
-/// How a figure must stand to its bound.
+/// Relation of a figure to its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparator {
     /// `>=`
@@ -42,7 +49,7 @@ pub enum Comparator {
 }
 
 impl Comparator {
-    /// Whether a figure stands so.
+    /// Whether the relation holds.
     pub fn holds(self, figure: f64, bound: f64) -> bool {
         match self {
             Self::AtLeast => figure >= bound,
@@ -58,27 +65,27 @@ impl Comparator {
 /// `METRIC OP NUMBER`, `METRIC OP NUMBER * baseline`, `METRIC OP baseline * NUMBER` or `METRIC OP baseline`; spaces do not matter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gate {
-    /// As given.
+    /// Its text.
     pub text: String,
-    /// What is looked at.
+    /// The figure.
     pub metric: Metric,
-    /// How it must stand to the bound.
+    /// Its relation to the bound.
     pub comparator: Comparator,
-    /// The bound, or by how much the baseline's figure is to be multiplied for it.
+    /// The bound, as a number or as a factor of the baseline's figure.
     pub bound: f64,
-    /// True if the bound is relative to the baseline.
+    /// Whether the bound is a factor of the baseline's figure.
     pub of_baseline: bool,
 }
 
-/// A gate that cannot be read.
+/// A gate with a syntax error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}\n  {text}\n  {:>width$}", "^", width = at + 1)]
 pub struct GateError {
-    /// As given.
+    /// Its text.
     pub text: String,
-    /// Characters in front of the mistake.
+    /// Number of characters before the error.
     pub at: usize,
-    /// What was expected there.
+    /// The expected text.
     pub reason: String,
 }
 
@@ -86,12 +93,12 @@ impl FromStr for Gate {
     type Err = GateError;
 
     fn from_str(text: &str) -> Result<Self, GateError> {
-        let mut rest = Rest { text, at: 0 };
+        let mut rest = GateParser { text, at: 0 };
         let (at, name) = rest.word();
         let Some((_, metric)) = Metric::ALL.iter().find(|(known, _)| *known == name) else {
             let names = Metric::ALL.map(|(name, _)| name);
             let meant = closest(name, names).map(|name| format!("; did you mean {name}?")).unwrap_or_default();
-            return Err(rest.wrong(at, format!("a gate begins with one of {}{meant}", names.join(", "))));
+            return Err(rest.error_at(at, format!("a gate begins with one of {}{meant}", names.join(", "))));
         };
         let comparator = rest.comparator()?;
         let (bound, of_baseline) = match rest.baseline() {
@@ -101,37 +108,37 @@ impl FromStr for Gate {
                 let of_baseline = rest.sign('*');
                 if of_baseline && !rest.baseline() {
                     let at = rest.next_at();
-                    return Err(rest.wrong(at, "`baseline` is expected after `*`".to_owned()));
+                    return Err(rest.error_at(at, "`baseline` is expected after `*`".to_owned()));
                 }
                 (bound, of_baseline)
             }
         };
         let at = rest.next_at();
         if !text[at..].is_empty() {
-            return Err(rest.wrong(at, "the gate should end here".to_owned()));
+            return Err(rest.error_at(at, "the gate should end here".to_owned()));
         }
         Ok(Self { text: text.trim().to_owned(), metric: *metric, comparator, bound, of_baseline })
     }
 }
 
-/// What of a gate has not been read yet.
-struct Rest<'a> {
+/// Parser of the text of a gate.
+struct GateParser<'a> {
     text: &'a str,
-    /// Bytes that were read.
+    /// Number of bytes that were parsed.
     at: usize,
 }
 
-impl<'a> Rest<'a> {
-    fn wrong(&self, at: usize, reason: String) -> GateError {
+impl<'a> GateParser<'a> {
+    fn error_at(&self, at: usize, reason: String) -> GateError {
         GateError { text: self.text.to_owned(), at: self.text[..at].chars().count(), reason }
     }
 
-    /// Where the next token begins.
+    /// Position of the next token.
     fn next_at(&self) -> usize {
         self.text.len() - self.text[self.at..].trim_start().len()
     }
 
-    /// The next characters that `of` takes, and where they begin.
+    /// Take the next characters for which `of` is true; gives their position, too.
     fn take(&mut self, of: impl Fn(char) -> bool) -> (usize, &'a str) {
         let start = self.next_at();
         let rest = &self.text[start..];
@@ -151,17 +158,17 @@ impl<'a> Rest<'a> {
             ">" => Ok(Comparator::Above),
             "<=" => Ok(Comparator::AtMost),
             "<" => Ok(Comparator::Below),
-            _ => Err(self.wrong(at, "one of >=, >, <=, < is expected".to_owned())),
+            _ => Err(self.error_at(at, "one of >=, >, <=, < is expected".to_owned())),
         }
     }
 
     fn number(&mut self) -> Result<f64, GateError> {
         let (at, found) = self.take(|c| c.is_ascii_alphanumeric() || "+-._".contains(c));
         let number = found.parse::<f64>().ok().filter(|number| number.is_finite());
-        number.ok_or_else(|| self.wrong(at, "a number or `baseline` is expected".to_owned()))
+        number.ok_or_else(|| self.error_at(at, "a number or `baseline` is expected".to_owned()))
     }
 
-    /// Reads `baseline`, if that comes next.
+    /// Take `baseline`, if that is next.
     fn baseline(&mut self) -> bool {
         let before = self.at;
         let found = self.word().1 == "baseline";
@@ -171,7 +178,7 @@ impl<'a> Rest<'a> {
         found
     }
 
-    /// Reads a sign, if that comes next.
+    /// Take a sign, if that is next.
     fn sign(&mut self, sign: char) -> bool {
         let at = self.next_at();
         let found = self.text[at..].starts_with(sign);
@@ -179,6 +186,149 @@ impl<'a> Rest<'a> {
             self.at = at + sign.len_utf8();
         }
         found
+    }
+}
+
+/// The result of a gate for one row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GateResult {
+    /// Whether it holds.
+    pub passed: bool,
+    /// The gate, the row, and why.
+    pub sentence: String,
+}
+
+/// A figure of a row with its interval.
+struct GateFigure {
+    value: f64,
+    interval: Option<Interval>,
+    /// Scope of the interval; `None` for a ratio, whose interval is always over runs.
+    scope: Option<Scope>,
+}
+
+impl Gate {
+    /// Check all rows without a profiler.
+    ///
+    /// With a bound relative to the baseline these are, within one job, all rows but the baselines; with several jobs, all rows of the other
+    /// jobs, each against the same variant at the same point of the baseline's job (so that a regression of one variant cannot hide behind
+    /// another), or if there is none, against the base of its ratio. A row without the figure fails, and so does a gate without any row.
+    ///
+    /// The figure itself decides; if its interval contains the bound, the sentence says so.
+    pub fn check(&self, comparison: &Comparison) -> Vec<GateResult> {
+        let several = comparison.lines().any(|line| !line.of_baseline_job);
+        let held = |line: &Line| match several {
+            true => !line.of_baseline_job,
+            false => !line.baseline || line.across(),
+        };
+        let lines = comparison.groups.iter().filter(|group| !group.profiler).flat_map(|group| &group.lines);
+        let mut found: Vec<GateResult> =
+            lines.filter(|line| !self.of_baseline || held(line)).map(|line| self.check_line(line)).collect();
+        if found.is_empty() {
+            let what = match self.of_baseline {
+                true if several => "no row of another job than the baseline's",
+                true => "no row besides the baseline",
+                false => "no row without a profiler",
+            };
+            found.push(GateResult { passed: false, sentence: format!("gate `{}` fails: {what}", self.text) });
+        }
+        found
+    }
+
+    fn check_line(&self, line: &Line) -> GateResult {
+        let before = line.before.as_ref().filter(|_| self.of_baseline);
+        let before = before.map(|base| Line::new(&line.row, false, Some(base)));
+        let line = before.as_ref().unwrap_or(line);
+        let name = line.row.name();
+        let figure = if self.of_baseline { relative(self.metric, line) } else { absolute(self.metric, &line.row) };
+        let Some(GateFigure { value, interval, scope }) = figure else {
+            let why = match &line.against {
+                None if self.of_baseline => "it has no baseline",
+                _ => "there is no such figure",
+            };
+            return GateResult { passed: false, sentence: format!("gate `{}` fails for {name}: {why}", self.text) };
+        };
+        let passed = self.comparator.holds(value, self.bound);
+        let shown = |value: f64| match self.metric {
+            _ if self.of_baseline => format::ratio(value),
+            Metric::SamplesPerS | Metric::ItPerS => format::rate(value),
+            Metric::StepMs => format!("{} ms", format::milliseconds(value * 1e6)),
+            Metric::StorageBytes | Metric::BatchBytes => format::bytes(value),
+        };
+        let mut said = vec![shown(value)];
+        let ends = interval.map(|i| format!("[{}–{}]", shown(i.low), shown(i.high))).unwrap_or_default();
+        match interval {
+            // The interval within a run does not cover other runs.
+            Some(_) if scope == Some(Scope::WithinRun) => {
+                said.push(format!("one run, whose own steps give {ends}: what another run would give is not known"))
+            }
+            Some(i) => {
+                said[0].push_str(&match scope {
+                    Some(_) => format!(" (median; 95 % of the mean over runs {ends})"),
+                    None => format!(" {ends}"),
+                });
+                if i.low <= self.bound && self.bound <= i.high {
+                    said.push("the interval holds the bound, so another run may well say otherwise".to_owned());
+                }
+            }
+            None if matches!(self.metric, Metric::StorageBytes | Metric::BatchBytes) => {}
+            None => said.push("without an interval: too few runs to say how much of it is chance".to_owned()),
+        }
+        let timed = !matches!(self.metric, Metric::StorageBytes | Metric::BatchBytes);
+        let short = if self.of_baseline { line.too_short() } else { line.row.too_short() };
+        said.extend(
+            short.filter(|_| timed).map(|seconds| format!("{}, so there is no verdict", too_short_words(seconds))),
+        );
+        if let Some(against) = line.against.as_ref().filter(|_| self.of_baseline) {
+            // A ratio of step times: above 1 is slower.
+            let what = if self.metric == Metric::StepMs { "the step time of " } else { "" };
+            said[0].push_str(&format!(" of {what}{against}"));
+            if line.across() {
+                said.push("† of another class".to_owned());
+            }
+        }
+        let word = if passed { "holds" } else { "fails" };
+        GateResult { passed, sentence: format!("gate `{}` {word} for {name}: {}", self.text, said.join("; ")) }
+    }
+}
+
+/// The figure as a ratio to the baseline's.
+fn relative(metric: Metric, line: &Line) -> Option<GateFigure> {
+    let base = line.base.as_ref()?;
+    let plain = |ratio: Option<f64>| ratio.map(|value| GateFigure { value, interval: None, scope: None });
+    let of = |ratio: Ratio| GateFigure { value: ratio.value, interval: ratio.interval, scope: None };
+    match metric {
+        Metric::SamplesPerS => line.ratio_samples_per_s.map(of),
+        Metric::ItPerS => line.ratio_it_per_s.map(of),
+        Metric::StepMs => line.ratio_it_per_s.map(of).map(|figure| figure.inverted(1.0)),
+        Metric::StorageBytes => plain(line.ratio_storage),
+        Metric::BatchBytes => {
+            plain(line.row.batch_bytes.zip(base.batch_bytes.filter(|b| *b > 0.0)).map(|(own, base)| own / base))
+        }
+    }
+}
+
+/// The figure itself: the median of the runs, as in the table, with the interval of their mean.
+fn absolute(metric: Metric, row: &Row) -> Option<GateFigure> {
+    let plain = |value: Option<f64>| value.map(|value| GateFigure { value, interval: None, scope: None });
+    let of = |median: Option<f64>, rate: Option<RateOverRuns>| {
+        let (interval, scope) = (rate.and_then(|rate| rate.interval), rate.map(|rate| rate.scope));
+        median.map(|value| GateFigure { value, interval, scope })
+    };
+    let it_per_s = || of(row.median_it_per_s(), row.it_per_s_rate);
+    match metric {
+        Metric::SamplesPerS => of(row.median_samples_per_s(), row.samples_per_s_rate),
+        Metric::ItPerS => it_per_s(),
+        Metric::StepMs => it_per_s().map(|figure| figure.inverted(1e3)),
+        Metric::StorageBytes => plain(row.storage_bytes),
+        Metric::BatchBytes => plain(row.batch_bytes),
+    }
+}
+
+impl GateFigure {
+    /// `over` divided by this rate.
+    fn inverted(self, over: f64) -> Self {
+        let interval = self.interval.map(|i| Interval { low: over / i.high, high: over / i.low });
+        Self { value: over / self.value, interval, scope: self.scope }
     }
 }
 

@@ -1,11 +1,17 @@
-use super::ratio_words::{RatioWords, needed, percent};
-use super::{Class, Comparison, Difference, Group, Line, Row, besides_the_method, decomposition};
-use crate::report::format;
-use crate::report::warning::{RatioInterval, Warning, merged, rank};
-use crate::stats::Verdict;
+//! The remarks below a comparison: what a reader must know, one sentence each.
+
+use expctl_stats::Verdict;
+use expctl_text::format;
+
+use super::comparison::{Comparison, Group};
+use super::decomposition;
+use crate::report::differences::{Difference, besides_the_method};
+use crate::report::line::{Line, RatioWords, needed, percent_words};
+use crate::report::row::{RateClass, Row};
+use crate::report::warning::{RatioInterval, Warning, merged, sort_by_effect};
 
 impl Comparison {
-    /// What a reader must know, one sentence each.
+    /// All remarks, one sentence each.
     pub fn remarks(&self) -> Vec<String> {
         let mut all = Vec::new();
         let many = self.groups.len() > 1;
@@ -13,14 +19,14 @@ impl Comparison {
             let of = if many { format!(" ({})", group.name()) } else { String::new() };
             if group.profiler {
                 let alone = self.groups.iter().all(|group| group.profiler);
-                on_profiled(group, &of, alone, &mut all);
-                on_differences(group, &of, &mut all);
+                profiler_remarks(group, &of, alone, &mut all);
+                difference_remarks(group, &of, &mut all);
                 continue;
             }
-            on_baselines(group, &of, &mut all);
-            on_ratios(group, &mut all);
-            on_runs(group, &of, &mut all);
-            on_differences(group, &of, &mut all);
+            baseline_remarks(group, &of, &mut all);
+            ratio_remarks(group, &mut all);
+            run_remarks(group, &of, &mut all);
+            difference_remarks(group, &of, &mut all);
         }
         if self.lines().any(|line| line.ratio_samples_per_s.is_some()) {
             let text = "in brackets (derived): how many times as fast as the baseline (bold), so above 1 is faster and below 1 slower; of storage, how many times as large";
@@ -33,12 +39,12 @@ impl Comparison {
             let text = "95 % (samples/s): interval of the mean rate, by the spread of the runs; with n = 1 by the steps of that run only, which says nothing of other runs";
             all.push(text.to_owned());
         }
-        if self.rows().any(|r| r.class == Class::Imported) {
+        if self.rows().any(|r| r.class == RateClass::Imported) {
             let text = "imported: published by others, not measured here; samples/s derived as it/s × batch × ranks, ms/sample as ranks over samples/s";
             all.push(text.to_owned());
             all.extend(self.sources());
         }
-        if self.rows().any(|r| r.class == Class::Measured) {
+        if self.rows().any(|r| r.class == RateClass::Measured) {
             let text = "measured: it/s of the slowest rank, samples/s summed over ranks, median over the n runs; ms/sample (derived): ranks over samples/s";
             all.push(text.to_owned());
         }
@@ -53,16 +59,17 @@ impl Comparison {
         all
     }
 
-    /// What makes figures of the rows doubtful: one warning for each cause, those that forbid or change a verdict first.
+    /// Warnings of the rows, one for each cause, those that forbid or change a verdict first.
     pub fn warnings(&self) -> Vec<Warning> {
-        let ratios: Vec<RatioInterval> = self.lines().filter_map(|line| RatioInterval::of(line, Row::name)).collect();
+        let ratios: Vec<RatioInterval> =
+            self.lines().filter_map(|line| RatioInterval::from_line(line, Row::name)).collect();
         let found = self.rows().flat_map(|row| row.cautions.iter().map(|caution| (row.name(), caution.clone())));
         let mut all = merged(found, &ratios);
-        rank(&mut all);
+        sort_by_effect(&mut all);
         all
     }
 
-    /// Each source once, behind the jobs that it published.
+    /// Each source once, after the jobs that it published.
     fn sources(&self) -> Vec<String> {
         let mut found: Vec<(_, Vec<&str>)> = Vec::new();
         for row in self.rows() {
@@ -81,7 +88,7 @@ impl Comparison {
     }
 }
 
-fn on_baselines(group: &Group, of: &str, all: &mut Vec<String>) {
+fn baseline_remarks(group: &Group, of: &str, all: &mut Vec<String>) {
     let bases: Vec<&Row> = group.lines.iter().filter(|l| l.baseline).map(|l| &l.row).collect();
     let Some(base) = bases.first() else {
         let Some((row, name)) = group.lines.iter().find_map(|l| Some((&l.row, l.row.job_baseline.as_ref()?))) else {
@@ -105,7 +112,7 @@ fn on_baselines(group: &Group, of: &str, all: &mut Vec<String>) {
     }
 }
 
-fn on_ratios(group: &Group, all: &mut Vec<String>) {
+fn ratio_remarks(group: &Group, all: &mut Vec<String>) {
     let tested = group.lines.iter().filter(|line| line.p_holm.is_some()).count();
     for line in &group.lines {
         let (Some(base), Some(it), Some(samples)) = (&line.base, line.ratio_it_per_s, line.ratio_samples_per_s) else {
@@ -124,7 +131,7 @@ fn on_ratios(group: &Group, all: &mut Vec<String>) {
     }
 }
 
-fn on_runs(group: &Group, of: &str, all: &mut Vec<String>) {
+fn run_remarks(group: &Group, of: &str, all: &mut Vec<String>) {
     if group.lines.len() < 2 {
         return;
     }
@@ -139,8 +146,8 @@ fn on_runs(group: &Group, of: &str, all: &mut Vec<String>) {
     }
 }
 
-/// What else differs, where no ratio says it.
-fn on_differences(group: &Group, of: &str, all: &mut Vec<String>) {
+/// Settings that differ in a group without ratios.
+fn difference_remarks(group: &Group, of: &str, all: &mut Vec<String>) {
     if group.lines.len() < 2 || group.lines.iter().any(|line| line.ratio_samples_per_s.is_some()) {
         return;
     }
@@ -155,8 +162,8 @@ fn on_differences(group: &Group, of: &str, all: &mut Vec<String>) {
     }
 }
 
-/// What is to be said of rows with a profiler; `alone` where no row of the comparison ran without one.
-fn on_profiled(group: &Group, of: &str, alone: bool, all: &mut Vec<String>) {
+/// Remarks on profiled rows; `alone`: no row of the comparison ran without a profiler.
+fn profiler_remarks(group: &Group, of: &str, alone: bool, all: &mut Vec<String>) {
     let why = if alone {
         "its cost is in these times, so these rows have no ratios"
     } else {
@@ -168,7 +175,7 @@ fn on_profiled(group: &Group, of: &str, alone: bool, all: &mut Vec<String>) {
         .lines
         .iter()
         .map(|line| &line.row)
-        .filter(|row| row.class == Class::Measured && row.parts.is_empty())
+        .filter(|row| row.class == RateClass::Measured && row.parts.is_empty())
         .collect();
     let mut jobs: Vec<&str> = measured.iter().map(|row| row.job.as_str()).collect();
     jobs.dedup();
@@ -180,7 +187,7 @@ fn on_profiled(group: &Group, of: &str, alone: bool, all: &mut Vec<String>) {
     }
 }
 
-/// What a profiler cost at most: what else differs is in it, too.
+/// Upper bound for the cost of a profiler: other settings that differ count too.
 fn profiler_cost(line: &Line) -> String {
     let name = line.row.name();
     let Some(((low, high), against)) = line.with_profiler.zip(line.against.as_ref()) else {
@@ -188,13 +195,14 @@ fn profiler_cost(line: &Line) -> String {
             "profiler on in {name}: what it costs is not known, no row of the same variant ran without one"
         );
     };
-    let shown = |ratio: f64| match percent((ratio - 1.0) * 100.0) {
+    let shown = |ratio: f64| match percent_words((ratio - 1.0) * 100.0) {
         Some(percent) => format!("{} ({percent})", format::ratio(ratio)),
         None => format::ratio(ratio),
     };
     let rate = match (line.profiler_ratio.filter(|ratio| ratio.interval.is_some()), line.profiler_runs) {
         (Some(ratio), Some((n, base_n))) => {
-            let percent = percent((ratio.value - 1.0) * 100.0).map(|said| format!("{said}; ")).unwrap_or_default();
+            let percent =
+                percent_words((ratio.value - 1.0) * 100.0).map(|said| format!("{said}; ")).unwrap_or_default();
             format!("{} ({percent}n = {n} and {base_n})", format::ratio_with_interval(&ratio))
         }
         _ if low == high => shown(low),
@@ -207,7 +215,7 @@ fn profiler_cost(line: &Line) -> String {
     said.join("; ")
 }
 
-/// What the jobs of a pooled row say one by one.
+/// The rates of the single jobs of a pooled row.
 fn pooled(row: &Row) -> Option<String> {
     if row.parts.is_empty() {
         return None;

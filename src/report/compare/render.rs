@@ -1,12 +1,18 @@
+//! A comparison as text: markdown, a table for a terminal, CSV, JSON.
+
+use expctl_text::Table;
+use expctl_text::format::{self, MISSING};
 use serde_json::json;
 
-use super::learning::Learning;
-use super::{Comparison, Group, Line, Row, decomposition, learning};
-use crate::exit::Failure;
-use crate::report::Table;
-use crate::report::format::{self, MISSING};
+use super::comparison::{Comparison, Group};
+use super::decomposition;
+use crate::report::bottleneck::StageShare;
+use crate::report::differences::confound_words;
+use crate::report::learning::{LEARNING_COLUMNS, Learning};
+use crate::report::line::Line;
+use crate::report::row::Row;
 
-/// Form of a comparison on stdout.
+/// Output format of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// Pipe table for a note
@@ -19,17 +25,16 @@ pub enum Format {
     Json,
 }
 
-/// The column that is left out where it would be empty.
+/// Column of the batch size, left out if empty.
 const BATCH: &str = "MiB/batch";
 
-/// The column of what another run would come to.
+/// Column of the interval, left out if empty.
 const INTERVAL: &str = "95 % (samples/s)";
 
-/// The column of what an epoch takes, which stands where whole epochs were timed.
+/// Column of the epoch time, only if whole epochs were timed.
 const EPOCH: &str = "s/epoch";
 
-/// Columns of the published table, the time for a sample, what an epoch takes, the size of a batch, and three that say how far to trust
-/// the row.
+/// Columns of the published table, time per sample, epoch time, batch size, validation figures, and three on how far to trust the row.
 const HEADER: [&str; 18] = [
     "Job ID",
     "Config",
@@ -43,17 +48,20 @@ const HEADER: [&str; 18] = [
     BATCH,
     "Workers",
     "Data Dir",
-    learning::COLUMNS[0],
-    learning::COLUMNS[1],
-    learning::COLUMNS[2],
+    LEARNING_COLUMNS[0],
+    LEARNING_COLUMNS[1],
+    LEARNING_COLUMNS[2],
     "Figures",
     "n",
     INTERVAL,
 ];
 
 impl Comparison {
-    /// The comparison as text, without a line end at its end.
-    pub fn render(&self, form: Format) -> Result<String, Failure> {
+    /// The comparison as text, without a final line feed.
+    ///
+    /// # Errors
+    /// Values that have no JSON.
+    pub fn render(&self, form: Format) -> serde_json::Result<String> {
         match form {
             Format::Markdown => Ok(self.text(Table::markdown)),
             Format::Table => Ok(self.text(Table::terminal)),
@@ -67,7 +75,7 @@ impl Comparison {
                     "remarks": self.remarks(),
                     "warnings": self.warnings(),
                 });
-                serde_json::to_string_pretty(&all).map_err(Failure::internal)
+                serde_json::to_string_pretty(&all)
             }
         }
     }
@@ -75,9 +83,9 @@ impl Comparison {
     fn text(&self, render: impl Fn(&Table) -> String) -> String {
         let mut parts = Vec::new();
         for group in &self.groups {
-            // No source of the published table says what a batch weighs.
+            // Published rows have no batch size in bytes.
             let batches = group.lines.iter().any(|line| line.row.batch_bytes.is_some());
-            // Most jobs train nothing.
+            // Most jobs have no validation.
             let learned = group.lines.iter().any(|line| line.row.learning.is_some());
             let epochs = group.lines.iter().any(|line| line.row.has_epochs());
             let intervals =
@@ -86,7 +94,7 @@ impl Comparison {
                 BATCH => batches,
                 INTERVAL => intervals,
                 EPOCH => epochs,
-                name if learning::COLUMNS.contains(&name) => learned,
+                name if LEARNING_COLUMNS.contains(&name) => learned,
                 _ => true,
             };
             let pick = |all: Vec<String>| (0..HEADER.len()).filter(shown).map(|i| all[i].clone()).collect::<Vec<_>>();
@@ -123,7 +131,7 @@ impl Comparison {
     }
 }
 
-/// A job of a pooled row: its figures, without ratios.
+/// Cells of a job of a pooled row, without ratios.
 fn cells_of_part(part: &Row) -> Vec<String> {
     let line = Line::new(part, false, None);
     cells(&line, None)
@@ -168,4 +176,133 @@ fn cells(line: &Line, group: Option<&Group>) -> Vec<String> {
         row.n.to_string(),
         row.samples_per_s_rate.and_then(|rate| format::rate_interval(&rate)).unwrap_or_else(missing),
     ]
+}
+
+impl Comparison {
+    /// One line per row, raw values.
+    fn csv(&self) -> String {
+        let learned = self.rows().any(|row| row.learning.is_some());
+        let epochs = self.rows().any(Row::has_epochs);
+        let header = [
+            "job",
+            "config",
+            "variant",
+            "method",
+            "mode",
+            "profiler",
+            "baseline",
+            "class",
+            "n",
+            "it_per_s",
+            "it_per_s_low",
+            "it_per_s_high",
+            "samples_per_s",
+            "samples_per_s_low",
+            "samples_per_s_high",
+            "ratio_it_per_s",
+            "ratio_samples_per_s",
+            "ratio_samples_low",
+            "ratio_samples_high",
+            "verdict",
+            "storage_bytes",
+            "batch_size",
+            "ranks",
+            "workers",
+            "data_dir",
+            "incomplete",
+            "waits_for",
+            "waits_share",
+            "works_on",
+            "works_share",
+            "batch_bytes",
+            "data_set",
+            "group",
+            "samples_per_s_ci_low",
+            "samples_per_s_ci_high",
+            "ci_scope",
+            "percent",
+            "paired",
+            "p",
+            "p_holm",
+            "p_permutation",
+            "detectable_ratio",
+            "crosses",
+            "confounds",
+            "ms_per_sample",
+        ];
+        let more = ["pearson", "spearman", "mse"].into_iter().filter(|_| learned);
+        let of_epochs = ["s_per_epoch", "s_per_epoch_ci_low", "s_per_epoch_ci_high", "s_per_epoch_class", "epochs"];
+        let more = more.chain(of_epochs.into_iter().filter(|_| epochs));
+        let mut table = Table::new(header.into_iter().chain(more));
+        let number = |v: Option<f64>| v.map(|v| v.to_string()).unwrap_or_default();
+        for (group, line) in self.groups.iter().flat_map(|g| g.lines.iter().map(move |l| (g, l))) {
+            let row = &line.row;
+            let waits = row.bottleneck.and_then(|b| b.waits_for);
+            let works = row.bottleneck.and_then(|b| b.works_on);
+            let stage = |part: Option<StageShare>| part.map(|p| p.stage.to_string()).unwrap_or_default();
+            let rate = row.samples_per_s_rate.and_then(|rate| Some((rate.interval?, rate.scope)));
+            let interval = line.ratio_samples_per_s.and_then(|r| r.interval);
+            let mut cells = vec![
+                row.job.clone(),
+                row.config.clone(),
+                row.label.clone(),
+                row.method.clone(),
+                group.mode.clone(),
+                row.profiler.to_string(),
+                line.baseline.to_string(),
+                row.class.name().to_owned(),
+                row.n.to_string(),
+                number(row.median_it_per_s()),
+                number(row.ends_it_per_s().map(|r| r.0)),
+                number(row.ends_it_per_s().map(|r| r.1)),
+                number(row.median_samples_per_s()),
+                number(row.ends_samples_per_s().map(|r| r.0)),
+                number(row.ends_samples_per_s().map(|r| r.1)),
+                number(line.ratio_it_per_s.map(|r| r.value)),
+                number(line.ratio_samples_per_s.map(|r| r.value)),
+                number(interval.map(|i| i.low)),
+                number(interval.map(|i| i.high)),
+                line.verdict.map(|v| v.words().to_owned()).unwrap_or_default(),
+                number(row.storage_bytes),
+                row.batch_size.to_string(),
+                row.ranks.to_string(),
+                row.workers.map(|w| w.to_string()).unwrap_or_default(),
+                row.data_dir.clone().unwrap_or_default(),
+                row.incomplete.to_string(),
+                stage(waits),
+                number(waits.map(|p| p.share)),
+                stage(works),
+                number(works.map(|p| p.share)),
+                number(row.batch_bytes),
+                row.settings.get("data.set").cloned().unwrap_or_default(),
+                group.name(),
+                number(rate.map(|(i, _)| i.low)),
+                number(rate.map(|(i, _)| i.high)),
+                rate.map(|(_, scope)| scope.words().to_owned()).unwrap_or_default(),
+                number(line.percent),
+                line.runs.map(|_| line.paired.to_string()).unwrap_or_default(),
+                number(line.ratio_samples_per_s.and_then(|r| r.p)),
+                number(line.p_holm),
+                number(line.permutation.map(|test| test.p)),
+                number(line.detectable),
+                confound_words(&line.crosses),
+                confound_words(&line.confounds),
+                // A range has its ends in samples/s.
+                number(row.ms_per_sample().filter(|(low, high)| low == high).map(|(ms, _)| ms)),
+            ];
+            if learned {
+                let columns = row.learning.as_ref().map(Learning::columns);
+                cells.extend((0..LEARNING_COLUMNS.len()).map(|i| number(columns.and_then(|all| all[i].1))));
+            }
+            if epochs {
+                let interval = row.epoch_time.and_then(|time| time.time_s.interval);
+                cells.push(number(row.epoch_time.map(|time| time.time_s.value)));
+                cells.extend([number(interval.map(|i| i.low)), number(interval.map(|i| i.high))]);
+                cells.push(row.epoch_time.map(|time| time.class().to_owned()).unwrap_or_default());
+                cells.push(row.epoch_time.map(|time| time.epochs.to_string()).unwrap_or_default());
+            }
+            table.row(cells);
+        }
+        table.csv()
+    }
 }

@@ -1,24 +1,43 @@
+//! The values that the template of a note is given.
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use expctl_ledger::{Ledger, MeasuredJob, Mode, Run};
+use expctl_text::Frontmatter;
+use expctl_text::format::{self, MISSING};
 use serde_json::{Map, Value, json};
 
-use super::file::identity;
-use super::options::NoteOptions;
-use super::{earlier, links, pictures, prose};
+use super::file::{KnownNote, identity, known_notes, link_to_name, link_to_note};
+use super::{NoteOptions, Picture, learning_picture, picture_link, shown_path};
+use crate::console::say;
 use crate::exit::Failure;
-use crate::launch::life::Attempt;
-use crate::ledger::MeasuredJob;
+use crate::launch::status::Attempt;
+use crate::ledger::flatten_in_job;
 use crate::project::Project;
+use crate::report::attempts::attempts_table;
 use crate::report::bottleneck::OTHER;
-use crate::report::frontmatter::Frontmatter;
-use crate::report::sections::{self, Titled};
-use crate::report::{Bearing, Picture, Warning, format, warnings};
+use crate::report::caution::Bearing;
+use crate::report::compare::{CompareError, Comparison, Format, Published};
+use crate::report::learning::learning;
+use crate::report::row::{Row, measured_rows};
+use crate::report::scaling::scaling;
+use crate::report::sections::TitledTable;
+use crate::report::sections::breakdowns::breakdowns;
+use crate::report::sections::configuration::{common_settings, data_read, shuffle, variant_differences};
+use crate::report::sections::isolation::isolation;
+use crate::report::sections::profiler::{operations, trace_summaries};
+use crate::report::sections::provenance::{provenance, slurm_usage, trials};
+use crate::report::sections::ranks::ranks;
+use crate::report::sections::results::{Results, epochs, estimated, mixed_modes};
+use crate::report::sections::usage::usage;
+use crate::report::warning::{Warning, warnings};
 
-/// All that a template is given; docs/notes.md lists it, and a test holds the two together.
-pub(super) fn values(
+/// All values for a template. docs/guide/notes.md lists them, and a test compares the two.
+pub fn values(
     project: &Project,
     job: &MeasuredJob,
-    again: &[Attempt],
+    attempts: &[Attempt],
     path: &Path,
     shown: &[Picture],
     options: &NoteOptions,
@@ -26,21 +45,22 @@ pub(super) fn values(
     let record = &job.record;
     let experiment = job.runs.first().map(|r| &r.trial.settings.experiment);
     let title = experiment.map(|e| e.title.as_str()).filter(|t| !t.is_empty()).unwrap_or(record.config.as_str());
-    let titled = |all: Vec<Titled>| -> Vec<Value> {
+    let titled = |all: Vec<TitledTable>| -> Vec<Value> {
         all.into_iter().map(|t| json!({ "label": t.label, "table": t.table, "sentence": t.sentence })).collect()
     };
-    let results = sections::Results::of(job);
+    let results = Results::from_job(job);
     let verdicts = results.verdicts();
     let warnings = warnings(job, results.lines());
+    let rows = results.rows();
     let (folded, shown_warnings): (Vec<_>, Vec<_>) =
         warnings.iter().partition(|warning| warning.bearing == Bearing::ChangesNoVerdict);
     let texts = |all: &[&Warning]| json!(all.iter().map(|warning| &warning.text).collect::<Vec<_>>());
     let folder = path.parent().unwrap_or(project.root());
-    let to_name = |name: &String| links::to_name(folder, name, options);
-    let plot = pictures::link(&pictures::learning(path));
-    let learning = sections::learning(job, &plot).map(serde_json::to_value).transpose();
-    let isolation = sections::isolation(job, &results).map(serde_json::to_value).transpose();
-    let usage = sections::usage(job);
+    let to_name = |name: &String| link_to_name(folder, name, &options.links);
+    let plot = picture_link(&learning_picture(path));
+    let learning = learning(job, &plot).map(serde_json::to_value).transpose();
+    let isolation = isolation(job, &results).map(serde_json::to_value).transpose();
+    let usage = usage(job);
     let values = [
         ("frontmatter", json!(Frontmatter::for_note(path).render(&format!("{title} ({})", record.job), ""))),
         ("identity", json!(identity(record))),
@@ -57,48 +77,243 @@ pub(super) fn values(
         ("links", json!(experiment.iter().flat_map(|e| &e.links).map(to_name).collect::<Vec<_>>())),
         ("measures", json!(experiment.map(|e| e.measures.clone()).unwrap_or_default())),
         ("does_not_measure", json!(experiment.map(|e| e.does_not_measure.clone()).unwrap_or_default())),
-        ("modes", json!(prose::measures_of_modes(job))),
+        ("modes", json!(measures_of_modes(job))),
         ("warnings", texts(&warnings.iter().collect::<Vec<_>>())),
         ("shown_warnings", texts(&shown_warnings)),
         ("folded_warnings", texts(&folded)),
         ("results", json!(results.table().markdown())),
-        ("shuffle", json!(sections::shuffle(job).map(|t| t.markdown()))),
+        ("shuffle", json!(shuffle(job).map(|t| t.markdown()))),
         ("usage", json!(usage.as_ref().map(|u| u.table.markdown()))),
         ("sampled", json!(usage.as_ref().filter(|u| u.sampled).map(|u| json!({ "gpu": u.gpu })))),
         ("bottlenecks", json!(results.bottlenecks())),
         ("masks_in_step", json!(results.masks_in_step())),
         ("other", json!(OTHER)),
         ("verdicts", json!(verdicts)),
-        ("findings", json!(prose::findings(&verdicts))),
-        ("causes", json!(prose::causes(job))),
+        ("findings", json!(findings(&verdicts))),
+        ("causes", json!(causes(&rows))),
         ("step_times", json!(results.step_times().markdown())),
-        ("epochs", json!(sections::epochs(job))),
-        ("comparison", json!(earlier::comparison(project, job, options))),
-        ("earlier", json!(earlier::links(project, folder, job, options))),
-        ("methods", json!(prose::methods(job))),
+        ("epochs", json!(epochs(job, &rows))),
+        ("comparison", json!(comparison(project, job, &rows, options))),
+        ("earlier", json!(earlier_notes(project, folder, job, options))),
+        ("methods", json!(methods(job, &rows))),
         ("pictures", json!(shown)),
         ("learning", json!(learning.map_err(Failure::internal)?)),
         ("isolation", json!(isolation.map_err(Failure::internal)?)),
-        ("scaling", json!(sections::scaling(job))),
-        ("estimated", json!(titled(sections::estimated(job)))),
-        ("published", json!(sections::published(project, job))),
-        ("mixed_modes", json!(sections::mixed_modes(job))),
+        ("scaling", json!(scaling(job, &rows))),
+        ("estimated", json!(titled(estimated(job)))),
+        ("published", json!(published(project, &rows))),
+        ("mixed_modes", json!(mixed_modes(job))),
         ("steps_of", json!("the measured steps of all completed runs")),
-        ("breakdowns", json!(titled(sections::breakdowns(job)))),
-        ("operations", json!(titled(sections::operations(job)))),
-        ("profile", json!(sections::profile(project, job))),
-        ("ranks", json!(titled(sections::ranks(job)))),
-        ("common", json!(sections::common(job))),
-        ("differences", json!(sections::variant_differences(job).map(|t| t.markdown()))),
-        ("data_read", json!(sections::data_read(job))),
-        ("trials", json!(sections::trials(job).markdown())),
-        ("attempts", json!((!again.is_empty()).then(|| sections::attempts(again, false).markdown()))),
-        (
-            "slurm",
-            json!(sections::slurm(job).map(|(table, notes)| json!({ "table": table.markdown(), "notes": notes }))),
-        ),
-        ("location", json!(prose::location(project, job))),
-        ("provenance", json!(sections::provenance(job))),
+        ("breakdowns", json!(titled(breakdowns(job)))),
+        ("operations", json!(titled(operations(job)))),
+        ("profile", json!(trace_summaries(&project.job(record.job), job))),
+        ("ranks", json!(titled(ranks(job)))),
+        ("common", json!(common_settings(job))),
+        ("differences", json!(variant_differences(job).map(|t| t.markdown()))),
+        ("data_read", json!(data_read(job))),
+        ("trials", json!(trials(job).markdown())),
+        ("attempts", json!((!attempts.is_empty()).then(|| attempts_table(attempts, false).markdown()))),
+        ("slurm", json!(slurm_usage(job).map(|(table, notes)| json!({ "table": table.markdown(), "notes": notes })))),
+        ("location", json!(location(project, job))),
+        ("provenance", json!(provenance(job))),
     ];
     Ok(values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>().into())
+}
+
+/// Maximum number of earlier jobs in the comparison of a note: each is read with all its steps.
+const MAX_COMPARED: usize = 3;
+
+/// Links to the notes of earlier jobs of the same config or study in the folder, the latest first, each with its reason.
+fn earlier_notes(project: &Project, folder: &Path, job: &MeasuredJob, options: &NoteOptions) -> Vec<String> {
+    let record = &job.record;
+    let study_of = |note: &KnownNote| {
+        let dir = project.job(note.job);
+        let found = dir.record_path().exists().then(|| dir.record().ok()).flatten()?;
+        (found.submitted == note.submitted).then_some(found.study)
+    };
+    let mut notes: Vec<(KnownNote, &str)> = known_notes(folder)
+        .into_iter()
+        .filter(|note| note.submitted < record.submitted)
+        .filter_map(|note| match () {
+            () if note.config == record.config => Some((note, "same config")),
+            () if study_of(&note).is_some_and(|study| study == record.study) => Some((note, "same study")),
+            () => None,
+        })
+        .collect();
+    notes.sort_by_key(|(note, why)| (*why, std::cmp::Reverse(note.submitted)));
+    notes
+        .iter()
+        .map(|(note, why)| {
+            format!("job {}, config `{}` ({why}): {}", note.job, note.config, link_to_note(note, &options.links))
+        })
+        .collect()
+}
+
+/// The job beside the last earlier ones of its config, as a comparison; alone if there are none that compare. Below it: which of them are
+/// missing, and why. An earlier job without a completed trial is left out.
+fn comparison(project: &Project, job: &MeasuredJob, rows: &[&Row], options: &NoteOptions) -> Option<String> {
+    let record = &job.record;
+    let mut earlier: Vec<(i64, u64)> = Vec::new();
+    let mut missing: Vec<String> = Vec::new();
+    let known =
+        if options.alone { Ok(BTreeSet::new()) } else { Ledger::open(project).map(|ledger| ledger.measured_ids()) };
+    let ids = known.unwrap_or_else(|error| {
+        missing.push(format!("Earlier jobs are missing: {}", reason(project, &error.to_string())));
+        BTreeSet::new()
+    });
+    for id in ids.into_iter().filter(|id| *id != record.job) {
+        match project.job(id).record() {
+            Ok(other) if other.config == record.config && other.submitted < record.submitted => {
+                earlier.push((other.submitted, id));
+            }
+            Ok(_) => {}
+            // Its config is not known.
+            Err(e) => say(format!("job {id} is not compared with: {e}")),
+        }
+    }
+    earlier.sort_unstable_by(|a, b| b.cmp(a));
+    let mut own: Vec<Row> = rows.iter().map(|row| (*row).clone()).collect();
+    // They are among the warnings of the note.
+    for row in &mut own {
+        row.cautions.clear();
+        row.notes.clear();
+    }
+    let mut jobs = vec![own.clone()];
+    for (_, id) in earlier {
+        if jobs.len() > MAX_COMPARED {
+            break;
+        }
+        match MeasuredJob::load(&project.job(id)) {
+            Ok(other) if !other.runs.iter().any(Run::completed) => {}
+            Ok(other) => jobs.push(measured_rows(&other)),
+            Err(e) => {
+                missing.push(format!("Job {id} is missing: {}", reason(project, &e.to_string())));
+            }
+        }
+    }
+    let comparison = Comparison::new(&jobs, &[], 0).or_else(|refused| {
+        let mut why = vec![refused.to_string()];
+        if let CompareError::NothingComparable { details } = refused {
+            why.extend(details);
+        }
+        missing.push(format!("Earlier jobs are missing: {}", reason(project, &why.join("; "))));
+        Comparison::new(&[own], &[], 0)
+    });
+    let table = comparison.ok().and_then(|comparison| comparison.render(Format::Markdown).ok());
+    let parts: Vec<String> = table.into_iter().chain(missing).collect();
+    (!parts.is_empty()).then(|| parts.join("\n\n"))
+}
+
+/// Published rows and breakdowns that name a variant of the job as the one that repeats them. `None` if nothing names one.
+fn published(project: &Project, rows: &[&Row]) -> Option<String> {
+    // The comparison with earlier jobs says why published files cannot be read.
+    let ledger = Ledger::open(project).ok()?;
+    Published::beside_job(&ledger, rows).markdown()
+}
+
+/// The message of a failure for a note: without the path of the project, in one line.
+fn reason(project: &Project, message: &str) -> String {
+    let root = format!("{}/", project.root().display());
+    message.replace(&root, "").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Contents of the steps of each mode of a job, for configs that do not say it.
+pub fn measures_of_modes(job: &MeasuredJob) -> Vec<Value> {
+    let mut modes: Vec<Mode> = Vec::new();
+    for run in &job.runs {
+        let mode = run.trial.settings.train.mode;
+        if !modes.contains(&mode) {
+            modes.push(mode);
+        }
+    }
+    modes
+        .iter()
+        .map(|mode| json!({ "mode": mode.name(), "yes": mode_contents(*mode).0, "no": mode_contents(*mode).1 }))
+        .collect()
+}
+
+fn mode_contents(mode: Mode) -> (Vec<&'static str>, Vec<&'static str>) {
+    const DATA: &str = "sampling, reading, decoding, masks, collation, copy to the device";
+    const PARTS: [&str; 3] = ["forward pass", "backward pass", "clipping and optimizer step"];
+    let done = match mode {
+        Mode::Data => 0,
+        Mode::Forward => 1,
+        Mode::ForwardBackward => 2,
+        Mode::Train => 3,
+        Mode::ZeroLoss => {
+            let yes =
+                vec![DATA, "backward pass and optimizer step on a loss of zero, as in the published data-only runs"];
+            return (yes, vec!["forward pass"]);
+        }
+    };
+    let yes = std::iter::once(DATA).chain(PARTS.into_iter().take(done)).collect();
+    (yes, PARTS.into_iter().skip(done).collect())
+}
+
+/// The bottleneck of each variant with one stage above half of a step, or that waits most for *other* because of too few processors; one
+/// sentence each.
+fn causes(rows: &[&Row]) -> Vec<String> {
+    let cause = |row: &&Row| {
+        let bottleneck = row.bottleneck?;
+        let found = bottleneck.crowded_other().is_some() || bottleneck.waits_for.is_some_and(|most| most.share > 0.5);
+        found.then(|| bottleneck.sentence(&row.label))
+    };
+    rows.iter().filter_map(cause).collect()
+}
+
+/// Number of findings up to which each has its p values; the results have them in any case.
+const MAX_FULL_FINDINGS: usize = 3;
+
+/// The verdicts that are findings; differing settings are none.
+pub fn findings(verdicts: &[String]) -> Vec<&str> {
+    let found: Vec<&str> =
+        verdicts.iter().map(String::as_str).filter(|line| !line.starts_with("not the same in all rows")).collect();
+    match found.len() {
+        0..=MAX_FULL_FINDINGS => found,
+        _ => found.into_iter().map(|line| line.split_once("; p ").map_or(line, |(finding, _)| finding)).collect(),
+    }
+}
+
+/// Each variant with the settings that differ and its rates.
+fn methods(job: &MeasuredJob, rows: &[&Row]) -> Vec<Value> {
+    let groups = job.by_label();
+    let settings: Vec<BTreeMap<String, String>> =
+        groups.iter().map(|(_, runs)| flatten_in_job(job, &runs[0].trial.settings)).collect();
+    let differs = |key: &String| settings.iter().any(|other| other.get(key) != settings[0].get(key));
+    let mut all = Vec::new();
+    for (((label, runs), own), row) in groups.iter().zip(&settings).zip(rows) {
+        let apart = own.iter().filter(|(key, _)| differs(key));
+        let apart = apart.map(|(key, value)| format!("{key} = {}", quoted(value)));
+        // The version of our own worker is in the provenance.
+        let program = runs.iter().flat_map(|run| run.environments()).find_map(|found| found.program.as_ref());
+        let apart: Vec<String> = apart.chain(program.map(|facts| format!("program: {}", facts.words()))).collect();
+        let rate = |rate: Option<f64>| rate.map_or_else(|| MISSING.to_owned(), format::rate);
+        let result = if row.n == 0 {
+            "no completed run".to_owned()
+        } else {
+            let (it, samples) = (rate(row.median_it_per_s()), rate(row.median_samples_per_s()));
+            format!("{it} it/s, {samples} samples/s (measured, median, n = {})", row.n)
+        };
+        all.push(json!({ "label": label, "method": runs[0].trial.method, "settings": apart, "result": result }));
+    }
+    all
+}
+
+fn quoted(value: &str) -> &str {
+    if value.is_empty() { "\"\"" } else { value }
+}
+
+/// Paths of the raw results, with their contents.
+pub fn location(project: &Project, job: &MeasuredJob) -> Vec<Value> {
+    let dir = project.job(job.record.job);
+    let folder = shown_path(project, dir.record_path().parent().unwrap_or(project.root()));
+    let last = job.runs.iter().map(|run| run.trial.id.as_str()).next().unwrap_or("<trial>");
+    [
+        (format!("{folder}/"), "job.json, config.toml, provenance.json, source.diff"),
+        (format!("{folder}/{last}/attempt-<n>/"), "trial.json, env.json, outcome.json, rank-<r>.log"),
+        (format!("{folder}/{last}/attempt-<n>/rank-<r>.parquet"), "one row per step"),
+    ]
+    .into_iter()
+    .map(|(path, what)| json!({ "path": path, "what": what }))
+    .collect()
 }

@@ -1,25 +1,25 @@
 use std::path::Path;
 
+use expctl_text::{closest, tidy};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, UndefinedBehavior};
 use serde_json::Value;
 
 use crate::exit::{Exit, Failure};
-use crate::report::regions::tidy;
 
-/// The template that is compiled in.
+/// The built-in template.
 pub const BUILT_IN: &str = include_str!("../note.md.j2");
-/// What a template of one's own calls it: `{% extends "expctl/note.md.j2" %}`.
+/// Its name for templates that extend it: `{% extends "expctl/note.md.j2" %}`.
 const NAME: &str = "expctl/note.md.j2";
 
-/// Render the note's template, the one at `own` or the one compiled in.
+/// Render the template at `own`, or the built-in one.
 ///
 /// # Errors
 /// Exit 3 for a template that cannot be read or rendered, with file, line, and what is undefined.
 pub(super) fn render(own: Option<&Path>, values: &Value) -> Result<String, Failure> {
     let mut environment = Environment::new();
-    // A value that the template forgets is a mistake, not an empty place.
+    // An undefined value is an error, not an empty string.
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     environment.set_syntax(syntax.map_err(Failure::internal)?);
@@ -32,22 +32,22 @@ pub(super) fn render(own: Option<&Path>, values: &Value) -> Result<String, Failu
             let name = path.display().to_string();
             let text = std::fs::read_to_string(path)
                 .map_err(|e| Failure::new(Exit::Config, format!("cannot read the note template {name}: {e}")))?;
-            environment.add_template_owned(name.clone(), text).map_err(|e| mistake(&e, values))?;
+            environment.add_template_owned(name.clone(), text).map_err(|e| template_failure(&e, values))?;
             name
         }
     };
-    let template = environment.get_template(&name).map_err(|e| mistake(&e, values))?;
-    let text = template.render(Serde(tamed(values.clone()))).map_err(|e| mistake(&e, values))?;
+    let template = environment.get_template(&name).map_err(|e| template_failure(&e, values))?;
+    let text = template.render(Serde(escape_markers(values.clone()))).map_err(|e| template_failure(&e, values))?;
     Ok(tidy(&text))
 }
 
-/// The template in use, as messages name it.
+/// Name of the template in messages.
 pub(super) fn name(own: Option<&Path>) -> String {
     own.map_or_else(|| format!("{NAME}, compiled in"), |path| path.display().to_string())
 }
 
-fn mistake(error: &minijinja::Error, values: &Value) -> Failure {
-    // The innermost place is where the mistake is; the outer ones are how it was reached.
+fn template_failure(error: &minijinja::Error, values: &Value) -> Failure {
+    // The innermost error has the place of the mistake.
     let mut inner = error;
     while let Some(source) = std::error::Error::source(inner).and_then(|e| e.downcast_ref::<minijinja::Error>()) {
         inner = source;
@@ -71,22 +71,23 @@ fn mistake(error: &minijinja::Error, values: &Value) -> Failure {
     if inner.kind() == minijinja::ErrorKind::UndefinedError {
         let word = expression.unwrap_or_default().split(['.', '[', '|', ' ']).next().unwrap_or_default();
         let known: Vec<&str> = values.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
-        if let Some(near) = crate::conf::closest(word, known.iter().copied()).filter(|near| *near != word) {
+        if let Some(near) = closest(word, known.iter().copied()).filter(|near| *near != word) {
             failure = failure.hint(format!("did you mean `{near}`?"));
         }
-        failure = failure.hint("docs/notes.md lists what a template is given; `x is defined` asks whether it is there");
+        failure =
+            failure.hint("docs/guide/notes.md lists what a template is given; `x is defined` asks whether it is there");
     }
     failure.hint("expctl report --print-template prints the template that is compiled in")
 }
 
-/// The same values, in which no text can be taken for a marker.
-fn tamed(value: Value) -> Value {
+/// Escape markers in all texts of the values.
+fn escape_markers(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(
             text.replace("<!-- expctl:", "&lt;!-- expctl:").replace("&lt;!-- expctl: job", "<!-- expctl: job"),
         ),
-        Value::Array(all) => all.into_iter().map(tamed).collect(),
-        Value::Object(all) => all.into_iter().map(|(key, value)| (key, tamed(value))).collect(),
+        Value::Array(all) => all.into_iter().map(escape_markers).collect(),
+        Value::Object(all) => all.into_iter().map(|(key, value)| (key, escape_markers(value))).collect(),
         other => other,
     }
 }

@@ -1,40 +1,131 @@
-//! Pictures of a measured job: what stands in its ledger, as charts.
+//! Charts of a measured job.
 //!
-//! Invariant: every picture says in its caption of what class its figures are and over how many runs and steps they were taken,
-//! and is left out where it would say nothing.
+//! Invariant: every caption has the class of the figures and the numbers of runs and steps. A chart without information is left out.
 
-mod boxplot;
-mod epoch_time;
-mod learning;
-mod ranks;
 mod rates;
-mod scaling;
-mod stages;
+mod steps;
 mod timeline;
-mod times;
-mod words;
 
-use crate::ledger::MeasuredJob;
-use crate::plot::Chart;
+use expctl_charts::{Axis, Bar, Chart, Layer, Panel, Point};
+use expctl_ledger::{LearningRecord, MeasuredJob, Run};
+use expctl_text::format;
 
-pub use boxplot::{TimeBox, WHISKERS, box_panel};
-pub use epoch_time::{EpochBar, epoch_panel};
-pub use learning::LEARNING;
+use super::rates::completed_steps;
 
-/// All pictures of a job, in the order in which a reader wants them.
-pub fn pictures(job: &MeasuredJob) -> Vec<Chart> {
+pub use rates::{EpochBar, epoch_panel};
+pub use steps::{TimeBox, WHISKERS, box_panel};
+
+/// All charts of a job, in reading order.
+pub fn charts(job: &MeasuredJob) -> Vec<Chart> {
     [
-        rates::rates(job),
-        epoch_time::epoch_time(job),
-        stages::stages(job),
-        boxplot::boxplot(job),
-        times::times(job),
-        timeline::timeline(job),
-        ranks::ranks(job),
-        scaling::scaling(job),
-        learning::learning(job),
+        rates::rates_chart(job),
+        rates::epoch_time_chart(job),
+        steps::stages_chart(job),
+        steps::boxplot_chart(job),
+        steps::times_chart(job),
+        timeline::timeline_chart(job),
+        timeline::ranks_chart(job),
+        rates::scaling_chart(job),
+        learning_chart(job),
     ]
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// Name of the chart of learning curves, which has its own section in a note.
+pub const LEARNING: &str = "learning";
+
+/// Title of a panel, and its figure of an epoch.
+type EpochFigure = (&'static str, fn(&LearningRecord) -> Option<f64>);
+
+const EPOCH_FIGURES: [EpochFigure; 3] = [
+    ("training loss", |record| Some(record.train_loss)),
+    ("validation loss", |record| Some(record.validation.as_ref()?.loss)),
+    ("validation, Pearson", |record| record.validation.as_ref()?.pearson),
+];
+
+/// Learning curves: a line for each run, a colour for each variant. `None` without epochs.
+fn learning_chart(job: &MeasuredJob) -> Option<Chart> {
+    let groups = job.by_label();
+    let panels: Vec<Panel> = EPOCH_FIGURES.into_iter().filter_map(|figure| learning_panel(&groups, figure)).collect();
+    if panels.is_empty() {
+        return None;
+    }
+    let runs = job.runs.iter().filter(|run| !run.learning.is_empty()).count() as u64;
+    Some(Chart {
+        name: LEARNING.into(),
+        title: "What training came to".into(),
+        alt: "Training loss, validation loss and Pearson's correlation over the epochs, a line for each run.".into(),
+        caption: format!("Measured, {}: a line each, a colour for each variant.", format::count(runs, "run")),
+        panels,
+        columns: 1,
+    })
+}
+
+/// One figure over the epochs; `None` if no run has it.
+fn learning_panel(groups: &[(String, Vec<&Run>)], (name, of): EpochFigure) -> Option<Panel> {
+    let mut layers = Vec::new();
+    for (colour, (label, runs)) in groups.iter().enumerate() {
+        for run in runs {
+            let points: Vec<Point> =
+                run.learning.iter().filter_map(|record| Some([(record.epoch + 1) as f64, of(record)?])).collect();
+            if points.iter().any(|[_, value]| value.is_finite()) {
+                // One epoch is no line.
+                layers.push(Layer::Line { name: label.clone(), colour, points: points.clone() });
+                layers.push(Layer::Dots { name: label.clone(), colour, points });
+            }
+        }
+    }
+    (!layers.is_empty()).then(|| Panel { title: name.into(), x: Axis::new("epoch"), y: Axis::new(name), layers })
+}
+
+/// Ratio of times from which the axis is logarithmic.
+const FAR_APART: f64 = 30.0;
+
+/// Minimum and maximum of the finite values; `None` without any.
+fn min_max(values: impl IntoIterator<Item = f64>) -> Option<[f64; 2]> {
+    let ends = values
+        .into_iter()
+        .filter(|v| v.is_finite())
+        .fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], v| [low.min(v), high.max(v)]);
+    (ends[0] <= ends[1]).then_some(ends)
+}
+
+/// Whether positive values are too far apart for a linear axis.
+fn far_apart(values: impl IntoIterator<Item = f64>) -> bool {
+    min_max(values.into_iter().filter(|v| *v > 0.0)).is_some_and(|[low, high]| high / low > FAR_APART)
+}
+
+/// Multiple of the highest value at which intervals are cut off.
+const MAX_INTERVAL: f64 = 2.0;
+
+/// A linear axis from 0 for bars with the highest value `highest`, and whether it cuts intervals off: the interval of two runs can be so
+/// wide that nothing else would be visible.
+fn cut_intervals(y: Axis, bars: &[Bar], highest: f64) -> (Axis, bool) {
+    let top = bars.iter().filter_map(|bar| bar.interval).fold(0.0, |top: f64, [_, high]| top.max(high));
+    if top > MAX_INTERVAL * highest { (y.between(0.0, MAX_INTERVAL * highest), true) } else { (y, false) }
+}
+
+/// `3 runs and 120 steps of all ranks each`, `2 to 5 runs and 80 to 200 steps of all ranks each` from the numbers of
+/// completed runs and measured steps (of all ranks) of each variant.
+fn basis(counts: &[(usize, usize)]) -> String {
+    let shown = |of: fn(&(usize, usize)) -> usize, what: &str| match min_max(counts.iter().map(|n| of(n) as f64)) {
+        Some([low, high]) if low < high => {
+            format!("{} to {} {what}s", format::thousands(low as u64), format::thousands(high as u64))
+        }
+        Some([n, _]) => format::count(n as u64, what),
+        None => format!("no {what}"),
+    };
+    format!("{} and {} of all ranks each", shown(|(runs, _)| *runs, "run"), shown(|(_, steps)| *steps, "step"))
+}
+
+/// Numbers of runs and steps of a variant, for a caption.
+fn counted(runs: &[&Run]) -> (usize, usize) {
+    (completed_runs(runs), completed_steps(runs).count())
+}
+
+/// Number of completed runs.
+fn completed_runs(runs: &[&Run]) -> usize {
+    runs.iter().filter(|run| run.completed()).count()
 }

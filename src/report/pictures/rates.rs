@@ -1,12 +1,16 @@
-use super::words::{basis, counted, cut_intervals, far_apart};
-use crate::ledger::MeasuredJob;
-use crate::plot::{Axis, Bar, Chart, Layer, Panel, Point};
-use crate::report::figures::all_rates;
-use crate::stats::{Estimate, rate_over_runs};
+//! Charts of rates: by variant, time per epoch, and against the number of ranks.
 
-/// Samples per second of each variant: the mean over its runs with its interval, and each run as a dot; none where no variant
-/// has a completed run.
-pub(super) fn rates(job: &MeasuredJob) -> Option<Chart> {
+use expctl_charts::{Axis, Bar, Chart, Layer, Panel, Point};
+use expctl_ledger::{MeasuredJob, Run};
+use expctl_stats::{Estimate, RateOverRuns, rate_over_runs};
+
+use super::{basis, counted, cut_intervals, far_apart};
+use crate::report::epoch_time::{EpochTime, whole_epochs};
+use crate::report::rates::{all_rates, run_estimates};
+use crate::report::scaling::scaled_variants;
+
+/// Samples/s of each variant: the mean over its runs with its interval, and each run as a dot. `None` without a completed run.
+pub(super) fn rates_chart(job: &MeasuredJob) -> Option<Chart> {
     let (mut variants, mut bases) = (Vec::new(), Vec::new());
     for (label, runs) in job.by_label() {
         let rates: Vec<f64> = all_rates(&runs).iter().map(|rates| rates.samples_per_s).collect();
@@ -22,17 +26,17 @@ pub(super) fn rates(job: &MeasuredJob) -> Option<Chart> {
     for (i, (_, _, rates, mean)) in variants.iter().enumerate() {
         let x = i as f64;
         let interval = mean.interval.map(|interval| [interval.low, interval.high]);
-        // On a logarithmic axis the length of a bar means nothing: there it is but its interval.
+        // On a logarithmic axis the length of a bar means nothing: then only its interval is drawn.
         let from = if log { mean.value } else { 0.0 };
         bars.push(Bar { x, width: 0.7, from, to: mean.value, interval });
         middles.push([x, mean.value]);
         // Beside the whisker and beside each other.
-        let place = |j: usize| 0.07 + if rates.len() > 1 { 0.26 * j as f64 / (rates.len() - 1) as f64 } else { 0.13 };
-        dots.extend(rates.iter().enumerate().map(|(j, rate)| [x + place(j), *rate]));
+        let offset = |j: usize| 0.07 + if rates.len() > 1 { 0.26 * j as f64 / (rates.len() - 1) as f64 } else { 0.13 };
+        dots.extend(rates.iter().enumerate().map(|(j, rate)| [x + offset(j), *rate]));
     }
     let y = Axis::new("rate (samples/s)");
-    let most = variants.iter().flat_map(|(_, _, rates, _)| rates.iter().copied()).fold(0.0, f64::max);
-    let (y, cut) = if log { (y, false) } else { cut_intervals(y, &bars, most) };
+    let max = variants.iter().flat_map(|(_, _, rates, _)| rates.iter().copied()).fold(0.0, f64::max);
+    let (y, cut) = if log { (y, false) } else { cut_intervals(y, &bars, max) };
     let counts: Vec<usize> = variants.iter().map(|(_, _, rates, _)| rates.len()).collect();
     let mut layers = vec![Layer::Bars { name: "mean over runs".into(), colour: 0, bars }];
     if log {
@@ -64,4 +68,184 @@ pub(super) fn rates(job: &MeasuredJob) -> Option<Chart> {
         panels: vec![panel],
         columns: 1,
     })
+}
+
+/// Time per epoch of one variant or method.
+#[derive(Clone, Debug)]
+pub struct EpochBar {
+    /// Name below the bar.
+    pub name: String,
+    /// The bar and its interval.
+    pub time: EpochTime,
+    /// Seconds of the first epoch of each run that was timed whole.
+    pub first: Vec<f64>,
+    /// Seconds of the later ones.
+    pub later: Vec<f64>,
+}
+
+/// Bars of the time per epoch with their intervals, and each whole epoch as a dot.
+pub fn epoch_panel(bars: &[EpochBar]) -> (Panel, &'static str) {
+    let dots = || bars.iter().flat_map(|bar| bar.first.iter().chain(&bar.later).copied());
+    let log = far_apart(bars.iter().map(|bar| bar.time.time_s.value).chain(dots()));
+    let drawn = |(i, bar): (usize, &EpochBar)| {
+        let RateOverRuns { value, interval, .. } = bar.time.time_s;
+        // As in [`rates_chart`].
+        let from = if log { value } else { 0.0 };
+        Bar { x: i as f64, width: 0.7, from, to: value, interval: interval.map(|i| [i.low, i.high]) }
+    };
+    let all: Vec<Bar> = bars.iter().enumerate().map(drawn).collect();
+    let highest = all.iter().map(|bar| bar.to).chain(dots()).fold(0.0, f64::max);
+    let y = Axis::new("time per epoch (s)");
+    let (y, cut) = if log { (y.log(), false) } else { cut_intervals(y, &all, highest) };
+    let mut layers = Vec::new();
+    for (name, colour, measured) in [("mean over epochs", 0, true), ("derived from the rate", 3, false)] {
+        let of_kind = bars.iter().zip(&all).filter(|(bar, _)| bar.time.measured() == measured);
+        let kind: Vec<Bar> = of_kind.map(|(_, bar)| *bar).collect();
+        if kind.is_empty() {
+            continue;
+        }
+        let middles: Vec<Point> = kind.iter().map(|bar| [bar.x, bar.to]).collect();
+        layers.push(Layer::Bars { name: name.to_owned(), colour, bars: kind });
+        if log {
+            layers.push(Layer::Dots { name: name.to_owned(), colour, points: middles });
+        }
+    }
+    // The first epochs left of the whiskers, the later ones right of them.
+    let first: Vec<Point> = bars.iter().enumerate().flat_map(|(i, bar)| dots_beside(i, &bar.first, -1.0)).collect();
+    let later: Vec<Point> = bars.iter().enumerate().flat_map(|(i, bar)| dots_beside(i, &bar.later, 1.0)).collect();
+    for (name, colour, points) in [("first epoch", 1, first), ("later epochs", 2, later)] {
+        if !points.is_empty() {
+            layers.push(Layer::Dots { name: name.to_owned(), colour, points });
+        }
+    }
+    let names = bars.iter().map(|bar| bar.name.clone());
+    let panel = Panel { title: String::new(), x: Axis::new("").named(names), y, layers };
+    (panel, if cut { " Whiskers without a bar across go on beyond the picture." } else { "" })
+}
+
+/// Dots of one bar beside each other, on one side of its whisker: -1 is left, 1 right.
+fn dots_beside(bar: usize, times: &[f64], side: f64) -> Vec<Point> {
+    let step = if times.len() > 1 { 0.2 / (times.len() - 1) as f64 } else { 0.0 };
+    times.iter().enumerate().map(|(j, time)| [bar as f64 + side * (0.09 + step * j as f64), *time]).collect()
+}
+
+/// Time per epoch of each variant. `None` if no whole epoch was timed.
+pub(super) fn epoch_time_chart(job: &MeasuredJob) -> Option<Chart> {
+    let groups = job.by_label();
+    let all: Vec<(Vec<f64>, Vec<f64>)> = groups.iter().map(|(_, runs)| first_and_later_epochs(runs)).collect();
+    if all.iter().all(|(first, later)| first.is_empty() && later.is_empty()) {
+        return None;
+    }
+    let mut bars = Vec::new();
+    for ((name, runs), (first, later)) in groups.into_iter().zip(all) {
+        let time = EpochTime::from_runs(&runs, || it_per_s(&runs));
+        bars.extend(time.map(|time| EpochBar { name, time, first, later }));
+    }
+    let counts: Vec<String> = bars.iter().filter(|bar| bar.time.measured()).map(|bar| bar.time.count()).collect();
+    let basis = match &counts[..] {
+        [first, rest @ ..] if rest.iter().all(|count| count == first) => format!("{first} each"),
+        _ => format!("{} by variant", counts.join(", ")),
+    };
+    let derived = match bars.iter().all(|bar| bar.time.measured()) {
+        true => "",
+        false => " Derived from the rate: batches of an epoch over it/s, where no whole epoch was timed.",
+    };
+    let (panel, cut) = epoch_panel(&bars);
+    Some(Chart {
+        name: "epoch_time".into(),
+        title: "Time per epoch".into(),
+        alt: "Seconds of an epoch of each variant, with the interval, and each epoch as a dot.".into(),
+        caption: format!(
+            "Measured, {basis}: summed wall time of the steps of a whole epoch, of the rank that takes longest; mean over epochs and runs. \
+             Whiskers (derived): its 95 % interval over runs, of a single run over its epochs.{derived}{cut}"
+        ),
+        panels: vec![panel],
+        columns: 1,
+    })
+}
+
+/// Seconds of the whole first epochs of the runs of a variant, and of all their later ones.
+fn first_and_later_epochs(runs: &[&Run]) -> (Vec<f64>, Vec<f64>) {
+    let (mut first, mut later) = (Vec::new(), Vec::new());
+    for run in runs {
+        let begun = run.ranks.first().and_then(|steps| steps.first()).map(|step| step.epoch);
+        for (epoch, time) in whole_epochs(run) {
+            if Some(epoch) == begun { &mut first } else { &mut later }.push(time);
+        }
+    }
+    (first, later)
+}
+
+fn it_per_s(runs: &[&Run]) -> Option<RateOverRuns> {
+    let rates: Vec<Estimate> = runs.iter().filter_map(|run| Some(run_estimates(run)?.0)).collect();
+    rate_over_runs(&rates)
+}
+
+/// Number of ranks up to which the axis has a name for each.
+const MAX_NAMED_RANKS: u32 = 16;
+
+/// A variant at one point of the other swept settings.
+struct ScalingSeries {
+    label: String,
+    /// Ranks, rate, numbers of runs and steps.
+    points: Vec<(u32, RateOverRuns, (usize, usize))>,
+}
+
+/// Samples per second against ranks, with the line of perfect scaling; `None` if no variant ran on several.
+pub(super) fn scaling_chart(job: &MeasuredJob) -> Option<Chart> {
+    let series = scaled_variants(job).into_iter().map(|scaled| {
+        let points = scaled.sizes.iter().filter_map(|size| {
+            let rates = all_rates(&size.runs);
+            let each: Vec<Estimate> = rates.iter().map(|rates| Estimate::plain(rates.samples_per_s)).collect();
+            Some((size.ranks, rate_over_runs(&each)?, counted(&size.runs)))
+        });
+        ScalingSeries { points: points.collect(), label: scaled.label }
+    });
+    let all: Vec<ScalingSeries> = series.collect();
+    let max_ranks = all.iter().flat_map(|series| &series.points).map(|(ranks, ..)| *ranks).max()?;
+    let counts: Vec<_> = all.iter().flat_map(|series| &series.points).map(|(_, _, n)| *n).collect();
+    let mut layers: Vec<Layer> =
+        all.iter().enumerate().filter_map(|(i, series)| series.ideal(i + 10, max_ranks)).collect();
+    layers.extend(all.iter().enumerate().flat_map(|(i, series)| series.layers(i)));
+    let x = Axis::new("ranks");
+    let x = if max_ranks <= MAX_NAMED_RANKS {
+        x.named((0..=max_ranks).map(|n| n.to_string()))
+    } else {
+        x.between(0.0, f64::from(max_ranks) * 1.03)
+    };
+    Some(Chart {
+        name: "scaling".into(),
+        title: "What more ranks bring".into(),
+        alt: "Samples per second against the number of ranks, with the line of perfect scaling.".into(),
+        caption: format!(
+            "Measured, {}: samples/s over all ranks, geometric mean over the runs (tables have the median), with the 95 % interval over runs where there are \
+             several (derived). Dotted (derived): as many times the rate of the fewest ranks as there are more ranks.",
+            basis(&counts)
+        ),
+        panels: vec![Panel { title: String::new(), x, y: Axis::new("rate (samples/s)"), layers }],
+        columns: 1,
+    })
+}
+
+impl ScalingSeries {
+    fn ideal(&self, colour: usize, max_ranks: u32) -> Option<Layer> {
+        let (ranks, rate, _) = self.points.first()?;
+        let one = rate.value / f64::from(*ranks);
+        let end = |ranks: u32| [f64::from(ranks), one * f64::from(ranks)];
+        Some(Layer::Line { name: "perfect scaling".into(), colour, points: vec![end(*ranks), end(max_ranks)] })
+    }
+
+    fn layers(&self, colour: usize) -> Vec<Layer> {
+        let points: Vec<_> = self.points.iter().map(|(ranks, rate, _)| [f64::from(*ranks), rate.value]).collect();
+        let whisker = |(ranks, rate, _): &(u32, RateOverRuns, (usize, usize))| {
+            let interval = rate.interval.map(|interval| [interval.low, interval.high]);
+            Bar { x: f64::from(*ranks), width: 0.0, from: rate.value, to: rate.value, interval }
+        };
+        let name = || self.label.clone();
+        vec![
+            Layer::Line { name: name(), colour, points: points.clone() },
+            Layer::Bars { name: name(), colour, bars: self.points.iter().map(whisker).collect() },
+            Layer::Dots { name: name(), colour, points },
+        ]
+    }
 }

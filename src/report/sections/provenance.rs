@@ -1,15 +1,19 @@
+//! Trials, what Slurm measured of them, and what ran where on which data.
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use expctl_record::{CudaFacts, Mode, ModelKind, ProgramFacts, RankDevice, Settings};
+use expctl_ledger::{
+    CudaFacts, MeasuredJob, Mode, ModelKind, ProgramFacts, RankDevice, Run, RunState, Settings, SlurmTry, SlurmUsage,
+};
+use expctl_text::Table;
+use expctl_text::format::{self, MISSING};
 use serde_json::Value;
 
 use crate::conf::NO_DATA_SET;
-use crate::ledger::{MeasuredJob, Run, RunState, setting_text};
-use crate::report::Table;
-use crate::report::format::{self, MISSING};
+use crate::ledger::setting_text;
 
-/// Every trial, with how it ended and why.
+/// Every trial with its state and reason.
 pub fn trials(job: &MeasuredJob) -> Table {
     let mut table = Table::new(["Trial", "Repeat", "State", "Attempts", "Steps", "Started", "Reason"]);
     for run in &job.runs {
@@ -32,7 +36,7 @@ pub fn trials(job: &MeasuredJob) -> Table {
     table
 }
 
-/// What ran, where, on which data.
+/// Code, machines, environment and data of a job.
 pub fn provenance(job: &MeasuredJob) -> String {
     let record = &job.record;
     let environments = || job.runs.iter().flat_map(Run::environments);
@@ -40,7 +44,7 @@ pub fn provenance(job: &MeasuredJob) -> String {
         let values: Vec<String> = values.into_iter().filter(|v| !v.is_empty()).collect();
         if values.is_empty() { MISSING.to_owned() } else { values.join("; ") }
     };
-    let of = |get: fn(&expctl_record::Environment) -> String| distinct(environments().map(get).collect());
+    let of = |get: fn(&expctl_ledger::Environment) -> String| distinct(environments().map(get).collect());
     let hardware = environments().flat_map(|e| &e.ranks).map(|h| {
         format!(
             "{}: {}, {} CPUs per rank, {}, kernel {}",
@@ -80,8 +84,8 @@ pub fn provenance(job: &MeasuredJob) -> String {
     lines.map(|(name, value)| format!("- {name}: {value}")).collect::<Vec<_>>().join("\n")
 }
 
-/// What computed the layers of the lazy model, which the implementation that was asked for and the device decide together: with the
-/// variants of each where it was not the same for all. None where no layer was computed.
+/// The implementation of the lazy model that ran, by the requested one and the device; with its variants if there were several. `None` if no
+/// layer was computed.
 fn lazy_model(job: &MeasuredJob) -> Option<String> {
     let mut found: BTreeMap<&'static str, BTreeSet<&str>> = BTreeMap::new();
     for run in &job.runs {
@@ -107,8 +111,7 @@ fn lazy_model(job: &MeasuredJob) -> Option<String> {
     }
 }
 
-/// The models of GPU that ranks computed on, and what reached them; empty where ranks computed on the host. The table of the ranks has
-/// the GPU of each.
+/// GPU models, CUDA, NCCL and topology; empty for ranks on the host. The table of the ranks has the GPU of each.
 fn gpus(job: &MeasuredJob) -> [(&'static str, BTreeSet<String>); 4] {
     let environments = || job.runs.iter().flat_map(Run::environments);
     let devices = environments().flat_map(|e| &e.ranks).filter_map(|rank| {
@@ -128,7 +131,7 @@ fn gpus(job: &MeasuredJob) -> [(&'static str, BTreeSet<String>); 4] {
     ]
 }
 
-/// A program with what it says of itself: versions, settings, what it counts.
+/// A program with the versions, settings and counts that it reports.
 fn program(facts: &ProgramFacts) -> String {
     let settings = facts.settings.iter().map(|(name, value)| format!("{name} = {}", setting_text(value)));
     let counts = [
@@ -141,11 +144,11 @@ fn program(facts: &ProgramFacts) -> String {
     if said.is_empty() { facts.words() } else { format!("{}: {}", facts.words(), said.join(", ")) }
 }
 
-/// A data set by name, and how many edges of each network are real, as its `manifest.json` says, where that can be read.
+/// A data set by name, with the real and generated edges of each network by its `manifest.json`, if that can be read.
 fn data_set(folder: &Path) -> String {
-    // The last two parts identify it; where a project keeps its data says nothing to a reader elsewhere.
-    let parts: Vec<_> = folder.components().rev().take(2).map(|c| c.as_os_str().to_string_lossy()).collect();
-    let name = parts.into_iter().rev().collect::<Vec<_>>().join("/");
+    // The last two components identify it; the rest of the path means nothing elsewhere.
+    let components: Vec<_> = folder.components().rev().take(2).map(|c| c.as_os_str().to_string_lossy()).collect();
+    let name = components.into_iter().rev().collect::<Vec<_>>().join("/");
     let manifest = std::fs::read(folder.join("manifest.json")).ok();
     let manifest: Option<Value> = manifest.and_then(|text| serde_json::from_slice(&text).ok());
     let Some(networks) = manifest.as_ref().and_then(|m| m.get("networks")).and_then(Value::as_array) else {
@@ -168,4 +171,103 @@ fn network(entry: &Value) -> String {
         .filter_map(|kind| edges(kind).map(|n| format!("{} {kind}", format::thousands(n))))
         .collect();
     if said.is_empty() { format!("{name} (origin unknown)") } else { format!("{name} {}", said.join(" + ")) }
+}
+
+const SLURM_COLUMNS: [&str; 12] = [
+    "Trial",
+    "State",
+    "Exit",
+    "Try",
+    "Nodes",
+    "Elapsed",
+    "Time limit",
+    "Time used",
+    "CPU time",
+    "MaxRSS",
+    "Memory asked",
+    "Memory used",
+];
+
+/// Slurm's accounting of each trial, with notes; `None` if Slurm was never asked about the job.
+pub fn slurm_usage(job: &MeasuredJob) -> Option<(Table, Vec<&'static str>)> {
+    if job.runs.iter().all(|run| run.slurm.is_none()) {
+        return None;
+    }
+    let mut table = Table::new(SLURM_COLUMNS).right([5, 6, 7, 8, 9, 10, 11]);
+    for run in &job.runs {
+        table.row(slurm_row(run));
+    }
+    let seen = || job.runs.iter().filter_map(|run| run.slurm.as_ref());
+    let mut notes = Vec::new();
+    if seen().any(|usage| usage.source == "scontrol") {
+        notes.push("Of some trials there is no accounting: their CPU time and MaxRSS are not known.");
+    }
+    if seen().any(|usage| usage.attempts_in_try > 1) {
+        notes.push(
+            "⁺: shared an array task, so state and times are those of all its trials together. CPU time, MaxRSS and \
+             memory used are the trial's own where each had an srun of its own.",
+        );
+    }
+    Some((table, notes))
+}
+
+fn slurm_row(run: &Run) -> Vec<String> {
+    let Some(slurm) = &run.slurm else {
+        return std::iter::once(run.trial.id.clone())
+            .chain(std::iter::repeat_n(missing(), SLURM_COLUMNS.len() - 1))
+            .collect();
+    };
+    let usage = &slurm.usage;
+    let share = |used: Option<f64>, of: Option<f64>| match (used, of) {
+        (Some(used), Some(of)) if of > 0.0 => format::percent(used / of),
+        _ => MISSING.to_owned(),
+    };
+    let float = |n: Option<u64>| n.map(|n| n as f64);
+    let size = |n: Option<u64>| float(n).map_or_else(missing, format::bytes);
+    let time = |s: Option<u64>| float(s).map_or_else(missing, duration);
+    let shared = if slurm.attempts_in_try > 1 { "⁺" } else { "" };
+    vec![
+        format!("{}{shared}", run.trial.id),
+        usage.state.clone(),
+        exit(usage),
+        tries(slurm),
+        usage.nodes.clone().unwrap_or_else(missing),
+        time(usage.elapsed_s),
+        time(usage.time_limit_s),
+        share(float(usage.elapsed_s), float(usage.time_limit_s)),
+        usage.cpu_s.map_or_else(missing, duration),
+        size(usage.max_rss_bytes),
+        size(usage.memory_bytes),
+        share(float(usage.rss_of_all_tasks()), float(usage.memory_bytes)),
+    ]
+}
+
+fn missing() -> String {
+    MISSING.to_owned()
+}
+
+/// `5, NonZeroExitCode`, `signal 9`.
+fn exit(usage: &SlurmTry) -> String {
+    let code = usage.exit_code.filter(|code| *code != 0 || usage.signal.is_none()).map(|code| code.to_string());
+    let signal = usage.signal.map(|signal| format!("signal {signal}"));
+    let parts: Vec<String> = code.into_iter().chain(signal).chain(usage.reason.clone()).collect();
+    if parts.is_empty() { missing() } else { parts.join(", ") }
+}
+
+/// `1`, or `2 of 2 (others: REQUEUED)`.
+fn tries(slurm: &SlurmUsage) -> String {
+    if slurm.other_tries.is_empty() {
+        return slurm.try_number.to_string();
+    }
+    let others: Vec<&str> = slurm.other_tries.iter().map(|other| other.state.as_str()).collect();
+    format!("{} of {} (others: {})", slurm.try_number, others.len() + 1, others.join(", "))
+}
+
+/// A duration: seconds with at most one decimal below a minute, else `h:mm:ss`.
+fn duration(seconds: f64) -> String {
+    if seconds < 60.0 {
+        return format!("{} s", format::rate((seconds * 10.0).round() / 10.0));
+    }
+    let whole = seconds.round() as u64;
+    format!("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
 }

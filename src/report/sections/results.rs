@@ -1,41 +1,53 @@
+//! The results of a job: rates, verdicts, step times, epochs, and rates by published estimators.
+
 use std::collections::BTreeSet;
 
-use crate::ledger::{MeasuredJob, Run};
-use crate::report::compare::{
-    Difference, Line, RatioWords, Row, besides_the_method, differences, lines_of_job, measured_rows, words,
-};
-use crate::report::figures::{StepTimes, completed_steps, step_times};
-use crate::report::format::{self, MISSING};
-use crate::report::{MasksBy, Table};
-use crate::stats::{MIN_RUNS_FOR_VERDICT, Verdict};
+use expctl_ledger::{Estimator, MeasuredJob, Rates, Run};
+use expctl_stats::{MIN_RUNS_FOR_VERDICT, Verdict, median};
+use expctl_text::Table;
+use expctl_text::format::{self, MISSING};
+use serde_json::{Value, json};
 
-/// One line of the table, before it becomes text.
-struct Entry<'a> {
+use super::TitledTable;
+use crate::report::bottleneck::MasksBy;
+use crate::report::differences::{Difference, besides_the_method, confound_words, differences};
+use crate::report::epoch_time::FirstEpoch;
+use crate::report::line::{Line, RatioWords, lines_of_job};
+use crate::report::rates::{StepTimes, all_rates, completed_steps, estimated_rates, step_times};
+use crate::report::row::{Row, measured_rows};
+
+/// A line of the results with its runs.
+struct ResultLine<'a> {
     line: Line,
     runs: Vec<&'a Run>,
-    /// Label of the row that the ratio refers to; none for a baseline, or without one at this point.
+    /// Label of its base; `None` for a baseline, and if there is none at this point.
     base: Option<String>,
 }
 
-/// The variants of a job at each point of its sweep, against their baselines.
-pub struct Results<'a>(Vec<Entry<'a>>);
+/// The rows of a job with their verdicts: each variant at each point of its sweep, against its baseline.
+pub struct Results<'a>(Vec<ResultLine<'a>>);
 
 impl<'a> Results<'a> {
-    /// Of what the job's completed runs measured.
-    pub fn of(job: &'a MeasuredJob) -> Self {
+    /// Judge the rows of a job.
+    pub fn from_job(job: &'a MeasuredJob) -> Self {
         let entry = |(line, (_, runs)): (Line, (String, Vec<&'a Run>))| {
             let base = line.base.as_ref().map(|base| base.label.clone());
-            Entry { line, runs, base }
+            ResultLine { line, runs, base }
         };
         Self(lines_of_job(&measured_rows(job)).into_iter().zip(job.by_label()).map(entry).collect())
     }
 
-    /// The rows with what may be said of each.
+    /// The rows with their verdicts.
     pub fn lines(&self) -> impl Iterator<Item = &Line> {
         self.0.iter().map(|entry| &entry.line)
     }
 
-    /// How fast each variant is, and what bounds it: a row per variant and point of the sweep.
+    /// The rows.
+    pub fn rows(&self) -> Vec<&Row> {
+        self.lines().map(|line| &line.row).collect()
+    }
+
+    /// Rates and bottleneck of each variant: a row per variant and point of the sweep.
     pub fn table(&self) -> Table {
         let mut table = Table::new([
             "Variant",
@@ -78,17 +90,17 @@ impl<'a> Results<'a> {
         table
     }
 
-    /// What bounds each variant with a completed run, a sentence each.
+    /// The bottleneck of each variant with a completed run, one sentence each.
     pub fn bottlenecks(&self) -> Vec<String> {
         self.0.iter().filter_map(|e| Some(e.line.row.bottleneck?.sentence(&e.line.row.label))).collect()
     }
 
-    /// True if a variant with a completed run makes masks in its steps.
+    /// Whether a variant with a completed run makes masks in its steps.
     pub fn masks_in_step(&self) -> bool {
         self.0.iter().filter_map(|e| e.line.row.bottleneck).any(|b| b.masks_by != MasksBy::Loader)
     }
 
-    /// How long the steps took, and what became of the runs.
+    /// Step times, and states of the runs.
     pub fn step_times(&self) -> Table {
         let mut table = Table::new(["Variant", "ms/step (median)", "p5–p95", "Measured per run", "State"]);
         for entry in &self.0 {
@@ -106,7 +118,7 @@ impl<'a> Results<'a> {
         table
     }
 
-    /// What may be said of each variant against the baseline, and what else differs.
+    /// Verdicts against the baseline, and settings that differ.
     pub fn verdicts(&self) -> Vec<String> {
         let entries = &self.0;
         let mut all = Vec::new();
@@ -121,9 +133,9 @@ impl<'a> Results<'a> {
             let words = RatioWords { line: &e.line, name: &e.line.row.label, base, tested };
             all.extend(words.sentence(false));
         }
-        let across = |e: &Entry<'_>| {
+        let across = |e: &ResultLine<'_>| {
             let base = e.base.as_ref().filter(|_| e.line.across())?;
-            Some(format!("† {}: {} {base}: {}", e.line.row.label, ANOTHER_CLASS, words(&e.line.crosses)))
+            Some(format!("† {}: {} {base}: {}", e.line.row.label, ANOTHER_CLASS, confound_words(&e.line.crosses)))
         };
         all.extend(entries.iter().filter_map(across));
         if !open.is_empty() {
@@ -148,21 +160,21 @@ impl<'a> Results<'a> {
     }
 }
 
-/// Stands between a row and the one that its ratio refers to.
+/// Words between a row and its base of another class.
 const ANOTHER_CLASS: &str = "no effect of the method alone, of another class than";
 
 fn missing() -> String {
     MISSING.to_owned()
 }
 
-/// `2.7 s`, `2.7 s–3.6 s`: how long the runs were measured; none of no run.
+/// `2.7 s`, `2.7 s–3.6 s`: measured time of the runs; `None` without runs.
 fn measured_per_run(seconds: &[f64]) -> Option<String> {
     let ends = [f64::min as fn(f64, f64) -> f64, f64::max].map(|of| seconds.iter().copied().reduce(of));
     let [shortest, longest] = [ends[0]?, ends[1]?].map(format::seconds);
     Some(if shortest == longest { shortest } else { format!("{shortest}–{longest}") })
 }
 
-/// `completed`, or what became of each run: `2 completed, 1 failed`.
+/// `completed`, or a count of each state: `2 completed, 1 failed`.
 fn state(runs: &[&Run]) -> String {
     let mut counts: Vec<(&str, usize)> = Vec::new();
     for name in runs.iter().map(|r| r.state.name()) {
@@ -177,7 +189,116 @@ fn state(runs: &[&Run]) -> String {
     }
 }
 
-/// True if the variants' steps do not all do the same work.
+/// Whether the job has several modes.
 pub fn mixed_modes(job: &MeasuredJob) -> bool {
     job.runs.iter().map(|r| r.trial.settings.train.mode.name()).collect::<BTreeSet<_>>().len() > 1
+}
+
+/// Time per epoch of each variant, and the rate of the first epoch beside later ones: a table, and which of the two it has. `None` if no
+/// epoch was timed whole and no config asks for epochs.
+pub fn epochs(job: &MeasuredJob, rows: &[&Row]) -> Option<Value> {
+    let groups = job.by_label();
+    let asked = |runs: &[&Run]| {
+        let settings = &runs[0].trial.settings;
+        settings.measure.epochs > 0 || settings.train.epochs > 0
+    };
+    if !rows.iter().any(|row| row.has_epochs()) && !groups.iter().any(|(_, runs)| asked(runs)) {
+        return None;
+    }
+    let firsts: Vec<Option<FirstEpoch>> = groups.iter().map(|(_, runs)| FirstEpoch::from_runs(runs)).collect();
+    let several = firsts.iter().any(Option::is_some);
+    if !several && rows.iter().all(|row| row.epoch_time.is_none()) {
+        return None;
+    }
+    let mut names = vec!["Variant", "Time per epoch (s)", "95 % (s)", "Epochs", "Figures"];
+    if several {
+        names.extend(["First epoch (samples/s)", "Later epochs (samples/s)", "First epoch × faster"]);
+    }
+    let columns = names.len();
+    let mut table = Table::new(names).right([1].into_iter().chain(5..columns));
+    for (row, first) in rows.iter().zip(&firsts) {
+        let mut cells = epoch_cells(row);
+        if several {
+            cells.extend(first_epoch_cells(first.as_ref()));
+        }
+        table.row(cells);
+    }
+    let derived = rows.iter().any(|row| row.epoch_time.is_some_and(|time| !time.measured()));
+    Some(json!({ "table": table.markdown(), "derived": derived, "first": several }))
+}
+
+fn epoch_cells(row: &Row) -> Vec<String> {
+    let Some(time) = &row.epoch_time else {
+        return std::iter::once(row.label.clone()).chain((0..4).map(|_| missing())).collect();
+    };
+    vec![
+        row.label.clone(),
+        format::rate(time.time_s.value),
+        format::rate_interval(&time.time_s).unwrap_or_else(missing),
+        if time.measured() { time.count() } else { missing() },
+        time.class().to_owned(),
+    ]
+}
+
+fn first_epoch_cells(first: Option<&FirstEpoch>) -> [String; 3] {
+    let medians = first.and_then(FirstEpoch::medians);
+    let ratio = first.and_then(FirstEpoch::ratio);
+    [
+        medians.map_or_else(missing, |(first, _)| format::rate(first)),
+        medians.map_or_else(missing, |(_, later)| format::rate(later)),
+        ratio.as_ref().map_or_else(missing, format::ratio_with_interval),
+    ]
+}
+
+/// Sentence for steps without a copy to a device.
+const NO_COPY: &str = " No copy to a device was made here; the published figure was the rate of that copy.";
+
+/// A table for each published estimator of the config: its rate of each variant beside the measured one.
+pub fn estimated(job: &MeasuredJob) -> Vec<TitledTable> {
+    let copied: Vec<u64> = job.runs.iter().filter(|run| run.completed()).map(bytes_to_device).collect();
+    let no_copy = if !copied.is_empty() && copied.iter().all(|bytes| *bytes == 0) { NO_COPY } else { "" };
+    let copy_note = |estimator: Estimator| if estimator == Estimator::TimerAfterArrival { no_copy } else { "" };
+    let titled = |estimator: &Estimator| {
+        let mut table = Table::new([
+            "Variant",
+            "it/s (measured)",
+            "it/s (estimated)",
+            "samples/s (measured)",
+            "samples/s (estimated)",
+            "Factor",
+            "n",
+        ]);
+        for (label, runs) in job.by_label() {
+            let (right, other) = (all_rates(&runs), estimated_rates(*estimator, &runs));
+            let [right_it, other_it] = [&right, &other].map(|rates| median_rate(rates, |r| r.it_per_s));
+            let [right_samples, other_samples] = [&right, &other].map(|rates| median_rate(rates, |r| r.samples_per_s));
+            let factor = other_it.zip(right_it).map(|(other, right)| format::ratio(other / right));
+            let rate = |rate: Option<f64>| rate.map_or_else(|| MISSING.to_owned(), format::rate);
+            table.row([
+                label,
+                rate(right_it),
+                rate(other_it),
+                rate(right_samples),
+                rate(other_samples),
+                factor.unwrap_or_else(|| MISSING.to_owned()),
+                other.len().to_string(),
+            ]);
+        }
+        TitledTable {
+            label: format!("`{}`", estimator.name()),
+            table: table.markdown(),
+            sentence: format!("Estimated, as published: {}.{}", estimator.label(), copy_note(*estimator)),
+        }
+    };
+    job.record.estimators.iter().map(titled).collect()
+}
+
+/// Bytes that all steps of a run copied to a device.
+fn bytes_to_device(run: &Run) -> u64 {
+    run.ranks.iter().flatten().map(|step| step.bytes_to_device).sum()
+}
+
+/// Median over the runs.
+fn median_rate(rates: &[Rates], of: impl Fn(&Rates) -> f64) -> Option<f64> {
+    median(&rates.iter().map(of).collect::<Vec<_>>())
 }

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use expctl::launch::slurm::{Availability, Slurm};
+use expctl::launch::slurm::SlurmBackend;
+use slurm_client::{Availability, Slurm};
 use test_support::{Requirement, skip};
 
 /// A running development cluster; ended and wiped when dropped, also by a failing test, and by its guard when the test process
@@ -37,6 +38,11 @@ impl Cluster {
             cluster.slurm = cluster.slurm.clone().with_variable(name, value);
         }
         Some(cluster)
+    }
+
+    /// The backend on this cluster.
+    pub fn backend(&self) -> SlurmBackend {
+        SlurmBackend::new(self.slurm.clone())
     }
 
     /// Its folder.

@@ -5,11 +5,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use expctl::exit::Failure;
-use expctl::launch::slurm::{Order, Programs, Slurm};
+use expctl::launch::slurm::SlurmBackend;
+use expctl::launch::{Programs, SubmitOrder};
 use expctl::project::Project;
-use expctl_record::{JobRecord, Outcome, Settings, TRIAL_SCHEMA_VERSION, Trial};
+use expctl_ledger::{JobRecord, Outcome, Settings, TRIAL_SCHEMA_VERSION, Trial};
 use parquet::file::reader::FileReader;
 use serde_json::json;
+use slurm_client::Slurm;
 
 use crate::common::cluster::Cluster;
 
@@ -85,7 +87,7 @@ impl Flow {
     }
 
     pub fn submit_to(&self, slurm: &Slurm, job: JobRecord) -> Result<u64, Failure> {
-        slurm.submit(&self.project, job, &self.programs, Order::default())
+        SlurmBackend::new(slurm.clone()).submit_job(&self.project, job, &self.programs, SubmitOrder::default())
     }
 
     /// Outcome of a trial's only attempt.

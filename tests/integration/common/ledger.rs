@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use expctl_record::{
+use expctl_ledger::{
     AttemptDir, Environment, Hardware, JobDir, JobRecord, Outcome, RankExit, RankStatus, Settings, Stage, StepRecord,
-    StepsFile, TRIAL_SCHEMA_VERSION, Trial, TrialState, write_json, write_steps,
+    StepsTable, TRIAL_SCHEMA_VERSION, Trial, TrialState, write_json, write_steps,
 };
 
 use super::{TestProject, text};
@@ -163,7 +163,7 @@ pub fn running(job: &JobDir, trial: &Trial, ranks: &[Vec<StepRecord>]) -> Attemp
     };
     write_json(&attempt.environment_path(), &environment).unwrap();
     for (rank, steps) in ranks.iter().enumerate() {
-        let table = StepsFile {
+        let table = StepsTable {
             trial: trial.id.clone(),
             rank: rank as u32,
             world_size: ranks.len() as u32,
@@ -210,7 +210,7 @@ pub fn two_variants(project: &TestProject, id: u64) -> JobDir {
     }
     for repeat in 1..=3 {
         trials.push(project.trial("ids", "Ids only", repeat, |s| {
-            s.pipeline.processor = expctl_record::Processor::Ids;
+            s.pipeline.processor = expctl_ledger::Processor::Ids;
             s.loader.workers = 1;
         }));
     }
@@ -247,7 +247,7 @@ pub fn many(project: &TestProject, id: u64, trials: u32, ranks: u32, measured: u
         .map(|i| {
             let variant = variants[i as usize % variants.len()];
             project.trial(variant, variant, 1 + i / variants.len() as u32, |s| {
-                s.train.mode = expctl_record::Mode::Data;
+                s.train.mode = expctl_ledger::Mode::Data;
                 s.launch.ranks = ranks;
                 s.measure.steps = measured;
                 s.measure.repeats = trials.div_ceil(variants.len() as u32);
@@ -314,7 +314,7 @@ pub fn in_epochs(project: &TestProject, id: u64) -> JobDir {
             settings.measure.steps = epochs * 100 - 20;
             settings.launch.ranks = 1;
             settings.loader.batch_size = 1000;
-            settings.train.mode = expctl_record::Mode::Data;
+            settings.train.mode = expctl_ledger::Mode::Data;
         })
     };
     let trials = [trial("epochs", 1, 5), trial("epochs", 2, 5), trial("single", 1, 1)];

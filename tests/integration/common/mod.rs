@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use expctl_record::{AttemptDir, JobDir, Outcome};
+use expctl_ledger::{AttemptDir, JobDir, Outcome};
 
 /// A small config: seconds to run, two ranks that train.
 pub const SMALL: &str = r#"

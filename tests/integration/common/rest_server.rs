@@ -29,7 +29,7 @@ impl RestServer {
         cluster.node("down", "ctld");
         cluster.node("up", "ctld");
         // A controller that answers may still be the one that ends, or not know its key yet.
-        cluster.until("a token", || cluster.slurm.ask("scontrol", ["token", "lifespan=60"]).is_ok());
+        cluster.until("a token", || cluster.slurm.run("scontrol", ["token", "lifespan=60"]).is_ok());
 
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let address = format!("127.0.0.1:{port}");

@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use expctl_record::trace_rows::{COLLECTIVES, LOADER};
-use expctl_record::{
+use expctl_ledger::trace_rows::{COLLECTIVES, LOADER};
+use expctl_ledger::{
     AttemptDir, JobDir, ProfileWindow, TRACE_SCHEMA_VERSION, TraceClock, TraceMeta, Trial, write_atomic,
 };
 use flate2::Compression;
@@ -38,7 +38,7 @@ pub fn profiled(job: &JobDir, trial: &Trial, recorded: &[TracedStep]) -> Attempt
     for rank in 0..trial.settings.launch.ranks {
         write_trace(&attempt, trial, rank, recorded);
     }
-    finish(&attempt, &ledger, expctl_record::TrialState::Completed, "");
+    finish(&attempt, &ledger, expctl_ledger::TrialState::Completed, "");
     attempt
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use expctl_record::{Estimator, JobRecord, Mode, PerStage, Stage, StepRecord, Trial};
+use expctl_ledger::{Estimator, JobRecord, Mode, PerStage, Stage, StepRecord, Trial};
 
 use crate::common::ledger::{completed, steps, two_variants};
 use crate::common::{TestProject, close};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
 
-use expctl_record::TrialState;
+use expctl_ledger::TrialState;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use expctl_record::{AttemptDir, JobDir, TrialState, joined_steps};
+use expctl_ledger::{AttemptDir, JobDir, TrialState, joined_steps};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -204,10 +204,10 @@ fn readable(folder: &Path) {
                 assert!(read.is_ok(), "{} is not whole", path.display());
                 seen += 1;
             } else if name.ends_with(".samples.parquet") {
-                expctl_record::read_samples(&path).unwrap();
+                expctl_ledger::read_samples(&path).unwrap();
                 seen += 1;
             } else if name.ends_with(".parquet") {
-                expctl_record::read_steps(&path).unwrap();
+                expctl_ledger::read_steps(&path).unwrap();
                 seen += 1;
             }
         }

@@ -1,4 +1,4 @@
-//! The table: a row for each fault. tests/faults/run prints it; docs/faults.md shows one.
+//! The table: a row for each fault. tests/faults/run prints it; docs/guide/faults.md shows one.
 
 use std::path::Path;
 
@@ -64,10 +64,10 @@ impl Row {
     }
 }
 
-/// The rows of docs/faults.md are those of the matrix, in its order.
+/// The rows of docs/guide/faults.md are those of the matrix, in its order.
 #[test]
 fn the_documented_rows_are_those_of_the_matrix() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/faults.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guide/faults.md");
     let text = std::fs::read_to_string(path).unwrap();
     let (_, table) = text.split_once("<!-- faults -->").expect("a begin");
     let (table, _) = table.split_once("<!-- /faults -->").expect("an end");

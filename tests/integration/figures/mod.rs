@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use expctl::report::reference::{REFERENCE_SCHEMA_VERSION, ReferenceRecord, VariantFigures};
-use expctl_record::{BenchFigure, BenchRecord, LabelMixing, ShuffleQuality};
+use expctl_ledger::{BenchFigure, BenchRecord, LabelMixing, ShuffleQuality};
 use records::{Record, Records, sources};
 use render::{DOCS, render, templates};
 use scan::{Scan, allowed};
@@ -70,7 +70,10 @@ fn a_digit_that_changes_in_a_record_or_a_document_is_seen() {
     fair.variants.get_mut("lazy").unwrap().samples_per_s[0] *= 1.01;
     let changed = render(&root(), &other, &templates).unwrap().documents;
     let stale = stale(&changed, &rendered);
-    assert!(stale.contains(&"README.md".to_owned()) && stale.contains(&"docs/performance.md".to_owned()), "{stale:?}");
+    assert!(
+        stale.contains(&"README.md".to_owned()) && stale.contains(&"docs/reference/performance.md".to_owned()),
+        "{stale:?}"
+    );
 }
 
 #[test]
@@ -83,7 +86,7 @@ fn every_template_renders_once_all_records_are_there() {
     let all: BTreeSet<String> = sources(&root()).unwrap().into_iter().map(|source| source.name).collect();
     assert_eq!(rendered.cited, all, "what scripts/reference.tsv makes and what documents cite");
     // Ratios of a synthetic record are 1 but for their scatter, so nothing may be called faster or slower.
-    let choosing = &rendered.documents["docs/choosing.md"];
+    let choosing = &rendered.documents["docs/guide/choosing.md"];
     assert!(choosing.contains("no difference shown to chunks, 1.00× ["), "{choosing}");
     let scan = Scan::new().unwrap();
     assert!(scan.found(choosing, &BTreeSet::new()).iter().all(|(_, what)| !what.contains("faster")));
@@ -97,7 +100,7 @@ fn verdicts_are_those_of_the_statistics_of_notes() {
     // 1.5 times, with a run that is half as fast as the others: the interval excludes nothing.
     let single = &mut choosing.variants.get_mut("single_memory").unwrap().samples_per_s;
     *single = single.iter().zip([1.9, 1.8, 0.5, 2.0, 1.9]).map(|(rate, factor)| rate * factor).collect();
-    let text = render(&root(), &records, &templates(&root())).unwrap().documents["docs/choosing.md"].clone();
+    let text = render(&root(), &records, &templates(&root())).unwrap().documents["docs/guide/choosing.md"].clone();
     assert!(text.contains("reading in order: faster than chunks, 2.00× ["), "{text}");
     assert!(text.contains("rows in memory, dense: no difference shown to chunks, 1.4"), "{text}");
 }
@@ -186,11 +189,12 @@ fn a_figure_is_told_from_a_shape() {
 fn scanned_files() -> Vec<String> {
     let made: BTreeSet<&str> = DOCS.iter().map(|(_, target)| *target).collect();
     let mut files: Vec<String> = DOCS.iter().map(|(name, _)| format!("docs/templates/{name}")).collect();
-    for entry in std::fs::read_dir(root().join("docs")).unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        let file = format!("docs/{name}");
-        if name.ends_with(".md") && !made.contains(file.as_str()) {
-            files.push(file);
+    for folder in ["docs/guide", "docs/reference", "docs/design"] {
+        for entry in std::fs::read_dir(root().join(folder)).unwrap() {
+            let file = format!("{folder}/{}", entry.unwrap().file_name().into_string().unwrap());
+            if file.ends_with(".md") && !made.contains(file.as_str()) {
+                files.push(file);
+            }
         }
     }
     files.sort();
@@ -311,7 +315,7 @@ fn synthetic() -> Records {
                 .collect();
             keys.extend(looped_keys(&source.name));
             let figures =
-                keys.iter().filter_map(|key| BenchFigure::of_range(key.as_str(), "ns", &[1500.0, 1600.0, 1700.0]));
+                keys.iter().filter_map(|key| BenchFigure::from_range(key.as_str(), "ns", &[1500.0, 1600.0, 1700.0]));
             let record = BenchRecord::new(source.command.clone(), &root(), figures.collect());
             Record::Bench(BenchRecord { commit: Some("0123456789ab".into()), measured: 1_762_214_400, ..record })
         };

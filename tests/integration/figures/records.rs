@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use expctl::report::reference::ReferenceRecord;
-use expctl_record::{BenchFigure, BenchRecord};
+use expctl_ledger::{BenchFigure, BenchRecord};
 
 /// A record.
 #[derive(Clone, Debug)]

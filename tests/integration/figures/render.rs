@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use expctl::report::format;
 use expctl::report::reference::{ReferenceRecord, VariantFigures};
-use expctl::stats::{Judgement, MIN_SECONDS_FOR_VERDICT, Ratio, Verdict, judge};
-use expctl_record::{BenchFigure, BenchInterval};
+use expctl_ledger::{BenchFigure, BenchInterval};
+use expctl_stats::{Judgement, MIN_SECONDS_FOR_VERDICT, Ratio, Verdict, judge};
+use expctl_text::format;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, Serde};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
@@ -15,13 +15,14 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Va
 use super::records::{Record, Records, Source, sources};
 
 /// Templates in docs/templates, and the document that each makes.
-pub const DOCS: [(&str, &str); 7] = [
+pub const DOCS: [(&str, &str); 8] = [
     ("README.md.j2", "README.md"),
-    ("choosing.md.j2", "docs/choosing.md"),
+    ("choosing.md.j2", "docs/guide/choosing.md"),
     ("claims.md.j2", "docs/guide/claims.md"),
-    ("command-workers.md.j2", "docs/command-workers.md"),
-    ("launcher-cost.md.j2", "docs/launcher-cost.md"),
-    ("performance.md.j2", "docs/performance.md"),
+    ("command-workers.md.j2", "docs/guide/command-workers.md"),
+    ("launcher-cost.md.j2", "docs/reference/launcher-cost.md"),
+    ("peers.md.j2", "docs/guide/peers.md"),
+    ("performance.md.j2", "docs/reference/performance.md"),
     ("reference.md.j2", "results/reference/README.md"),
 ];
 

@@ -1,7 +1,8 @@
 //! Answers of Slurm that a sound cluster does not give; needs no cluster.
 
-use expctl::launch::slurm::{self, Availability};
-use expctl_record::TrialState;
+use expctl::launch::slurm::SlurmBackend;
+use expctl_ledger::TrialState;
+use slurm_client::{Availability, Slurm};
 
 use super::fake::FakeTools;
 use crate::common::job::{Flow, job};
@@ -10,7 +11,7 @@ use crate::common::{self, SMALL, TestProject};
 #[test]
 fn a_slurm_that_is_away_is_not_taken_for_none() {
     let nothing = FakeTools::new(&[]);
-    let no_sbatch = slurm::Slurm::from_environment().with_variable("PATH", nothing.folder());
+    let no_sbatch = Slurm::from_environment().with_variable("PATH", nothing.folder());
     assert_eq!(no_sbatch.availability(), Availability::Absent);
     let away = FakeTools::new(&[("sbatch", "exit 1"), ("scontrol", "echo 'Slurmctld(primary) at c1 is DOWN'")]);
     let away = away.slurm().with_variable("SLURM_CONF", "/nonexistent/slurm.conf").availability();
@@ -39,7 +40,7 @@ fn an_answer_that_cannot_be_read_is_trouble_and_every_question_goes_to_the_jobs_
     let slurm = tools.slurm();
     assert_eq!(flow.submit_to(&slurm, job("multi", &["a"], 1)).unwrap(), 7);
     let mut trouble = Vec::new();
-    slurm.wait(&flow.project, 7, &mut |look| trouble.push(look.trouble)).unwrap();
+    SlurmBackend::new(slurm).wait_for_job(&flow.project, 7, &mut |look| trouble.push(look.trouble)).unwrap();
     let first = "squeue answered \"greetings\", which is not the table that was asked for";
     assert_eq!(trouble.first().unwrap().as_deref(), Some(first));
     assert!(trouble.iter().skip(1).all(Option::is_none), "{trouble:?}");
@@ -53,7 +54,7 @@ fn only_a_task_that_somebody_cancelled_before_its_attempt_is_interrupted() {
     let flow = Flow::new("ledger");
     let slurm = tools.slurm();
     flow.submit_to(&slurm, job("unstarted", &["a", "b", "c", "d"], 2)).unwrap();
-    slurm.wait(&flow.project, 7, &mut |_| {}).unwrap();
+    SlurmBackend::new(slurm).wait_for_job(&flow.project, 7, &mut |_| {}).unwrap();
     let (failed, interrupted) = (TrialState::Failed, TrialState::Interrupted);
     for (index, state) in [failed, interrupted, failed, failed].into_iter().enumerate() {
         let outcome = flow.outcome(7, index);

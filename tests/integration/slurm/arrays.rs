@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use expctl::launch::slurm::Arrays;
-use expctl_record::{JobRecord, TrialState};
+use expctl::launch::slurm::JobArrays;
+use expctl_ledger::{JobRecord, TrialState};
 
 use crate::common::cluster::Cluster;
 use crate::common::job::{Flow, job};
@@ -21,9 +21,9 @@ fn letters(i: usize) -> String {
     [letter(i / 26), letter(i)].iter().collect()
 }
 
-fn arrays(flow: &Flow, id: u64) -> Arrays {
+fn arrays(flow: &Flow, id: u64) -> JobArrays {
     let folder = flow.project.job(id);
-    Arrays::load(&folder, id, folder.record().unwrap().trials.len()).unwrap()
+    JobArrays::load(&folder, id, folder.record().unwrap().trials.len()).unwrap()
 }
 
 fn all_completed(flow: &Flow, id: u64) {
@@ -49,7 +49,7 @@ fn a_throttled_array_never_runs_more_tasks_than_allowed() {
         most.fetch_max(running.lines().count(), Ordering::Relaxed);
         cluster.ask("squeue", &["--noheader", "--array", "--format=%i"]).is_empty()
     });
-    cluster.slurm.wait(&flow.project, id, &mut |_| {}).unwrap();
+    cluster.backend().wait_for_job(&flow.project, id, &mut |_| {}).unwrap();
     all_completed(&flow, id);
     let most = most.into_inner();
     assert!((1..=2).contains(&most), "{most} at once");
@@ -60,7 +60,7 @@ fn a_job_longer_than_an_array_may_be_is_several_arrays() {
     let Some(cluster) = Cluster::start(&["--max-array-size", "5"]) else { return };
     let flow = Flow::new("ledger");
     let id = flow.submit(&cluster, many(12)).unwrap();
-    cluster.slurm.wait(&flow.project, id, &mut |_| {}).unwrap();
+    cluster.backend().wait_for_job(&flow.project, id, &mut |_| {}).unwrap();
     all_completed(&flow, id);
     let arrays = arrays(&flow, id);
     let sizes: Vec<usize> = arrays.arrays.iter().map(|a| a.tasks.len()).collect();
@@ -83,7 +83,7 @@ fn interleaved_trials_take_turns_in_one_task_and_one_that_fails_spares_the_other
     }
     let id = flow.submit(&cluster, turns).unwrap();
     let mut looks = Vec::new();
-    cluster.slurm.wait(&flow.project, id, &mut |look| looks.push(look.to_string())).unwrap();
+    cluster.backend().wait_for_job(&flow.project, id, &mut |look| looks.push(look.to_string())).unwrap();
     assert_eq!(arrays(&flow, id).arrays.len(), 1);
     let states: Vec<TrialState> = (0..4).map(|index| flow.outcome(id, index).state).collect();
     use TrialState::{Completed, Failed};
@@ -105,9 +105,9 @@ fn trials_whose_turn_did_not_come_are_interrupted_when_their_task_is_cancelled()
     }
     let id = flow.submit(&cluster, turns).unwrap();
     cluster.until("the second turn", || !flow.files_named("asleep-").is_empty());
-    let alone = cluster.slurm.cancel(&flow.project, id, Some(&[2]), &mut |_| {}).unwrap_err();
+    let alone = cluster.backend().cancel_trials(&flow.project, id, Some(&[2]), &mut |_| {}).unwrap_err();
     assert!(alone.message.contains("runs in the same task"), "{alone}");
-    assert_eq!(cluster.slurm.cancel(&flow.project, id, None, &mut |_| {}).unwrap(), 2);
+    assert_eq!(cluster.backend().cancel_trials(&flow.project, id, None, &mut |_| {}).unwrap(), 2);
     let states: Vec<TrialState> = (0..3).map(|index| flow.outcome(id, index).state).collect();
     use TrialState::{Completed, Interrupted};
     assert_eq!(states, [Completed, Interrupted, Interrupted]);
@@ -126,7 +126,7 @@ fn a_cluster_that_takes_few_tasks_gets_few_with_several_trials_each() {
         "few".clone_into(&mut trial.settings.slurm.profile);
     }
     let id = flow.submit(&cluster, seven).unwrap();
-    cluster.slurm.wait(&flow.project, id, &mut |_| {}).unwrap();
+    cluster.backend().wait_for_job(&flow.project, id, &mut |_| {}).unwrap();
     all_completed(&flow, id);
     let arrays = arrays(&flow, id);
     let tasks: Vec<usize> = arrays.arrays.iter().flat_map(|a| a.tasks.values().map(Vec::len)).collect();
@@ -143,12 +143,12 @@ fn a_requeued_task_goes_on_where_it_was_in_its_list() {
     for trial in &mut turns.trials {
         trial.settings.measure.interleave = true;
         // A trial that trains keeps checkpoints, so Slurm may run it again.
-        trial.settings.train.mode = expctl_record::Mode::Train;
+        trial.settings.train.mode = expctl_ledger::Mode::Train;
     }
     let id = flow.submit(&cluster, turns).unwrap();
     cluster.until("the second turn", || !flow.files_named("asleep-").is_empty());
     cluster.ask("scontrol", &["requeue", &format!("{id}_0")]);
-    cluster.slurm.wait(&flow.project, id, &mut |_| {}).unwrap();
+    cluster.backend().wait_for_job(&flow.project, id, &mut |_| {}).unwrap();
     let folder = flow.project.job(id);
     let trials = folder.record().unwrap().trials;
     let attempts: Vec<Vec<TrialState>> = trials

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use expctl::launch::slurm::Slurm;
+use slurm_client::Slurm;
 
 /// A folder of commands that comes first on the path.
 pub struct FakeTools {

@@ -1,6 +1,6 @@
 //! Jobs whose data are built and whose notes are written by jobs of Slurm.
 
-use expctl_record::TrialState;
+use expctl_ledger::TrialState;
 
 use super::site::{Site, outcome, succeeded};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use expctl_record::{AttemptDir, TrialState, joined_steps};
+use expctl_ledger::{AttemptDir, TrialState, joined_steps};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

@@ -5,8 +5,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use expctl::launch::slurm::{Arrays, Availability};
-use expctl_record::{AttemptDir, JobDir, Outcome, Trial, TrialState};
+use expctl::launch::slurm::JobArrays;
+use expctl_ledger::{AttemptDir, JobDir, Outcome, Trial, TrialState};
+use slurm_client::Availability;
 
 use crate::common::cluster::Cluster;
 use crate::common::{SMALL, text, worker};
@@ -164,8 +165,8 @@ impl Site {
     }
 
     /// Its arrays.
-    pub fn arrays(&self, id: &str) -> Arrays {
-        Arrays::load(&self.job(id), id.parse().unwrap(), self.trials(id).len()).unwrap()
+    pub fn arrays(&self, id: &str) -> JobArrays {
+        JobArrays::load(&self.job(id), id.parse().unwrap(), self.trials(id).len()).unwrap()
     }
 
     /// The attempts of all trials, in the order of the trials.

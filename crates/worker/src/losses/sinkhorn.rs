@@ -1,12 +1,12 @@
 use tch::{Kind, TchError, Tensor};
 
-/// Width below which points are not told apart, in the units of the points: the published value.
+/// Distance below which points count as equal, in the units of the points: the published value.
 const BLUR: f64 = 0.05;
-/// Ratio of one width to the one before it: the published value.
+/// Ratio of successive widths: the published value.
 const SCALING: f64 = 0.9;
 
-/// Debiased Sinkhorn divergence between two sets of numbers, all of one weight, scalar; `x` float32 `[n]`, `y` float32
-/// `[m]`. Gradients flow into `x` alone.
+/// Debiased Sinkhorn divergence between two sets of numbers, all of one weight, scalar; `x` float32 `[n]`, `y` float32 `[m]`. Gradients flow
+/// into `x` alone.
 ///
 /// With the cost C(x, y) = ½ |x − y|² and ε = blur² it is
 ///
@@ -25,7 +25,7 @@ const SCALING: f64 = 0.9;
 /// closer together than the blur, geomloss starts at their diameter, which fails if it is 0; here it starts at the blur.
 ///
 /// # Errors
-/// libtorch refuses.
+/// libtorch fails.
 pub fn sinkhorn(x: &Tensor, y: &Tensor) -> Result<Tensor, TchError> {
     divergence(x, y, BLUR, SCALING)
 }
@@ -33,11 +33,11 @@ pub fn sinkhorn(x: &Tensor, y: &Tensor) -> Result<Tensor, TchError> {
 fn divergence(x: &Tensor, y: &Tensor, blur: f64, scaling: f64) -> Result<Tensor, TchError> {
     let (x, y) = (x.f_to_kind(Kind::Float)?, y.f_to_kind(Kind::Float)?.f_detach()?);
     let fixed = x.f_detach()?;
-    // Rows depend on x, columns do not: each potential's update moves its own points alone.
+    // Rows depend on x, columns do not: the update of a potential moves its own points alone.
     let costs = [cost(&x, &y)?, cost(&y, &fixed)?, cost(&x, &fixed)?, cost(&y, &y)?];
-    let held = costs.each_ref().map(Tensor::detach);
+    let detached = costs.each_ref().map(Tensor::detach);
     let widths = widths(diameter(&fixed, &y)?, blur, scaling);
-    let potentials = tch::no_grad(|| potentials(&held, &widths))?;
+    let potentials = tch::no_grad(|| potentials(&detached, &widths))?;
     let [f, g, p, q] = update(&costs, &potentials, blur * blur)?;
     (f - p).f_mean(Kind::Float)?.f_add(&(g - q).f_mean(Kind::Float)?)
 }
@@ -47,7 +47,7 @@ fn cost(a: &Tensor, b: &Tensor) -> Result<Tensor, TchError> {
     a.f_unsqueeze(1)?.f_sub(&b.f_unsqueeze(0)?)?.f_square()?.f_mul_scalar(0.5)
 }
 
-/// Length of the smallest interval that holds both sets.
+/// Length of the smallest interval that contains both sets.
 fn diameter(x: &Tensor, y: &Tensor) -> Result<f64, TchError> {
     let all = Tensor::f_cat(&[x, y], 0)?;
     all.f_max()?.f_sub(&all.f_min()?)?.f_double_value(&[])
@@ -55,7 +55,7 @@ fn diameter(x: &Tensor, y: &Tensor) -> Result<f64, TchError> {
 
 /// √ε of each round: the diameter twice, from there down by a factor each, and the blur.
 fn widths(diameter: f64, blur: f64, scaling: f64) -> Vec<f64> {
-    // Numbers that are not finite lead to a loss that is not, which the step reports.
+    // Points that are not finite lead to a loss that is not, which the step reports.
     let start = if diameter.is_finite() { diameter.max(blur) } else { blur };
     let mut widths = vec![start];
     let mut width = start;
@@ -72,7 +72,7 @@ fn potentials(costs: &[Tensor; 4], widths: &[f64]) -> Result<[Tensor; 4], TchErr
     let first = widths.first().copied().unwrap_or(1.0);
     let zeros = [1, 0, 2, 3].map(|other: usize| costs[other].size()[0]);
     let [a, b, c, d] = zeros.map(|n| Tensor::f_zeros([n], (Kind::Float, costs[0].device())));
-    // What stands on the right of f's update is g: so the zeros have the lengths of their own potentials.
+    // The update of f reads g, and so on: each array of zeros has the length of its own potential.
     let mut now = update(costs, &[b?, a?, c?, d?], first * first)?;
     for width in widths {
         let new = update(costs, &now, width * width)?;
@@ -197,7 +197,7 @@ mod tests {
         x.sort_by(f64::total_cmp);
         y.sort_by(f64::total_cmp);
         let exact = x.iter().zip(&y).map(|(x, y)| 0.5 * (x - y) * (x - y)).sum::<f64>() / 24.0;
-        // What is left is the blur: in double precision it would be the same.
+        // The difference is due to the blur: in double precision it would be the same.
         let got = value(&x, &y, 0.005);
         assert!((got - exact).abs() < 2e-3 * exact, "{got}, not {exact}");
     }
@@ -206,7 +206,7 @@ mod tests {
     fn a_shift_costs_half_its_square_and_nothing_costs_nothing() {
         let y = points(20, 2.9, 0.0);
         let moved: Vec<f64> = y.iter().map(|y| y + 2.0).collect();
-        // What is left is the number of rounds.
+        // The difference is due to the number of rounds.
         assert!((reference(&moved, &y, BLUR, SCALING) - 2.0).abs() < 1e-4);
         assert_value(&moved, &y);
         assert_value(&y, &y);

@@ -1,27 +1,265 @@
-//! The models a trial can train.
+//! The models that a trial can train, and what they read of a batch.
+
+use expctl_ledger::{ModelKind, Settings};
+use graph_loader::CellGraph;
+use tch::{Device, TchError, Tensor, nn};
+use torch_dist::DistError;
+
+use crate::device::DeviceError;
+use crate::models::array::{Mlp, MlpConfig, Transformer, TransformerConfig};
+use crate::models::dango::{Dango, DangoConfig};
+use crate::models::lazy::{Lazy, LazyConfig};
+use crate::models::torchscript::ScriptModel;
 
 pub mod array;
 pub mod dango;
-mod edge_list;
-mod error;
-mod hyper_sagnn;
 mod inputs;
-#[cfg(test)]
-mod layer_cases;
+pub(crate) mod layers;
 pub mod lazy;
-mod linear;
-mod model_batch;
-mod network;
-mod parameters;
-mod place;
 pub mod torchscript;
-mod wide;
 
-pub use edge_list::EdgeList;
-pub use error::ModelError;
-pub use inputs::{EdgeInputs, GraphInputs, Inputs, NodeGenes, RemovedInputs};
-pub use model_batch::{ModelBatch, ModelInputs};
-pub use network::{Network, Output};
-pub use parameters::{named_parameters, named_variables, parameters_digest};
-pub(crate) use place::sent;
-pub use place::{Direct, Place};
+pub use inputs::{
+    DirectBuilder, EdgeInputs, GraphInputs, ModelBatch, ModelInputs, NodeGenes, RemovedInputs, SampleInputs,
+    StepContext, TensorBuilder,
+};
+pub(crate) use inputs::{build_tensor, copy_to_device};
+
+/// Output of a forward pass.
+#[derive(Debug)]
+pub struct Output {
+    /// Prediction for each sample, float32 `[B]`; for models over arrays a value for each class, `[B, classes]`.
+    pub prediction: Tensor,
+    /// DANGO's reconstruction loss, scalar; `None` where it was not asked for, and with any other model.
+    pub reconstruction: Option<Tensor>,
+}
+
+/// The model of a trial.
+#[derive(Debug)]
+pub enum Network {
+    /// DANGO.
+    Dango(Dango),
+    /// The lazy model.
+    Lazy(Box<Lazy>),
+    /// A TorchScript module from a file.
+    Script(ScriptModel),
+    /// Multi-layer perceptron over rows of an array.
+    Mlp(Mlp),
+    /// Transformer over rows of an array.
+    Transformer(Box<Transformer>),
+}
+
+impl Network {
+    /// Build the model of `settings` over `graph`; its parameters go into `vs`, drawn from libtorch's generator.
+    ///
+    /// # Errors
+    /// A size is not possible, a file cannot be read, or the model does not read graphs.
+    pub fn new(settings: &Settings, graph: &CellGraph, vs: &nn::Path) -> Result<Self, ModelError> {
+        let model = &settings.model;
+        let read = graph.edge_types.iter().enumerate().filter(|(_, e)| model.edge_types.contains(&e.name));
+        let (indices, read): (Vec<usize>, Vec<_>) = read.unzip();
+        let edges: Vec<EdgeList<'_>> =
+            read.iter().map(|e| EdgeList { name: &e.name, sources: e.sources(), targets: e.targets() }).collect();
+        let genes = graph.num_genes() as i64;
+        match model.kind {
+            ModelKind::Dango => {
+                let config = DangoConfig {
+                    hidden: i64::from(model.hidden),
+                    heads: i64::from(model.heads),
+                    layers: i64::from(model.layers),
+                    ..DangoConfig::published(genes)
+                };
+                Ok(Self::Dango(Dango::new(vs, &config, &edges)?))
+            }
+            ModelKind::Lazy => {
+                let config = LazyConfig::from_model(model, genes);
+                Ok(Self::Lazy(Box::new(Lazy::new(vs, &config, model.implementation, &edges, &indices)?)))
+            }
+            ModelKind::Torchscript => {
+                let edge_types: Vec<&str> = graph.edge_types.iter().map(|e| e.name.as_str()).collect();
+                Ok(Self::Script(ScriptModel::load(&model.path, &model.inputs, &edge_types, vs)?))
+            }
+            ModelKind::Mlp | ModelKind::Transformer => Err(wrong_data(model.kind, "samples of a graph")),
+        }
+    }
+
+    /// Build the model of `settings` over rows of `genes` values, to `classes` classes; its parameters go into `vs`, drawn from
+    /// libtorch's generator.
+    ///
+    /// # Errors
+    /// A size is not possible, or the model does not read arrays.
+    pub fn new_array(settings: &Settings, genes: u64, classes: u64, vs: &nn::Path) -> Result<Self, ModelError> {
+        let model = &settings.model;
+        let (genes, classes) = (genes as i64, classes as i64);
+        match model.kind {
+            ModelKind::Mlp => Ok(Self::Mlp(Mlp::new(vs, &MlpConfig::from_model(model, genes, classes))?)),
+            ModelKind::Transformer => {
+                let config = TransformerConfig::from_model(model, genes, classes);
+                Ok(Self::Transformer(Box::new(Transformer::new(vs, &config)?)))
+            }
+            ModelKind::Dango | ModelKind::Lazy | ModelKind::Torchscript => {
+                Err(wrong_data(model.kind, "rows of an array"))
+            }
+        }
+    }
+
+    /// Whether some parameters get no gradient, where the loss has a reconstruction term or not.
+    pub fn has_unused_parameters(&self, reconstructs: bool) -> bool {
+        match self {
+            // Without the term the reconstruction heads get none.
+            Self::Dango(_) => !reconstructs,
+            Self::Lazy(model) => model.has_unused_parameters(),
+            // A module from a file may leave out any.
+            Self::Script(_) => true,
+            Self::Mlp(_) | Self::Transformer(_) => false,
+        }
+    }
+
+    /// Whether the model reads the graph of each sample, or the edges that it lacks, from the device.
+    pub fn reads_graphs(settings: &Settings) -> bool {
+        let model = &settings.model;
+        match model.kind {
+            ModelKind::Dango | ModelKind::Mlp | ModelKind::Transformer => false,
+            // On the host this copies nothing.
+            ModelKind::Lazy => true,
+            ModelKind::Torchscript => model.inputs.iter().any(|i| i == "gene_mask" || i.starts_with("edge_")),
+        }
+    }
+
+    /// Maximum number of tokens of a row that the model reads; `None` for a model that reads no tokens.
+    pub fn max_tokens(settings: &Settings) -> Option<usize> {
+        (settings.model.kind == ModelKind::Transformer).then_some(settings.model.tokens as usize)
+    }
+
+    /// Set the mode of the next forward passes: training or validation. Only modules from files distinguish them.
+    ///
+    /// # Errors
+    /// libtorch fails.
+    pub fn set_training(&mut self, training: bool) -> Result<(), ModelError> {
+        match self {
+            Self::Dango(_) | Self::Lazy(_) | Self::Mlp(_) | Self::Transformer(_) => Ok(()),
+            Self::Script(model) => model.set_training(training),
+        }
+    }
+
+    /// Predictions for a batch. `reconstruct` asks for DANGO's reconstruction loss.
+    ///
+    /// # Errors
+    /// The batch does not have what the model reads, or libtorch fails.
+    pub fn forward(&self, inputs: &ModelInputs<'_>, reconstruct: bool) -> Result<Output, ModelError> {
+        match (self, inputs) {
+            (Self::Dango(model), ModelInputs::Samples(inputs)) => {
+                model.forward(&inputs.genes, &inputs.gene_sample, inputs.batch_size, reconstruct)
+            }
+            (Self::Lazy(model), ModelInputs::Samples(inputs)) => model.forward(inputs),
+            (Self::Script(model), ModelInputs::Samples(inputs)) => model.forward(inputs),
+            (Self::Mlp(model), ModelInputs::Rows(inputs)) => model.forward(inputs),
+            (Self::Transformer(model), ModelInputs::Rows(inputs)) => model.forward(inputs),
+            (Self::Dango(_) | Self::Lazy(_) | Self::Script(_), ModelInputs::Rows(_)) => {
+                Err(ModelError::Inputs("samples of a graph, not rows of an array".to_owned()))
+            }
+            (Self::Mlp(_) | Self::Transformer(_), ModelInputs::Samples(_)) => {
+                Err(ModelError::Inputs("rows of an array, not samples of a graph".to_owned()))
+            }
+        }
+    }
+}
+
+fn wrong_data(kind: ModelKind, found: &str) -> ModelError {
+    ModelError::Inputs(format!("model `{}` does not read {found}", kind.name()))
+}
+
+/// One edge type: edge i leads from `sources[i]` to `targets[i]`, genes counted from 0.
+#[derive(Clone, Copy, Debug)]
+pub struct EdgeList<'a> {
+    /// Name, for example `string12_0_fusion`.
+    pub name: &'a str,
+    /// Source genes.
+    pub sources: &'a [i64],
+    /// Target genes.
+    pub targets: &'a [i64],
+}
+
+/// Why a model cannot be built or run.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// A size is not possible.
+    #[error("impossible model size: {0}")]
+    Size(String),
+    /// An edge list does not fit the genes.
+    #[error("edge type {name}: {reason}")]
+    Edges {
+        /// The edge type.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The batch does not have what the model reads.
+    #[error("the batch does not have what the model reads: {0}")]
+    Inputs(String),
+    /// A TorchScript module cannot be read, or does not do what a model has to.
+    #[error("TorchScript module {path}: {reason}")]
+    Module {
+        /// Its file.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// An operation of libtorch failed.
+    #[error("model: {0}")]
+    Tensor(#[from] TchError),
+    /// The sparse product failed.
+    #[error("model: {0}")]
+    Sparse(#[from] DistError),
+    /// The page-locked copy of a batch does not have what the model reads.
+    #[error("the page-locked copy of a batch does not have what the model reads: {0}")]
+    PinnedCopy(String),
+    /// The batch cannot be copied to the device.
+    #[error("{0}")]
+    Device(#[from] DeviceError),
+}
+
+/// All trained parameters with their names, in the order of the names: the same order on every rank.
+pub fn named_parameters(vs: &nn::VarStore) -> Vec<(String, Tensor)> {
+    let mut named: Vec<_> = vs.variables().into_iter().filter(|(_, tensor)| tensor.requires_grad()).collect();
+    named.sort_by(|a, b| a.0.cmp(&b.0));
+    named
+}
+
+/// All tensors that the model computes with, by name, in the order of the names: trained parameters, other parameters, and buffers such as
+/// the statistics of a normalisation.
+pub fn named_variables(vs: &nn::VarStore) -> Vec<(String, Tensor)> {
+    let mut named: Vec<_> = vs.variables().into_iter().collect();
+    named.sort_by(|a, b| a.0.cmp(&b.0));
+    named
+}
+
+/// blake3, in hexadecimal, over names, shapes and bytes of parameters: equal if and only if every bit is equal.
+///
+/// # Errors
+/// A parameter cannot be copied to the host.
+pub fn parameters_digest(parameters: &[(String, Tensor)]) -> Result<String, TchError> {
+    let mut hasher = blake3::Hasher::new();
+    let mut bytes = Vec::new();
+    for (name, tensor) in parameters {
+        let count = tensor.numel();
+        bytes.resize(count * tensor.kind().elt_size_in_bytes(), 0);
+        tensor.detach().f_to_device(Device::Cpu)?.f_contiguous()?.f_copy_data_u8(&mut bytes, count)?;
+        hasher.update(format!("{name} {:?} {:?}\n", tensor.kind(), tensor.size()).as_bytes()).update(&bytes);
+    }
+    Ok(hasher.finalize().to_hex().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_bit_changes_the_digest() {
+        let tensor = Tensor::from_slice(&[1.0f32, 0.0]);
+        let digest = |t: &Tensor| parameters_digest(&[("p".to_owned(), t.shallow_clone())]).unwrap();
+        let before = digest(&tensor);
+        assert_eq!(before, digest(&tensor.copy()));
+        assert_ne!(before, digest(&Tensor::from_slice(&[1.0f32, -0.0])));
+        assert_ne!(before, digest(&tensor.view([2, 1])));
+    }
+}

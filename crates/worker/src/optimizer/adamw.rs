@@ -1,11 +1,12 @@
 use std::collections::BTreeMap;
 
-use expctl_dist::{AdamwOptions, AdamwPart, fused_adamw};
 use tch::{Kind, TchError, Tensor};
+use torch_dist::{AdamwOptions, AdamwParameter, fused_adamw};
 
 use crate::device::DeviceError;
+use crate::state::StateError;
 
-/// libtorch's fused AdamW, in one pass over parameters, gradients and moments, with a state that can be kept: tch hides that of
+/// libtorch's fused AdamW, in one pass over parameters, gradients and moments, with a state that can be saved: tch hides the state of
 /// libtorch's own class.
 #[derive(Debug)]
 pub struct AdamW {
@@ -17,20 +18,20 @@ pub struct AdamW {
 struct Parameter {
     name: String,
     tensor: Tensor,
-    /// None until its first gradient.
+    /// `None` until its first gradient.
     moments: Option<Moments>,
 }
 
 #[derive(Debug)]
 struct Moments {
-    /// float32 scalar, beside the others.
+    /// float32 scalar, on the device of the others.
     steps: Tensor,
     mean: Tensor,
     square: Tensor,
 }
 
 impl AdamW {
-    /// β = (0.9, 0.999), ε = 1e-8, as PyTorch has them.
+    /// β = (0.9, 0.999), ε = 1e-8: the defaults of PyTorch.
     pub fn new(parameters: Vec<(String, Tensor)>, learning_rate: f64, weight_decay: f64) -> Self {
         let parameters =
             parameters.into_iter().map(|(name, tensor)| Parameter { name, tensor, moments: None }).collect();
@@ -43,10 +44,10 @@ impl AdamW {
         self.options.learning_rate = rate;
     }
 
-    /// Step every parameter that has a gradient; none where `overflow`, a float32 scalar on their device, is not 0.
+    /// Step every parameter that has a gradient, unless `overflow`, a float32 scalar on their device, is not 0.
     ///
     /// # Errors
-    /// libtorch refuses.
+    /// libtorch fails.
     pub fn step(&mut self, overflow: Option<&Tensor>) -> Result<(), DeviceError> {
         let failed = |e: TchError| DeviceError::from_tch("step the parameters", &e);
         let mut gradients = Vec::with_capacity(self.parameters.len());
@@ -55,9 +56,9 @@ impl AdamW {
         }
         let parts = self.parameters.iter().zip(&gradients).filter_map(|(parameter, gradient)| {
             let Moments { steps, mean, square } = parameter.moments.as_ref()?;
-            Some(AdamwPart { parameter: &parameter.tensor, gradient: gradient.as_ref()?, mean, square, steps })
+            Some(AdamwParameter { parameter: &parameter.tensor, gradient: gradient.as_ref()?, mean, square, steps })
         });
-        let parts: Vec<AdamwPart<'_>> = parts.collect();
+        let parts: Vec<AdamwParameter<'_>> = parts.collect();
         if parts.is_empty() { Ok(()) } else { Ok(fused_adamw(&parts, self.options, overflow)?) }
     }
 
@@ -74,37 +75,37 @@ impl AdamW {
         state
     }
 
-    /// Take over a state.
+    /// Restore a state.
     ///
     /// # Errors
-    /// A tensor has another shape; the message names it.
-    pub fn restore(&mut self, state: &BTreeMap<String, Tensor>) -> Result<(), String> {
+    /// A tensor has another shape than its parameter.
+    pub fn restore(&mut self, state: &BTreeMap<String, Tensor>) -> Result<(), StateError> {
         for Parameter { name, tensor, moments } in &mut self.parameters {
-            let part = |part: &str| state.get(&format!("adamw/{part}/{name}"));
-            let (Some(steps), Some(mean), Some(square)) = (part("steps"), part("mean"), part("square")) else {
+            let moment = |key: &str| state.get(&format!("adamw/{key}/{name}"));
+            let (Some(steps), Some(mean), Some(square)) = (moment("steps"), moment("mean"), moment("square")) else {
                 *moments = None;
                 continue;
             };
             if mean.size() != tensor.size() || square.size() != tensor.size() || steps.numel() != 1 {
-                return Err(format!("the optimizer's state of {name} has another shape"));
+                return Err(StateError::MomentShape { name: name.clone() });
             }
-            let taken = || -> Result<Moments, TchError> {
+            let restored = || -> Result<Moments, TchError> {
                 let device = tensor.device();
-                let there = |kept: &Tensor| kept.copy().f_to_device(device);
+                let on_device = |stored: &Tensor| stored.copy().f_to_device(device);
                 Ok(Moments {
-                    steps: there(&steps.f_to_kind(Kind::Float)?.f_view([] as [i64; 0])?)?,
-                    mean: there(mean)?,
-                    square: there(square)?,
+                    steps: on_device(&steps.f_to_kind(Kind::Float)?.f_view([] as [i64; 0])?)?,
+                    mean: on_device(mean)?,
+                    square: on_device(square)?,
                 })
             };
-            *moments = Some(taken().map_err(|e| format!("the optimizer's state of {name}: {e}"))?);
+            *moments = Some(restored().map_err(|source| StateError::Moments { name: name.clone(), source })?);
         }
         Ok(())
     }
 }
 
 impl Parameter {
-    /// Its gradient, if it has one; then it has moments as well.
+    /// The gradient, if there is one; then the parameter has moments as well.
     fn gradient(&mut self) -> Result<Option<Tensor>, TchError> {
         let gradient = self.tensor.f_grad()?;
         if !gradient.defined() {
@@ -228,6 +229,6 @@ mod tests {
         adamw.step(None).unwrap();
         let mut state: BTreeMap<String, Tensor> = adamw.state().into_iter().collect();
         state.insert("adamw/mean/b".into(), Tensor::zeros([4], (Kind::Float, Device::Cpu)));
-        assert!(adamw.restore(&state).unwrap_err().contains("state of b"));
+        assert!(adamw.restore(&state).unwrap_err().to_string().contains("state of b"));
     }
 }

@@ -1,48 +1,47 @@
+//! Rows of an array as the data of a trial.
+
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
-use expctl_dist::ProcessGroup;
-use expctl_pipeline::PipelineError;
-use expctl_pipeline::array::dataset::ArrayDataset;
-use expctl_pipeline::array::loading::ArrayBuilder;
-use expctl_pipeline::array::sampler::{RowSampler, Sharding, ShuffleMeter};
-use expctl_pipeline::array::{ArrayStore, Labels, open};
-use expctl_pipeline::loader::Loader;
-use expctl_record::{
-    ArrayRead, AttemptDir, DataRead, Draw, FileSize, Settings, ShuffleQuality, Trial, is_url, write_json,
+use anndata_io::{ArrayStore, Labels};
+use cell_loader::{CellBatcher, CellError, RowSampler, Sharding, ShuffleMeter};
+use expctl_datasets::array::{ArrayDataset, open};
+use expctl_datasets::{DatasetError, cell_batch_options, ledger_shuffle, row_draw};
+use expctl_ledger::{
+    ArrayRead, AttemptDir, DataRead, Draw, FileSize, RankEnv, Settings, ShuffleQuality, Trial, is_url, write_json,
 };
+use host_metrics::free_memory;
+use loader_core::{Batcher, Interval, Loaded, Loader, LoaderOptions, Reader, Stage};
 use tch::Device;
+use torch_dist::ProcessGroup;
 
-use super::options::{buffer_bytes, options_of_steps, pinned};
-use super::row_builder::RowBuilder;
-use super::{Batches, Source, StepMasks};
-use crate::device::{PinOptions, Pinning};
+use super::{RankBatches, StepMasks, TrialData, max_buffer_bytes, pin_memory, step_loader_options};
+use crate::device::{PinMemory, PinningBuilder};
+use crate::error::RankError;
 use crate::models::Network;
 use crate::models::array::RowBatch;
-use crate::stop::Stop;
 use crate::trainer::{TrainError, Trainer};
 use crate::training::Validator;
-use expctl_record::RankEnv;
-use expctl_record::free_memory;
 
-/// Rows of the first epoch that the quality of its shuffling is taken from, at most.
-const METERED_ROWS: u64 = 1_000_000;
+/// Maximum number of rows of the first epoch that the quality of its shuffling is measured on.
+const MAX_METERED_ROWS: u64 = 1_000_000;
 
 /// Rows of an array.
-pub(crate) struct ArraySource<'a> {
+pub struct ArrayData<'a> {
     settings: &'a Settings,
     files: Vec<PathBuf>,
     store: Arc<dyn ArrayStore>,
-    /// Those of `array.labels`, in its order.
+    /// The columns that `array.labels` names, in its order.
     labels: Arc<Vec<Labels>>,
 }
 
-impl<'a> ArraySource<'a> {
-    /// Open the files of `trial`: its own, or those of its data set; read them into memory where it says so.
+impl<'a> ArrayData<'a> {
+    /// Open the files of `trial`: those that it lists, or those of its data set; read them into memory where it says so.
     ///
     /// # Errors
-    /// They are not there, damaged, or do not fit together; a label column is missing; they do not fit into memory.
-    pub(crate) fn open(trial: &'a Trial, env: RankEnv) -> Result<Self, Stop> {
+    /// A file is missing or damaged; files do not fit together, or into memory; a label column is missing.
+    pub fn open(trial: &'a Trial, env: RankEnv) -> Result<Self, RankError> {
         let settings = &trial.settings;
         let array = &settings.array;
         let files = match array.files.as_slice() {
@@ -51,23 +50,23 @@ impl<'a> ArraySource<'a> {
                     ArrayDataset::open(&trial.data_dir).map_err(|e| e.advise(&trial.data_dir, &settings.data))?;
                 dataset.store_files_of(array.format, array.file_count)?
             }
-            own => own.iter().map(PathBuf::from).collect(),
+            listed => listed.iter().map(PathBuf::from).collect(),
         };
-        let ranks_here = (env.world_size / settings.launch.nodes.max(1)).max(1) as usize;
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).div_ceil(ranks_here);
-        let store = open(array, &files, threads, free_memory() / ranks_here as u64)?;
+        let node_ranks = (env.world_size / settings.launch.nodes.max(1)).max(1) as usize;
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).div_ceil(node_ranks);
+        let store = open(array, &files, threads, free_memory() / node_ranks as u64)?;
         let remote = array.files.iter().any(|file| is_url(file));
         if remote && store.len() != settings.data.samples {
-            let (said, rows) = (settings.data.samples, store.len());
-            let reason = format!("array.files have {rows} rows, and data.samples says {said}: set it to {rows}");
-            return Err(PipelineError::Invalid(reason).into());
+            let (stated, rows) = (settings.data.samples, store.len());
+            let reason = format!("array.files have {rows} rows, and data.samples says {stated}: set it to {rows}");
+            return Err(DatasetError::Invalid(reason).into());
         }
-        let labels = Labels::of(store.as_ref(), &array.labels)?;
+        let labels = Labels::from_store(store.as_ref(), &array.labels)?;
         Ok(Self { settings, files, store, labels })
     }
 
-    /// Values of a row of a batch.
-    fn columns(&self) -> u64 {
+    /// Number of values of a row of a batch.
+    fn row_width(&self) -> u64 {
         match self.settings.array.genes.len() {
             0 => self.store.genes().len() as u64,
             chosen => chosen as u64,
@@ -85,8 +84,8 @@ impl<'a> ArraySource<'a> {
         }
     }
 
-    /// What this attempt reads, in batches of together at most `buffer_bytes`.
-    fn read(&self, buffer_bytes: u64) -> Result<DataRead, Stop> {
+    /// What this attempt reads; batches take at most `buffer_bytes` together.
+    fn data_read(&self, buffer_bytes: u64) -> Result<DataRead, RankError> {
         let array = &self.settings.array;
         let rows = self.store.len();
         Ok(DataRead {
@@ -95,30 +94,30 @@ impl<'a> ArraySource<'a> {
             selected: rows,
             asked: None,
             buffer_bytes,
-            size: self.size()?,
+            size: self.file_size()?,
             base_size: None,
             array: Some(ArrayRead {
                 format: array.format,
                 files: self.files.len() as u64,
-                genes: self.columns(),
+                genes: self.row_width(),
                 classes: self.labels.iter().map(|labels| labels.categories.len() as u64).collect(),
                 resident_bytes: self.store.resident().map(|rows| rows.bytes()),
             }),
         })
     }
 
-    /// Size of the files; of remote ones that of their matrices, which takes nothing of a disk here.
-    fn size(&self) -> Result<FileSize, Stop> {
+    /// Size of the files; for remote files the size of their matrices, which takes no disk space here.
+    fn file_size(&self) -> Result<FileSize, RankError> {
         if self.settings.array.files.iter().any(|file| is_url(file)) {
             return Ok(FileSize { apparent_bytes: self.store.stored_bytes(), allocated_bytes: 0 });
         }
-        Ok(FileSize::of_all(self.files.iter().map(PathBuf::as_path))?)
+        Ok(FileSize::from_paths(self.files.iter().map(PathBuf::as_path))?)
     }
 
-    /// How well the first epoch of this rank is shuffled, or its first batches where it is a long one.
-    fn shuffle(&self, sampler: &RowSampler) -> ShuffleQuality {
+    /// How well the first epoch of this rank is shuffled, or its first batches where the epoch is long.
+    fn shuffle_quality(&self, sampler: &RowSampler) -> ShuffleQuality {
         let labels = self.settings.array.labels.first().map(String::as_str).zip(self.labels.first());
-        let batches = (METERED_ROWS / sampler.batch_size().max(1)).clamp(1, sampler.batches_per_epoch());
+        let batches = (MAX_METERED_ROWS / sampler.batch_size().max(1)).clamp(1, sampler.batches_per_epoch());
         let mut meter = ShuffleMeter::new(sampler, self.store.len(), labels);
         let mut rows = Vec::new();
         for step in 0..batches {
@@ -126,11 +125,11 @@ impl<'a> ArraySource<'a> {
             sampler.batch(step, &mut rows);
             meter.add(&rows);
         }
-        meter.finish()
+        ledger_shuffle(meter.finish())
     }
 }
 
-impl<'a> Source for ArraySource<'a> {
+impl<'a> TrialData for ArrayData<'a> {
     type Batches<'b>
         = ArrayBatches<'b>
     where
@@ -143,62 +142,122 @@ impl<'a> Source for ArraySource<'a> {
 
     fn trainer(&self, group: &ProcessGroup, device: Device) -> Result<Trainer, TrainError> {
         let classes = self.labels.first().map_or(0, |labels| labels.categories.len() as u64);
-        Trainer::of_array(self.settings, self.columns(), classes, group, device)
+        Trainer::new_array(self.settings, self.row_width(), classes, group, device)
     }
 
-    fn batches(&self, attempt: &AttemptDir, env: RankEnv, device: Device) -> Result<ArrayBatches<'_>, Stop> {
+    fn batches(&self, attempt: &AttemptDir, env: RankEnv, device: Device) -> Result<ArrayBatches<'_>, RankError> {
         let settings = self.settings;
-        let known = settings.array.labels.iter().position(|column| *column == settings.sampler.by);
-        let classes = known.and_then(|column| self.labels.get(column));
-        let sampler = RowSampler::new(&settings.sampler, self.store.as_ref(), self.sharding(env), classes)?;
+        let column = settings.array.labels.iter().position(|column| *column == settings.sampler.by);
+        let classes = column.and_then(|column| self.labels.get(column));
+        let sampler = RowSampler::new(&row_draw(&settings.sampler)?, self.store.as_ref(), self.sharding(env), classes)?;
         let sampler = Arc::new(sampler);
         if settings.sampler.draw == Draw::Balanced && sampler.left_out() > 0 && env.rank == 0 {
             let (column, rows) = (&settings.sampler.by, sampler.left_out());
             tracing::warn!("{rows} rows have no class in {column}: they are never drawn");
         }
-        let builder = ArrayBuilder::new(
-            Arc::clone(&self.store),
-            Arc::clone(&sampler),
-            &settings.array,
-            Arc::clone(&self.labels),
-        )?;
-        let builder = RowBuilder::new(builder, Network::token_limit(settings));
-        let buffer_bytes = buffer_bytes(settings, env);
+        let options = cell_batch_options(&settings.array);
+        let builder =
+            CellBatcher::new(Arc::clone(&self.store), Arc::clone(&sampler), &options, Arc::clone(&self.labels))?;
+        let builder = RowBuilder::new(builder, Network::max_tokens(settings));
+        let buffer_bytes = max_buffer_bytes(settings, env);
         if env.rank == 0 {
-            write_json(&attempt.data_path(), &self.read(buffer_bytes)?)?;
-            write_json(&attempt.shuffle_path(), &self.shuffle(&sampler))?;
+            write_json(&attempt.data_path(), &self.data_read(buffer_bytes)?)?;
+            write_json(&attempt.shuffle_path(), &self.shuffle_quality(&sampler))?;
         }
-        Ok(ArrayBatches { settings, sampler, builder, buffer_bytes, pinned: pinned(settings, device) })
+        Ok(ArrayBatches { settings, sampler, builder, buffer_bytes, pin_memory: pin_memory(settings, device) })
     }
 }
 
-/// What makes the batches of this rank.
-pub(crate) struct ArrayBatches<'a> {
+/// The batches of rows of a rank.
+pub struct ArrayBatches<'a> {
     settings: &'a Settings,
     sampler: Arc<RowSampler>,
     builder: RowBuilder,
     buffer_bytes: u64,
-    /// As [`Pinning`] takes it.
-    pinned: Option<PinOptions>,
+    pin_memory: PinMemory,
 }
 
-impl Batches for ArrayBatches<'_> {
+impl RankBatches for ArrayBatches<'_> {
     type Builder = RowBuilder;
 
     fn per_epoch(&self) -> u64 {
         self.sampler.batches_per_epoch()
     }
 
-    fn start(&self, first: u64, offset: u64) -> Result<Loader<Pinning<RowBuilder>>, Stop> {
-        let options = options_of_steps(self.settings, self.buffer_bytes, first, offset);
-        Ok(Loader::start(Pinning::new(self.builder.clone(), self.pinned), options)?)
+    fn start(&self, first: u64, offset: u64) -> Result<Loader<PinningBuilder<RowBuilder>>, RankError> {
+        let options = step_loader_options(self.settings, self.buffer_bytes, first, offset);
+        Ok(Loader::start(PinningBuilder::new(self.builder.clone(), self.pin_memory), options)?)
     }
 
     fn step_masks(&self) -> Option<StepMasks<RowBatch>> {
         None
     }
 
-    fn validator(&self) -> Result<Validator, Stop> {
-        Err(Stop::Invalid("rows of an array have no split to validate on: set train.validate_every to 0".to_owned()))
+    fn validator(&self) -> Result<Validator, RankError> {
+        Err(RankError::NoValidationSplit)
+    }
+}
+
+/// Builds batches of rows in the form that the model reads, tokens included, on the loader threads.
+#[derive(Clone)]
+pub struct RowBuilder {
+    builder: CellBatcher,
+    /// Maximum number of tokens of a row; `None` where the model reads all values.
+    max_tokens: Option<usize>,
+}
+
+impl RowBuilder {
+    /// Wrap `builder`, for a model that reads at most `max_tokens` tokens of a row, or all its values.
+    fn new(builder: CellBatcher, max_tokens: Option<usize>) -> Self {
+        Self { builder, max_tokens }
+    }
+}
+
+impl Batcher for RowBuilder {
+    type Dataset = <CellBatcher as Batcher>::Dataset;
+    type Batch = RowBatch;
+    type Error = CellError;
+
+    fn dataset(&self) -> Arc<Self::Dataset> {
+        self.builder.dataset()
+    }
+
+    fn empty(&self) -> RowBatch {
+        RowBatch { rows: self.builder.empty(), tokens: None }
+    }
+
+    fn clock(&self) -> Instant {
+        self.builder.clock()
+    }
+
+    fn bytes(batch: &RowBatch) -> u64 {
+        batch.bytes()
+    }
+
+    fn starting(&mut self, options: &LoaderOptions) {
+        self.builder.starting(options);
+    }
+
+    fn stop(&self, from: u64) {
+        self.builder.stop(from);
+    }
+
+    fn build(
+        &mut self,
+        reader: &mut Reader<'_, Self>,
+        step: u64,
+        batch: RowBatch,
+    ) -> Result<Loaded<RowBatch>, CellError> {
+        let RowBatch { rows, mut tokens } = batch;
+        let loaded = self.builder.build(reader, step, rows)?;
+        let Loaded { batch: rows, step, epoch, thread, bytes_read, work_bytes, mut intervals, operations, exposed } =
+            loaded;
+        if let Some(max_tokens) = self.max_tokens {
+            let start = self.now();
+            tokens.get_or_insert_default().set(&rows, max_tokens);
+            intervals.push(Interval { stage: Stage::Collate, start, end: self.now(), busy: true });
+        }
+        let batch = RowBatch { rows, tokens };
+        Ok(Loaded { batch, step, epoch, thread, bytes_read, work_bytes, intervals, operations, exposed })
     }
 }

@@ -1,39 +1,42 @@
+//! Samples of a graph as the data of a trial.
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use expctl_dist::ProcessGroup;
-use expctl_pipeline::PipelineError;
-use expctl_pipeline::collate::{Assembler, Batch};
-use expctl_pipeline::dataset::Dataset;
-use expctl_pipeline::graph::CellGraph;
-use expctl_pipeline::loader::{BatchBuilder, DatasetRecords, Loader};
-use expctl_pipeline::sampler::{DistributedSampler, Schedule, Selection};
-use expctl_record::{AttemptDir, MaskSource, Select, Settings, Split, Trial, write_json};
+use expctl_datasets::graph::{Dataset, DatasetRecords, select_samples, selected_count};
+use expctl_datasets::{DatasetError, graph_batch_options};
+use expctl_ledger::{
+    AttemptDir, DataRead, FileSize, LedgerError, MaskSource, RankEnv, Select, Settings, Split, StoreKind, Trial,
+    write_json,
+};
+use graph_loader::{Assembler, Batch, CellGraph, DistributedSampler, GraphBatchOptions, GraphBatcher, Schedule};
+use loader_core::Loader;
 use tch::Device;
+use torch_dist::ProcessGroup;
 
-use super::options::{buffer_bytes, gene_mask_bytes, options, options_of_steps, pinned};
-use super::{Batches, Source, StepMasks};
-use crate::data_read::data_read;
-use crate::device::{PinOptions, Pinning};
+use super::{
+    RankBatches, StepMasks, TrialData, loader_options, max_buffer_bytes, max_gene_mask_bytes, pin_memory,
+    step_loader_options,
+};
+use crate::device::{PinMemory, PinningBuilder};
 use crate::device_masks::DeviceMaskMaker;
-use crate::stop::Stop;
+use crate::error::RankError;
 use crate::trainer::{TrainError, Trainer};
-use crate::training::{Share, Validator};
-use expctl_record::RankEnv;
+use crate::training::{ValidationShare, Validator};
 
 /// Samples of a graph.
-pub(crate) struct GraphSource<'a> {
+pub struct GraphData<'a> {
     settings: &'a Settings,
     dataset: Dataset,
     graph: Arc<CellGraph>,
 }
 
-impl<'a> GraphSource<'a> {
+impl<'a> GraphData<'a> {
     /// Open the data set of `trial`.
     ///
     /// # Errors
-    /// It is not there, or damaged.
-    pub(crate) fn open(trial: &'a Trial) -> Result<Self, Stop> {
+    /// The data set is missing or damaged.
+    pub fn open(trial: &'a Trial) -> Result<Self, RankError> {
         let settings = &trial.settings;
         let dataset = Dataset::open(&trial.data_dir).map_err(|e| e.advise(&trial.data_dir, &settings.data))?;
         let graph = Arc::new(dataset.graph_of(&settings.pipeline)?);
@@ -41,7 +44,7 @@ impl<'a> GraphSource<'a> {
     }
 }
 
-impl<'a> Source for GraphSource<'a> {
+impl<'a> TrialData for GraphData<'a> {
     type Batches<'b>
         = GraphBatches<'b>
     where
@@ -56,13 +59,13 @@ impl<'a> Source for GraphSource<'a> {
         Trainer::new(self.settings, &self.graph, (samples.label_mean, samples.label_sd), group, device)
     }
 
-    fn batches(&self, attempt: &AttemptDir, env: RankEnv, device: Device) -> Result<GraphBatches<'_>, Stop> {
+    fn batches(&self, attempt: &AttemptDir, env: RankEnv, device: Device) -> Result<GraphBatches<'_>, RankError> {
         GraphBatches::new(attempt, env, device, self)
     }
 }
 
-/// What makes the batches of this rank.
-pub(crate) struct GraphBatches<'a> {
+/// The batches of samples of a rank.
+pub struct GraphBatches<'a> {
     settings: &'a Settings,
     env: RankEnv,
     dataset: &'a Dataset,
@@ -71,17 +74,16 @@ pub(crate) struct GraphBatches<'a> {
     assembler: Assembler,
     masks: Option<Arc<DeviceMaskMaker>>,
     buffer_bytes: u64,
-    /// As [`Pinning`] takes it.
-    pinned: Option<PinOptions>,
+    pin_memory: PinMemory,
 }
 
 impl<'a> GraphBatches<'a> {
-    fn new(attempt: &AttemptDir, env: RankEnv, device: Device, source: &'a GraphSource<'_>) -> Result<Self, Stop> {
-        let GraphSource { settings, dataset, graph } = source;
+    fn new(attempt: &AttemptDir, env: RankEnv, device: Device, data: &'a GraphData<'_>) -> Result<Self, RankError> {
+        let GraphData { settings, dataset, graph } = data;
         let options = &settings.loader;
         let masks = DeviceMaskMaker::new(settings.pipeline.device_masks, graph, device)?.map(Arc::new);
         let records = DatasetRecords::open(dataset, &settings.pipeline)?;
-        let selection = Selection::of(dataset, &settings.select)?;
+        let selection = select_samples(dataset, &settings.select)?;
         let samples = selection.len();
         let sampler = DistributedSampler {
             len: samples,
@@ -91,52 +93,51 @@ impl<'a> GraphBatches<'a> {
             seed: options.seed,
             drop_last: options.drop_last,
         };
-        // In front of the buffers: what masks are made from takes of the memory that these share.
+        // Before the buffers: the tables that masks are made from take of the memory that the buffers share.
         let assembler = assembler(settings, env, graph)?;
-        let buffer_bytes = buffer_bytes(settings, env);
+        let buffer_bytes = max_buffer_bytes(settings, env);
         if env.rank == 0 {
             let read = data_read(dataset, settings, records.len(), samples, buffer_bytes)?;
             write_json(&attempt.data_path(), &read)?;
         }
-        let schedule = Schedule::of(selection, sampler, options.batch_size).ok_or_else(|| {
-            let (ranks, batch) = (env.world_size, options.batch_size);
-            Stop::Invalid(format!("{samples} selected samples do not fill a batch of {batch} on each of {ranks} ranks"))
-        })?;
+        let (ranks, batch) = (env.world_size, options.batch_size);
+        let too_few = RankError::TooFewSamples { samples, batch, ranks };
+        let schedule = Schedule::of_selection(selection, sampler, batch).ok_or(too_few)?;
         let (records, schedule) = (Arc::new(records), Arc::new(schedule));
-        let pinned = pinned(settings, device);
-        Ok(Self { settings, env, dataset, records, schedule, assembler, masks, buffer_bytes, pinned })
+        let pin_memory = pin_memory(settings, device);
+        Ok(Self { settings, env, dataset, records, schedule, assembler, masks, buffer_bytes, pin_memory })
     }
 
-    /// This rank's share of the split `val`, of the same candidates and the same share of the subset, in order.
-    fn validation(&self) -> Result<Option<Share>, Stop> {
+    /// This rank's share of the split `val`, with the other settings of `select` as in training, in order.
+    fn validation_share(&self) -> Result<Option<ValidationShare>, RankError> {
         let select = Select { split: Split::Val, ..self.settings.select };
-        let selection = Selection::of(self.dataset, &select)?;
+        let selection = select_samples(self.dataset, &select)?;
         if selection.is_empty() {
-            let message =
-                "the split `val` has no samples to validate on: set train.validate_every to 0, or more samples";
-            return Err(Stop::Invalid(message.to_owned()));
+            return Err(RankError::EmptyValidationSplit);
         }
-        // A rank deals its own share to itself alone: a sampler of all ranks would fill them up with repeated samples.
+        // A sampler of this rank's share alone: one of all ranks would fill them up with repeated samples.
         let share = selection.share(self.env.rank, self.env.world_size);
         let sampler =
             DistributedSampler { len: share.len(), world_size: 1, rank: 0, shuffle: false, seed: 0, drop_last: false };
-        let schedule = Schedule::of(share, sampler, self.settings.loader.batch_size);
+        let schedule = Schedule::of_selection(share, sampler, self.settings.loader.batch_size);
         Ok(schedule.map(|schedule| {
-            let options = options(self.settings, self.buffer_bytes, 0, schedule.batches_per_epoch());
-            let builder = BatchBuilder::new(self.records.clone(), Arc::new(schedule), self.assembler.clone());
-            Share { builder, options }
+            let options = loader_options(self.settings, self.buffer_bytes, 0, schedule.batches_per_epoch());
+            let builder = GraphBatcher::new(self.records.clone(), Arc::new(schedule), self.assembler.clone());
+            ValidationShare { builder, options }
         }))
     }
 }
 
-/// What makes batches of `graph`, within the memory that the settings leave for it.
-fn assembler(settings: &Settings, env: RankEnv, graph: &Arc<CellGraph>) -> Result<Assembler, PipelineError> {
+/// The assembler of batches of `graph`, within the memory that the settings allow for gene masks.
+fn assembler(settings: &Settings, env: RankEnv, graph: &Arc<CellGraph>) -> Result<Assembler, DatasetError> {
     let pipeline = &settings.pipeline;
-    let assembler = Assembler::within(pipeline, Arc::clone(graph), gene_mask_bytes(settings, env));
+    let gene_mask_bytes = max_gene_mask_bytes(settings, env);
+    let options = GraphBatchOptions { gene_mask_bytes, ..graph_batch_options(pipeline)? };
+    let assembler = Assembler::new(&options, Arc::clone(graph)).map_err(DatasetError::from);
     if pipeline.mask_source == MaskSource::Incidence {
         return assembler;
     }
-    assembler.map_err(|problem| PipelineError::Advised {
+    assembler.map_err(|problem| DatasetError::Advised {
         problem: Box::new(problem),
         advice: "set pipeline.gene_masks_mib higher where there is memory, or launch.ranks lower, take fewer edge types, or leave \
                  pipeline.mask_source out"
@@ -144,19 +145,19 @@ fn assembler(settings: &Settings, env: RankEnv, graph: &Arc<CellGraph>) -> Resul
     })
 }
 
-impl Batches for GraphBatches<'_> {
-    type Builder = BatchBuilder;
+impl RankBatches for GraphBatches<'_> {
+    type Builder = GraphBatcher;
 
     fn per_epoch(&self) -> u64 {
         self.schedule.batches_per_epoch()
     }
 
-    fn start(&self, first: u64, offset: u64) -> Result<Loader<Pinning<BatchBuilder>>, Stop> {
-        let builder = BatchBuilder::new(self.records.clone(), Arc::clone(&self.schedule), self.assembler.clone());
+    fn start(&self, first: u64, offset: u64) -> Result<Loader<PinningBuilder<GraphBatcher>>, RankError> {
+        let builder = GraphBatcher::new(self.records.clone(), Arc::clone(&self.schedule), self.assembler.clone());
         let builder = if self.settings.profile.operations { builder.timing_operations() } else { builder };
         Ok(Loader::start(
-            Pinning::new(builder, self.pinned),
-            options_of_steps(self.settings, self.buffer_bytes, first, offset),
+            PinningBuilder::new(builder, self.pin_memory),
+            step_loader_options(self.settings, self.buffer_bytes, first, offset),
         )?)
     }
 
@@ -165,7 +166,30 @@ impl Batches for GraphBatches<'_> {
         Some(Box::new(move |batch: &Batch| masks.make(&batch.common)))
     }
 
-    fn validator(&self) -> Result<Validator, Stop> {
-        Ok(Validator::new(self.validation()?, self.masks.clone()))
+    fn validator(&self) -> Result<Validator, RankError> {
+        Ok(Validator::new(self.validation_share()?, self.masks.clone()))
     }
+}
+
+/// What this attempt reads with these settings: `selected` of the `records` of a store; batches take at most `buffer_bytes` together.
+fn data_read(
+    dataset: &Dataset,
+    settings: &Settings,
+    records: u64,
+    selected: u64,
+    buffer_bytes: u64,
+) -> Result<DataRead, LedgerError> {
+    let base = dataset.store_file(StoreKind::Json);
+    let store = settings.pipeline.store;
+    Ok(DataRead {
+        store: Some(store),
+        records,
+        selected,
+        asked: selected_count(&settings.select),
+        buffer_bytes,
+        size: FileSize::from_path(&dataset.store_file(store))?,
+        // A data set may have been copied here without it.
+        base_size: if base.is_file() { Some(FileSize::from_path(&base)?) } else { None },
+        array: None,
+    })
 }

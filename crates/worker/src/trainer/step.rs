@@ -1,33 +1,36 @@
-use expctl_dist::{AllreduceTimes, Autocast, ProcessGroup, Reducer};
-use expctl_record::{Mode, PerStage, Precision, Stage};
+//! One step: forward, backward, clipping, parameter update. On a GPU its work is launched first, and its results are read at the end.
+
+use std::time::Instant;
+
+use expctl_ledger::{Mode, PerStage, Precision, Stage};
 use tch::{Device, Kind, Tensor, no_grad};
+use torch_dist::{AllreduceTimes, Autocast, ProfilerRange, Reducer};
 
-use super::clock::Clock;
-use super::{TrainError, Trainer};
 use crate::activity::{Activity, Phase};
-use crate::device::{DeviceError, DeviceLaps};
-use crate::models::{ModelBatch, ModelInputs, Output, named_parameters, named_variables};
-use crate::optimizer::Clipped;
+use crate::device::{DeviceError, DeviceTimer};
+use crate::models::{ModelInputs, Output, StepContext, named_parameters, named_variables};
+use crate::optimizer::ClippedGradient;
+use crate::trainer::{TrainError, Trainer};
 
-/// What a step found out.
+/// Loss and times of a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StepResult {
     /// Loss of this rank's batch.
     pub loss: Option<f64>,
-    /// Norm of the gradient before it was clipped; none where it was not.
+    /// Norm of the gradient before it was clipped; `None` where it was not.
     pub gradient_norm: Option<f64>,
-    /// Time worked on each stage: by the host. On a device that is the time in which work was handed over, but for the all-reduce,
-    /// which is the device's.
+    /// Time worked on each stage by the host, ns. On a device that is the time in which work was launched, but for the all-reduce, which is
+    /// the device's.
     pub busy: PerStage<u64>,
-    /// Time that the step spent on each stage: on a device by its clock.
+    /// Time that the step spent on each stage, ns: on a device by its clock.
     pub exposed: PerStage<u64>,
-    /// Time of the device's stream in each stage, and of its all-reduces; none where the device is the host.
+    /// Time of the device's stream in each stage, and of its all-reduces, ns; `None` where the device is the host.
     pub device: Option<PerStage<u64>>,
 }
 
 impl StepResult {
-    /// A stage on the step's own thread is busy, and where the device is the host exposed alike.
-    pub(super) fn add(&mut self, stage: Stage, ns: u64, exposed: bool) {
+    /// Add time of a stage on the step's own thread: busy, and where the device is the host exposed alike.
+    fn add(&mut self, stage: Stage, ns: u64, exposed: bool) {
         self.busy[stage] += ns;
         if exposed {
             self.exposed[stage] += ns;
@@ -35,117 +38,108 @@ impl StepResult {
     }
 }
 
-/// A step whose work has been handed over; on the host it is done.
+/// A step whose work has been launched; on the host it is done.
 #[derive(Debug)]
-pub(crate) struct Handed {
+pub struct LaunchedStep {
     result: StepResult,
-    /// What only the device knows; none on the host.
-    there: Option<There>,
+    /// `None` on the host.
+    on_device: Option<DeviceStep>,
 }
 
+/// The results of a step that only the device knows yet.
 #[derive(Debug)]
-struct There {
+struct DeviceStep {
     loss: Tensor,
-    clipped: Option<Clipped>,
-    laps: DeviceLaps,
+    clipped: Option<ClippedGradient>,
+    timer: DeviceTimer,
 }
 
 impl Trainer {
-    /// One step on a batch of `epoch` with the `masks` that were made for it, if any; `activity` is told what it is at.
-    /// Where gradients of several batches are accumulated, only the last of them is reduced, clipped and applied.
+    /// One step on the batch of `context`. Where gradients of several batches are accumulated, only the last of them is reduced, clipped and
+    /// applied.
     ///
-    /// A loss that is not finite is returned as it is: the gradient is then neither clipped nor applied where clipping
-    /// would tell.
+    /// A loss that is not finite is returned as it is: the gradient is then neither clipped nor applied where clipping would tell.
     ///
     /// # Errors
-    /// [`TrainError::Gradient`] where the gradient to be clipped is not finite, though this rank's loss is; the model or
-    /// libtorch refuses; a peer is gone.
-    pub fn step(
-        &mut self,
-        batch: &impl ModelBatch,
-        masks: &[Tensor],
-        epoch: u64,
-        group: &ProcessGroup,
-        activity: &Activity,
-    ) -> Result<StepResult, TrainError> {
-        let laps = self.laps()?;
-        let handed = self.hand_over(batch, masks, epoch, group, activity, laps)?;
-        self.finish(handed, activity)
+    /// [`TrainError::Gradient`] where the gradient to be clipped is not finite, though this rank's loss is; the model or libtorch fails; a
+    /// peer is gone.
+    pub fn step(&mut self, context: &StepContext<'_>) -> Result<StepResult, TrainError> {
+        let timer = self.start_device_timer()?;
+        let launched = self.launch(context, timer)?;
+        self.finish(launched, context.activity)
     }
 
-    /// A clock of the device for the next step; none where it is the host.
-    pub(crate) fn laps(&self) -> Result<Option<DeviceLaps>, TrainError> {
-        Ok(self.gpu.map(DeviceLaps::start).transpose()?)
+    /// Start the device's timer for the next step; `None` where the device is the host.
+    pub(crate) fn start_device_timer(&self) -> Result<Option<DeviceTimer>, TrainError> {
+        Ok(self.gpu.map(DeviceTimer::start).transpose()?)
     }
 
-    /// The first part of [`Trainer::step`]: hand all of its work over to the device, which `laps` follow. The host waits for the device
-    /// here where SGD clips, where the loss is `mse_sinkhorn`, which computes with numbers of the predictions on the host, and for each
-    /// tensor of a batch that is not page-locked.
-    pub(crate) fn hand_over(
+    /// The first half of [`Trainer::step`]: launch all of its work, which `timer` times on the device. The host waits for the device here
+    /// where SGD clips, where the loss is `mse_sinkhorn`, which computes with predictions on the host, and for each tensor of a batch that
+    /// is not page-locked.
+    pub(crate) fn launch(
         &mut self,
-        batch: &impl ModelBatch,
-        masks: &[Tensor],
-        epoch: u64,
-        group: &ProcessGroup,
-        activity: &Activity,
-        laps: Option<DeviceLaps>,
-    ) -> Result<Handed, TrainError> {
-        self.shared.clear();
+        context: &StepContext<'_>,
+        timer: Option<DeviceTimer>,
+    ) -> Result<LaunchedStep, TrainError> {
+        let StepContext { batch, masks, epoch, activity, .. } = *context;
+        self.peer_state.clear();
         self.begin_epoch(epoch);
-        let part = self.accumulation.part(self.step);
+        let group_position = self.accumulation.position(self.step);
         let mut result = StepResult::default();
-        activity.phase(Phase::Transfer);
-        let mut clock = Clock::start(Stage::Transfer, laps);
+        activity.set_phase(Phase::Transfer);
+        let mut timer = StageTimer::start(Stage::Transfer, timer);
         let inputs = batch.inputs(masks, self.reads_graphs, self.device)?;
-        clock.lap(&mut result)?;
+        timer.end_stage(&mut result)?;
 
-        activity.phase(Phase::Forward);
-        clock.enter(Stage::Forward);
+        activity.set_phase(Phase::Forward);
+        timer.begin_stage(Stage::Forward);
         let backward = self.mode != Mode::Forward;
-        if let Some(reducer) = self.reducer.as_mut().filter(|_| backward && part.closes) {
-            // Once the ranks come together here, to put the buckets into order.
-            activity.phase(Phase::Gather);
+        if let Some(reducer) = self.reducer.as_mut().filter(|_| backward && group_position.is_last) {
+            // The ranks synchronise here once, to put the buckets into order.
+            activity.set_phase(Phase::Gather);
             reducer.prepare_forward()?;
-            activity.phase(Phase::Forward);
+            activity.set_phase(Phase::Forward);
         }
-        let loss = self.loss(&inputs, epoch, group, activity)?;
+        let loss = self.loss(&inputs, context)?;
         if self.gpu.is_none() {
-            result.loss = Some(number(&loss)?);
+            result.loss = Some(scalar(&loss)?);
         }
-        clock.lap(&mut result)?;
+        timer.end_stage(&mut result)?;
         let mut clipped = None;
         if backward {
-            activity.phase(Phase::Backward);
-            clock.enter(Stage::Backward);
-            let share = if part.batches == 1 { None } else { Some(loss.f_div_scalar(part.batches as f64)?) };
-            self.backward(share.as_ref().unwrap_or(&loss), part.closes)?;
-            activity.phase(Phase::Optimizer);
-            let whole = clock.lap(&mut result)?;
+            activity.set_phase(Phase::Backward);
+            timer.begin_stage(Stage::Backward);
+            let batches = group_position.batches;
+            let share = if batches == 1 { None } else { Some(loss.f_div_scalar(batches as f64)?) };
+            self.backward(share.as_ref().unwrap_or(&loss), group_position.is_last)?;
+            activity.set_phase(Phase::Optimizer);
+            let whole = timer.end_stage(&mut result)?;
             if self.gpu.is_none() {
                 self.split_backward(&mut result, whole)?;
             }
-            if part.closes {
-                clipped = self.apply(&loss, &mut result, &mut clock, activity)?;
+            if group_position.is_last {
+                clipped = self.clip_and_update(&loss, &mut result, &mut timer, activity)?;
             }
         }
         self.step += 1;
-        let there = clock.into_laps().map(|laps| There { loss: loss.detach(), clipped, laps });
-        Ok(Handed { result, there })
+        let on_device = timer.into_device_timer().map(|timer| DeviceStep { loss: loss.detach(), clipped, timer });
+        Ok(LaunchedStep { result, on_device })
     }
 
-    /// The last part of [`Trainer::step`]: wait for the device, and learn what it found.
-    pub(crate) fn finish(&mut self, handed: Handed, activity: &Activity) -> Result<StepResult, TrainError> {
-        let Handed { mut result, there } = handed;
-        let Some(There { loss, clipped, laps }) = there else { return Ok(result) };
-        activity.phase(Phase::Device);
-        let mut found = vec![loss.f_to_kind(Kind::Double)?];
-        if let Some(Clipped { norm, .. }) = &clipped {
-            found.push(norm.f_to_kind(Kind::Double)?);
+    /// The second half of [`Trainer::step`]: wait for the device, and read its results.
+    pub(crate) fn finish(&mut self, launched: LaunchedStep, activity: &Activity) -> Result<StepResult, TrainError> {
+        let LaunchedStep { mut result, on_device } = launched;
+        let Some(DeviceStep { loss, clipped, timer }) = on_device else { return Ok(result) };
+        activity.set_phase(Phase::Device);
+        let mut scalars = vec![loss.f_to_kind(Kind::Double)?];
+        if let Some(ClippedGradient { norm, .. }) = &clipped {
+            scalars.push(norm.f_to_kind(Kind::Double)?);
         }
-        // One copy of both; behind the last event of the laps.
-        let found = Tensor::f_stack(&found, 0)?.f_to_device(Device::Cpu)?;
-        result.loss = Some(found.f_double_value(&[0])?);
-        let times = laps.times()?;
+        // One copy of both, behind the last event of the timer.
+        let scalars = Tensor::f_stack(&scalars, 0)?.f_to_device(Device::Cpu)?;
+        result.loss = Some(scalars.f_double_value(&[0])?);
+        let times = timer.times()?;
         for (stage, ns) in times.iter() {
             result.exposed[stage] += ns;
         }
@@ -155,7 +149,7 @@ impl Trainer {
         device[Stage::Backward] = result.exposed[Stage::Backward];
         result.device = Some(device);
         if clipped.is_some() {
-            let norm = found.f_double_value(&[1])?;
+            let norm = scalars.f_double_value(&[1])?;
             result.gradient_norm = Some(norm);
             if !norm.is_finite() && result.loss.is_some_and(f64::is_finite) {
                 return Err(TrainError::Gradient { step: self.step - 1, norm });
@@ -164,15 +158,15 @@ impl Trainer {
         Ok(result)
     }
 
-    /// Take the exposed part of the all-reduce, its end, when only communication is left, out of a backward pass of `whole` ns.
+    /// Split a backward pass of `whole` ns: its end, where only communication is left, is the exposed part of the all-reduce.
     fn split_backward(&mut self, result: &mut StepResult, whole: u64) -> Result<AllreduceTimes, TrainError> {
         let taken = self.reducer.as_mut().map(Reducer::take_allreduce_times).transpose();
         let allreduce = taken.map_err(DeviceError::from)?.unwrap_or_default();
-        let waited = allreduce.exposed_ns.min(whole);
-        result.exposed[Stage::Backward] -= waited;
-        result.exposed[Stage::Allreduce] += waited;
+        let exposed = allreduce.exposed_ns.min(whole);
+        result.exposed[Stage::Backward] -= exposed;
+        result.exposed[Stage::Allreduce] += exposed;
         if self.gpu.is_none() {
-            result.busy[Stage::Backward] -= waited;
+            result.busy[Stage::Backward] -= exposed;
         }
         result.busy[Stage::Allreduce] = allreduce.busy_ns;
         Ok(allreduce)
@@ -185,48 +179,49 @@ impl Trainer {
                 reducer.prepare_backward(&[loss])?;
                 Ok(reducer.backward(loss)?)
             }
-            // A reducer expects no gradients where it was not prepared, and leaves those that come where they add up.
+            // A reducer expects no gradients where it was not prepared, and lets those that come add up.
             None => Ok(loss.f_backward().map_err(|e| DeviceError::from_tch("backward pass", &e))?),
         }
     }
 
-    /// Clip the gradient and step the parameters by it, where the mode does. What was clipped on a device is returned for later.
-    fn apply(
+    /// Clip the gradient and update the parameters by it, where the mode does. Returns the norm of a gradient that was clipped on a device,
+    /// for [`Trainer::finish`] to read.
+    fn clip_and_update(
         &mut self,
         loss: &Tensor,
         result: &mut StepResult,
-        clock: &mut Clock,
+        timer: &mut StageTimer,
         activity: &Activity,
-    ) -> Result<Option<Clipped>, TrainError> {
-        let steps = self.mode.steps_parameters();
-        let (mut sound, mut clipped) = (true, None);
-        if steps && self.clip_norm > 0.0 {
-            clock.enter(Stage::Clip);
+    ) -> Result<Option<ClippedGradient>, TrainError> {
+        let updates = self.mode.steps_parameters();
+        let (mut is_finite, mut clipped) = (true, None);
+        if updates && self.clip_norm > 0.0 {
+            timer.begin_stage(Stage::Clip);
             if self.gpu.is_some() {
-                clipped = self.optimizer.clip_there(self.clip_norm)?;
+                clipped = self.optimizer.clip_grad_norm_async(self.clip_norm)?;
             }
             if clipped.is_none() {
                 if self.gpu.is_some() {
                     // The host waits, for gradients that the other ranks have a part in.
-                    activity.phase(Phase::Device);
+                    activity.set_phase(Phase::Device);
                 }
                 let norm = self.optimizer.clip_grad_norm(self.clip_norm)?;
                 result.gradient_norm = Some(norm);
-                sound = norm.is_finite();
-                activity.phase(Phase::Optimizer);
+                is_finite = norm.is_finite();
+                activity.set_phase(Phase::Optimizer);
             }
-            clock.lap(result)?;
+            timer.end_stage(result)?;
         }
-        clock.enter(if steps { Stage::Optimizer } else { Stage::Other });
-        if steps && sound {
+        timer.begin_stage(if updates { Stage::Optimizer } else { Stage::Other });
+        if updates && is_finite {
             self.optimizer.step(clipped.as_ref().map(|clipped| &clipped.overflow))?;
         }
         self.optimizer.zero_grad();
-        clock.lap(result)?;
-        if let Some(norm) = result.gradient_norm.filter(|_| !sound) {
-            // On a device nobody has asked for the loss yet; the host has just waited for the norm, and waits no longer for this.
-            let loss = result.loss.map_or_else(|| number(loss), Ok)?;
-            // A loss that is not finite is the better thing to tell; whoever records the step does.
+        timer.end_stage(result)?;
+        if let Some(norm) = result.gradient_norm.filter(|_| !is_finite) {
+            // On a device the loss has not been read yet; the host has just waited for the norm, and waits no longer for this.
+            let loss = result.loss.map_or_else(|| scalar(loss), Ok)?;
+            // A loss that is not finite says more than the gradient; the caller that records the step reports it.
             if loss.is_finite() {
                 return Err(TrainError::Gradient { step: self.step, norm });
             }
@@ -234,26 +229,20 @@ impl Trainer {
         Ok(clipped)
     }
 
-    /// What the network makes of a batch; the prediction is float32 whatever it was computed in.
+    /// The output of the network for a batch; the prediction is float32 whatever it was computed in.
     pub(super) fn forward(&self, inputs: &ModelInputs<'_>, reconstruct: bool) -> Result<Output, TrainError> {
         let _region = (self.precision == Precision::Bf16Mixed).then(|| Autocast::bf16(self.device));
         let Output { prediction, reconstruction } = self.network.forward(inputs, reconstruct)?;
         Ok(Output { prediction: prediction.f_to_kind(Kind::Float)?, reconstruction })
     }
 
-    fn loss(
-        &mut self,
-        inputs: &ModelInputs<'_>,
-        epoch: u64,
-        group: &ProcessGroup,
-        activity: &Activity,
-    ) -> Result<Tensor, TrainError> {
+    fn loss(&mut self, inputs: &ModelInputs<'_>, context: &StepContext<'_>) -> Result<Tensor, TrainError> {
         if self.mode == Mode::ZeroLoss {
             return self.zero_loss();
         }
         let output = self.forward(inputs, self.objective.reconstructs())?;
         let labels = self.labels.scaled(inputs.labels()?)?;
-        Ok(self.objective.of(&output, &labels, epoch, group, activity)?)
+        Ok(self.objective.loss(&output, &labels, context)?)
     }
 
     /// 0, as a function of every parameter.
@@ -265,48 +254,84 @@ impl Trainer {
         Ok(loss)
     }
 
-    /// A backward pass that changes no parameter, to call once before the first step after a checkpoint. The reducer puts
-    /// its buckets into the order in which the first one made the gradients, and with more than two ranks the order
-    /// decides in which sequence they are added up: all steps behind the checkpoint had that order when it was written.
-    /// A single rank has no reducer, and nothing to do here.
+    /// A backward pass that changes no parameter, to call once before the first step after a checkpoint. The reducer puts its buckets into
+    /// the order in which the first backward pass made the gradients, and with more than two ranks the order decides in which sequence they
+    /// are added up: all steps behind the checkpoint had that order when it was written. A single rank has no reducer, and nothing to do.
     ///
     /// # Errors
     /// As with [`Trainer::step`].
-    pub fn settle(
-        &mut self,
-        batch: &impl ModelBatch,
-        masks: &[Tensor],
-        epoch: u64,
-        group: &ProcessGroup,
-        activity: &Activity,
-    ) -> Result<(), TrainError> {
+    pub fn order_buckets(&mut self, context: &StepContext<'_>) -> Result<(), TrainError> {
+        let StepContext { batch, masks, activity, .. } = *context;
         let Some(reducer) = &mut self.reducer else { return Ok(()) };
-        activity.phase(Phase::Gather);
+        activity.set_phase(Phase::Gather);
         reducer.prepare_forward()?;
-        activity.phase(Phase::Forward);
-        // The batch comes again, as a step: neither the loss nor a buffer of the model must remember it twice.
-        let memory = self.objective.memory().cloned();
-        let buffers: Vec<(Tensor, Tensor)> = named_variables(&self.vs)
+        activity.set_phase(Phase::Forward);
+        // The batch comes again, as a step: neither the replay buffer nor a buffer of the model must see it twice.
+        let replay_buffer = self.objective.replay_buffer().cloned();
+        let model_buffers: Vec<(Tensor, Tensor)> = named_variables(&self.vs)
             .into_iter()
             .filter(|(_, tensor)| !tensor.requires_grad())
             .map(|(_, tensor)| (tensor.copy(), tensor))
             .collect();
         let inputs = batch.inputs(masks, self.reads_graphs, self.device)?;
-        let loss = self.loss(&inputs, epoch, group, activity)?;
-        activity.phase(Phase::Backward);
+        let loss = self.loss(&inputs, context)?;
+        activity.set_phase(Phase::Backward);
         self.backward(&loss, true)?;
         self.optimizer.zero_grad();
-        for (kept, mut buffer) in buffers {
-            no_grad(|| buffer.f_copy_(&kept))?;
+        for (before, mut buffer) in model_buffers {
+            no_grad(|| buffer.f_copy_(&before))?;
         }
-        if let (Some(kept), Some(memory)) = (memory, self.objective.memory_mut()) {
-            *memory = kept;
+        if let (Some(before), Some(buffer)) = (replay_buffer, self.objective.replay_buffer_mut()) {
+            *buffer = before;
         }
         Ok(())
     }
 }
 
-/// The value of a scalar.
-fn number(loss: &Tensor) -> Result<f64, TrainError> {
-    Ok(loss.f_to_kind(Kind::Double)?.f_double_value(&[])?)
+/// The value of a scalar tensor.
+fn scalar(tensor: &Tensor) -> Result<f64, TrainError> {
+    Ok(tensor.f_to_kind(Kind::Double)?.f_double_value(&[])?)
+}
+
+/// A stopwatch of adjacent stages: each is a range of the profiler that may be running, and is timed on the device's stream where there is
+/// one.
+struct StageTimer {
+    since: Instant,
+    stage: Stage,
+    range: Option<ProfilerRange>,
+    device_timer: Option<DeviceTimer>,
+}
+
+impl StageTimer {
+    /// The first stage begins.
+    fn start(stage: Stage, device_timer: Option<DeviceTimer>) -> Self {
+        Self { since: Instant::now(), stage, range: Some(ProfilerRange::open(stage.name())), device_timer }
+    }
+
+    /// Name the stage that has begun.
+    fn begin_stage(&mut self, stage: Stage) {
+        // One range ends before the next begins: ranges nest.
+        self.range = None;
+        self.range = Some(ProfilerRange::open(stage.name()));
+        self.stage = stage;
+    }
+
+    /// Add the time since the start or the last end to its stage in `result`: busy, and where the device is the host exposed. Returns the
+    /// nanoseconds; the next stage begins.
+    fn end_stage(&mut self, result: &mut StepResult) -> Result<u64, TrainError> {
+        self.range = None;
+        if let Some(timer) = &mut self.device_timer {
+            timer.end_stage(self.stage)?;
+        }
+        let now = Instant::now();
+        let ns = now.duration_since(self.since).as_nanos() as u64;
+        self.since = now;
+        result.add(self.stage, ns, self.device_timer.is_none());
+        Ok(ns)
+    }
+
+    /// The timer of the device; `None` where it is the host.
+    fn into_device_timer(self) -> Option<DeviceTimer> {
+        self.device_timer
+    }
 }

@@ -1,12 +1,12 @@
-use expctl_record::Model;
+use expctl_ledger::Model;
 use tch::Tensor;
 use tch::nn::{self, Init};
 
-use super::{ArrayInputs, ValueInputs};
-use crate::models::linear::{Activation, apply};
+use crate::models::array::{ArrayInputs, ValueInputs};
+use crate::models::layers::{Activation, linear};
 use crate::models::{ModelError, Output};
 
-/// Sum, of the modes that libtorch's embedding bag knows.
+/// Code of the mode "sum" of libtorch's embedding bag.
 const SUM: i64 = 0;
 
 /// Sizes of an MLP.
@@ -24,7 +24,7 @@ pub struct MlpConfig {
 
 impl MlpConfig {
     /// As `model` says, over rows of `genes` values.
-    pub fn of(model: &Model, genes: i64, classes: i64) -> Self {
+    pub fn from_model(model: &Model, genes: i64, classes: i64) -> Self {
         Self { genes, hidden: i64::from(model.hidden), layers: i64::from(model.layers), classes }
     }
 
@@ -37,8 +37,8 @@ impl MlpConfig {
 
 /// Linear layers with ReLU between them, initialised as PyTorch's own.
 ///
-/// The first one has its weight as `[genes, hidden]`, so that a CSR batch takes it as an embedding bag: rows of the weight,
-/// weighed by the values and summed, which costs as many products as there are values and makes no copy of them.
+/// The first layer has its weight as `[genes, hidden]`, so that a CSR batch reads it as an embedding bag: rows of the weight, weighted by
+/// the values and summed, which costs as many products as there are values and makes no copy of them.
 #[derive(Debug)]
 pub struct Mlp {
     /// `[genes, hidden]`.
@@ -49,7 +49,7 @@ pub struct Mlp {
 }
 
 impl Mlp {
-    /// Layers `first`, `1`, `2`, …, the last of which yields the classes.
+    /// An MLP of layers `first`, `1`, `2`, …; the last one yields the classes.
     ///
     /// # Errors
     /// A size is not possible.
@@ -74,15 +74,15 @@ impl Mlp {
     /// A value for each class, float32 `[B, classes]`.
     ///
     /// # Errors
-    /// The rows have another number of genes, or libtorch refuses.
+    /// The rows have another number of genes, or libtorch fails.
     pub fn forward(&self, inputs: &ArrayInputs<'_>) -> Result<Output, ModelError> {
         let (genes, found) = (self.weight.size()[0], inputs.batch.columns as i64);
         if genes != found {
             return Err(ModelError::Inputs(format!("rows of {genes} genes, not of {found}")));
         }
         let mut x = self.first(&inputs.values)?;
-        for linear in &self.rest {
-            x = apply(linear, &Activation::Relu.apply(&x)?)?;
+        for layer in &self.rest {
+            x = linear(layer, &Activation::Relu.apply(&x)?)?;
         }
         Ok(Output { prediction: x, reconstruction: None })
     }

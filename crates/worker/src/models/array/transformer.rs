@@ -1,9 +1,9 @@
-use expctl_record::Model;
+use expctl_ledger::Model;
 use tch::nn::{self, Init};
 use tch::{Kind, TchError, Tensor};
 
-use super::{ArrayInputs, ValueInputs};
-use crate::models::linear::{Activation, apply};
+use crate::models::array::{ArrayInputs, ValueInputs};
+use crate::models::layers::{Activation, linear};
 use crate::models::{ModelError, Output};
 
 /// Added to variances.
@@ -20,7 +20,7 @@ pub struct TransformerConfig {
     pub heads: i64,
     /// Layers.
     pub layers: i64,
-    /// The most tokens of a row, besides the one for the whole row.
+    /// Maximum number of tokens of a row, besides the one for the whole row.
     pub tokens: i64,
     /// Classes.
     pub classes: i64,
@@ -28,12 +28,12 @@ pub struct TransformerConfig {
 
 impl TransformerConfig {
     /// As `model` says, over rows of `genes` values.
-    pub fn of(model: &Model, genes: i64, classes: i64) -> Self {
+    pub fn from_model(model: &Model, genes: i64, classes: i64) -> Self {
         let [hidden, heads, layers, tokens] = [model.hidden, model.heads, model.layers, model.tokens].map(i64::from);
         Self { genes, hidden, heads, layers, tokens, classes }
     }
 
-    /// Number of parameters. Of a layer: two norms (4 h), attention (4 h² + 4 h), feed-forward to 4 h and back (8 h² + 5 h);
+    /// Number of parameters. In a layer: two norms (4 h), attention (4 h² + 4 h), feed-forward to 4 h and back (8 h² + 5 h);
     /// besides, a vector for each gene and for the row, two layers for the values (2 h + h² + h), a norm and the head.
     pub const fn parameters(&self) -> i64 {
         let Self { genes, hidden: h, layers, classes, .. } = *self;
@@ -42,9 +42,8 @@ impl TransformerConfig {
 }
 
 /// A transformer encoder over the genes that a cell expresses (pre-norm, GELU, no dropout), after scPRINT (Kalfon et al.
-/// 2025): a token is the sum of a vector for its gene and an encoding of its value, and a further token for the cell is
-/// what classes are told from. Here that vector is learned from scratch (scPRINT has it from a protein model), and there is
-/// one head.
+/// 2025): a token is the sum of a vector for its gene and an encoding of its value, and a further token for the cell is what the classes are
+/// predicted from. Here the vector of a gene is learned from scratch (scPRINT has it from a protein model), and there is one head.
 #[derive(Debug)]
 pub struct Transformer {
     /// `[genes, h]`.
@@ -53,8 +52,8 @@ pub struct Transformer {
     cell: Tensor,
     value_in: nn::Linear,
     value_out: nn::Linear,
-    layers: Vec<Layer>,
-    norm: Norm,
+    layers: Vec<TransformerLayer>,
+    norm: LayerNorm,
     head: nn::Linear,
 }
 
@@ -65,106 +64,116 @@ impl Transformer {
     /// A size is not possible.
     pub fn new(vs: &nn::Path, config: &TransformerConfig) -> Result<Self, ModelError> {
         let TransformerConfig { genes, hidden, heads, layers, tokens, classes } = *config;
-        let least = [genes, hidden, heads, layers, tokens, classes].into_iter().min().unwrap_or_default();
-        if least < 1 || hidden % heads != 0 {
+        let smallest = [genes, hidden, heads, layers, tokens, classes].into_iter().min().unwrap_or_default();
+        if smallest < 1 || hidden % heads != 0 {
             return Err(ModelError::Size(format!(
                 "{genes} genes, {hidden} channels, {heads} heads, {layers} layers, {tokens} tokens and {classes} classes: \
                  at least 1 of each, and channels a multiple of heads"
             )));
         }
         let normal = Init::Randn { mean: 0.0, stdev: 0.02 };
-        let linear = |name: &str, inputs, outputs| nn::linear(vs / name, inputs, outputs, nn::LinearConfig::default());
+        let new_linear =
+            |name: &str, inputs, outputs| nn::linear(vs / name, inputs, outputs, nn::LinearConfig::default());
         Ok(Self {
             genes: (vs / "genes").var("weight", &[genes, hidden], normal),
             cell: vs.var("cell", &[1, 1, hidden], normal),
-            value_in: linear("value_in", 1, hidden),
-            value_out: linear("value_out", hidden, hidden),
-            layers: (0..layers).map(|i| Layer::new(&(vs / i), hidden, heads)).collect(),
-            norm: Norm::new(&(vs / "norm"), hidden),
-            head: linear("head", hidden, classes),
+            value_in: new_linear("value_in", 1, hidden),
+            value_out: new_linear("value_out", hidden, hidden),
+            layers: (0..layers).map(|i| TransformerLayer::new(&(vs / i), hidden, heads)).collect(),
+            norm: LayerNorm::new(&(vs / "norm"), hidden),
+            head: new_linear("head", hidden, classes),
         })
     }
 
     /// A value for each class, float32 `[B, classes]`.
     ///
     /// # Errors
-    /// The rows have another number of genes or are not given by their tokens, or libtorch refuses.
+    /// The rows have another number of genes or are not given by their tokens, or libtorch fails.
     pub fn forward(&self, inputs: &ArrayInputs<'_>) -> Result<Output, ModelError> {
         let (genes, found) = (self.genes.size()[0], inputs.batch.columns as i64);
         if genes != found {
             return Err(ModelError::Inputs(format!("rows of {genes} genes, not of {found}")));
         }
-        let ValueInputs::Tokens { genes, values, there } = &inputs.values else {
+        let ValueInputs::Tokens { genes, values, present } = &inputs.values else {
             return Err(ModelError::Inputs("the tokens of each row".to_owned()));
         };
         let (rows, device) = (inputs.batch_size, self.genes.device());
         let values = values.f_unsqueeze(2)?;
-        let value = apply(&self.value_out, &Activation::Relu.apply(&apply(&self.value_in, &values)?)?)?;
+        let value = linear(&self.value_out, &Activation::Relu.apply(&linear(&self.value_in, &values)?)?)?;
         let embedded = Tensor::f_embedding(&self.genes, genes, -1, false, false)?.f_add(&value)?;
         let cell = self.cell.f_expand([rows, 1, -1], false)?;
         let mut x = Tensor::f_cat(&[cell, embedded], 1)?;
         let whole = Tensor::f_ones([rows, 1], (Kind::Bool, device))?;
-        // [B, 1, 1, T + 1]: every token sees those that are there.
-        let seen = Tensor::f_cat(&[&whole, there], 1)?.f_unsqueeze(1)?.f_unsqueeze(1)?;
+        // [B, 1, 1, T + 1]: padding is not attended to.
+        let attended = Tensor::f_cat(&[&whole, present], 1)?.f_unsqueeze(1)?.f_unsqueeze(1)?;
         for layer in &self.layers {
-            x = layer.forward(&x, &seen)?;
+            x = layer.forward(&x, &attended)?;
         }
         let cell = self.norm.forward(&x.f_select(1, 0)?)?;
-        Ok(Output { prediction: apply(&self.head, &cell)?, reconstruction: None })
+        Ok(Output { prediction: linear(&self.head, &cell)?, reconstruction: None })
     }
 }
 
-/// Attention over the tokens of a row, then two layers on each of them.
+/// Attention over the tokens of a row, then two layers on each token.
 #[derive(Debug)]
-struct Layer {
-    attention_norm: Norm,
+struct TransformerLayer {
+    attention_norm: LayerNorm,
     /// Queries, keys and values.
     qkv: nn::Linear,
     out: nn::Linear,
-    forward_norm: Norm,
-    wide: nn::Linear,
-    narrow: nn::Linear,
+    forward_norm: LayerNorm,
+    expand: nn::Linear,
+    contract: nn::Linear,
     heads: i64,
 }
 
-impl Layer {
+impl TransformerLayer {
     fn new(vs: &nn::Path, hidden: i64, heads: i64) -> Self {
-        let linear = |name: &str, inputs, outputs| nn::linear(vs / name, inputs, outputs, nn::LinearConfig::default());
+        let new_linear =
+            |name: &str, inputs, outputs| nn::linear(vs / name, inputs, outputs, nn::LinearConfig::default());
         Self {
-            attention_norm: Norm::new(&(vs / "attention_norm"), hidden),
-            qkv: linear("qkv", hidden, 3 * hidden),
-            out: linear("out", hidden, hidden),
-            forward_norm: Norm::new(&(vs / "forward_norm"), hidden),
-            wide: linear("wide", hidden, 4 * hidden),
-            narrow: linear("narrow", 4 * hidden, hidden),
+            attention_norm: LayerNorm::new(&(vs / "attention_norm"), hidden),
+            qkv: new_linear("qkv", hidden, 3 * hidden),
+            out: new_linear("out", hidden, hidden),
+            forward_norm: LayerNorm::new(&(vs / "forward_norm"), hidden),
+            expand: new_linear("wide", hidden, 4 * hidden),
+            contract: new_linear("narrow", 4 * hidden, hidden),
             heads,
         }
     }
 
-    /// `x` float32 `[B, n, h]`; `seen` bool `[B, 1, 1, n]`.
-    fn forward(&self, x: &Tensor, seen: &Tensor) -> Result<Tensor, TchError> {
+    /// `x` float32 `[B, n, h]`; `attended` bool `[B, 1, 1, n]`.
+    fn forward(&self, x: &Tensor, attended: &Tensor) -> Result<Tensor, TchError> {
         let size = x.size();
         let (rows, n, hidden) = (size[0], size[1], size[2]);
-        let qkv = apply(&self.qkv, &self.attention_norm.forward(x)?)?;
+        let qkv = linear(&self.qkv, &self.attention_norm.forward(x)?)?;
         let parts = qkv.f_view([rows, n, 3, self.heads, hidden / self.heads])?.f_permute([2, 0, 3, 1, 4])?;
         let [query, key, value] = [parts.f_select(0, 0)?, parts.f_select(0, 1)?, parts.f_select(0, 2)?];
-        let mixed =
-            Tensor::f_scaled_dot_product_attention(&query, &key, &value, Some(seen), 0.0, false, None::<f64>, false)?;
+        let mixed = Tensor::f_scaled_dot_product_attention(
+            &query,
+            &key,
+            &value,
+            Some(attended),
+            0.0,
+            false,
+            None::<f64>,
+            false,
+        )?;
         let mixed = mixed.f_permute([0, 2, 1, 3])?.f_reshape([rows, n, hidden])?;
-        let x = x.f_add(&apply(&self.out, &mixed)?)?;
-        let inner = Activation::Gelu.apply(&apply(&self.wide, &self.forward_norm.forward(&x)?)?)?;
-        x.f_add(&apply(&self.narrow, &inner)?)
+        let x = x.f_add(&linear(&self.out, &mixed)?)?;
+        let inner = Activation::Gelu.apply(&linear(&self.expand, &self.forward_norm.forward(&x)?)?)?;
+        x.f_add(&linear(&self.contract, &inner)?)
     }
 }
 
 /// Mean 0 and variance 1 over the channels, then a weight and a bias for each.
 #[derive(Debug)]
-struct Norm {
+struct LayerNorm {
     weight: Tensor,
     bias: Tensor,
 }
 
-impl Norm {
+impl LayerNorm {
     fn new(vs: &nn::Path, hidden: i64) -> Self {
         let weight = vs.var("weight", &[hidden], Init::Const(1.0));
         Self { weight, bias: vs.var("bias", &[hidden], Init::Const(0.0)) }

@@ -1,32 +1,32 @@
-use tch::{Device, TchError, Tensor};
+use tch::{Device, Kind, TchError, Tensor};
 
-use super::model::Encoded;
-use super::parameters::{Parameters, Readout};
-use crate::models::{EdgeList, GraphInputs, Inputs, ModelError, NodeGenes};
+use crate::models::lazy::Encodings;
+use crate::models::lazy::layers::{LazyParameters, Readout};
+use crate::models::{EdgeList, GraphInputs, ModelError, NodeGenes, SampleInputs};
 
-/// The encoder as published: it runs on the graph of the wild type, and on the graphs of a batch. Those are copies of the wild type's
+/// The encoder as published: it runs on the graph of the wild type, and on the graphs of a batch. These are copies of the wild type's graph
 /// with masks, as published, or subgraphs of it: without the removed genes and edges, or with the genes around the removed ones alone.
 #[derive(Debug)]
-pub(super) struct Replicated {
+pub struct ReplicatedEncoder {
     /// All edges of each type, int64 `[2, E]`.
     wild_type: Vec<Tensor>,
-    /// Where each type stands among those of a batch.
-    places: Vec<usize>,
+    /// Index of each type among the edge types of a batch.
+    indices: Vec<usize>,
     names: Vec<String>,
 }
 
-/// The edges of one type, and which of them are kept; all, without a mask.
-pub(super) struct Edges {
+/// The edges of one type, and which of them are kept: all, without a mask.
+pub struct MaskedEdges {
     /// int64 `[2, E]`.
-    pub(super) index: Tensor,
+    pub index: Tensor,
     /// bool `[E, 1]`.
-    pub(super) mask: Option<Tensor>,
+    pub mask: Option<Tensor>,
 }
 
-impl Replicated {
-    pub fn new(graphs: &[EdgeList], places: &[usize], device: Device) -> Result<Self, ModelError> {
-        if graphs.len() != places.len() {
-            return Err(ModelError::Size(format!("{} edge types at {} places", graphs.len(), places.len())));
+impl ReplicatedEncoder {
+    pub fn new(graphs: &[EdgeList], indices: &[usize], device: Device) -> Result<Self, ModelError> {
+        if graphs.len() != indices.len() {
+            return Err(ModelError::Size(format!("{} edge types at {} places", graphs.len(), indices.len())));
         }
         let index = |list: &EdgeList| {
             let rows = [list.sources, list.targets].map(Tensor::f_from_slice);
@@ -35,21 +35,21 @@ impl Replicated {
         };
         Ok(Self {
             wild_type: graphs.iter().map(index).collect::<Result<_, TchError>>()?,
-            places: places.to_vec(),
+            indices: indices.to_vec(),
             names: graphs.iter().map(|list| list.name.to_owned()).collect(),
         })
     }
 
-    pub fn forward(&self, parameters: &Parameters, inputs: &Inputs<'_>) -> Result<Encoded, ModelError> {
+    pub fn forward(&self, parameters: &LazyParameters, inputs: &SampleInputs<'_>) -> Result<Encodings, ModelError> {
         let absent = || ModelError::Inputs("the graph of each sample".to_owned());
         let graphs = inputs.graphs.as_ref().ok_or_else(absent)?;
         let embedding = &parameters.embedding;
         let (genes, batch) = (embedding.size()[0], inputs.batch_size);
         let start = rows(embedding, graphs, batch)?;
-        let edges = self.places.iter().zip(&self.names).map(|(place, name)| edges(graphs, *place, name));
-        let edges: Vec<Edges> = edges.collect::<Result<_, _>>()?;
-        let all = |index: &Tensor| Edges { index: index.shallow_clone(), mask: None };
-        let all: Vec<Edges> = self.wild_type.iter().map(all).collect();
+        let edges = self.indices.iter().zip(&self.names).map(|(index, name)| edges(graphs, *index, name));
+        let edges: Vec<MaskedEdges> = edges.collect::<Result<_, _>>()?;
+        let all = |index: &Tensor| MaskedEdges { index: index.shallow_clone(), mask: None };
+        let all: Vec<MaskedEdges> = self.wild_type.iter().map(all).collect();
 
         let wild_type = encode(parameters, embedding, &all)?;
         let encoded = encode(parameters, &start, &edges)?;
@@ -61,13 +61,13 @@ impl Replicated {
             }
         };
         let samples = parameters.readout.forward(&encoded, &sample, batch)?;
-        let one = Tensor::f_zeros([genes], (tch::Kind::Int64, embedding.device()))?;
+        let one = Tensor::f_zeros([genes], (Kind::Int64, embedding.device()))?;
         let readout = parameters.readout.forward(&wild_type, &one, 1)?;
-        Ok(Encoded { genes: wild_type, wild_type: readout, samples })
+        Ok(Encodings { genes: wild_type, wild_type: readout, samples })
     }
 }
 
-/// What the nodes of `graphs` start from, `[ΣN, h]`: the embedding of their genes. Every sample starts from the same one; the rows are
+/// Initial rows of the nodes of `graphs`, `[ΣN, h]`: the embedding of their genes. Every sample starts from the same embedding; its rows are
 /// copied, and everything is computed for each copy.
 fn rows(embedding: &Tensor, graphs: &GraphInputs, batch: i64) -> Result<Tensor, ModelError> {
     let (genes, hidden) = embedding.size2()?;
@@ -87,45 +87,45 @@ fn rows(embedding: &Tensor, graphs: &GraphInputs, batch: i64) -> Result<Tensor, 
             absent(format!("which of {genes} genes the {nodes} nodes of its graphs are not"))
         }
         NodeGenes::Without(removed) => {
-            // Positions among the genes of all samples, one sample behind another.
+            // Positions among the genes of all samples, sample by sample.
             let kept = ones(&removed.f_logical_not()?, nodes)?;
             Ok(embedding.f_index_select(0, &kept.f_remainder(genes)?)?)
         }
     }
 }
 
-/// The edges of the type at `place` in `graphs`.
-fn edges(graphs: &GraphInputs, place: usize, name: &str) -> Result<Edges, ModelError> {
-    let edges = graphs.edges.get(place).ok_or_else(|| ModelError::Inputs(format!("the edges of {name}")))?;
+/// The edges of the type with index `edge_type` in `graphs`.
+fn edges(graphs: &GraphInputs, edge_type: usize, name: &str) -> Result<MaskedEdges, ModelError> {
+    let edges = graphs.edges.get(edge_type).ok_or_else(|| ModelError::Inputs(format!("the edges of {name}")))?;
     let (index, mask) = (&edges.edge_index, &edges.mask);
     if let NodeGenes::Without(_) = graphs.nodes {
-        // The removed ones are not among them.
-        return Ok(Edges { index: index.shallow_clone(), mask: None });
+        // The removed edges are not among them.
+        return Ok(MaskedEdges { index: index.shallow_clone(), mask: None });
     }
     if index.size() != [2, mask.size().iter().product()] {
         let reason = format!("edges and masks of {name}: {:?} and {:?}", index.size(), mask.size());
         return Err(ModelError::Inputs(reason));
     }
-    Ok(Edges { index: index.shallow_clone(), mask: Some(mask.f_flatten(0, -1)?.f_unsqueeze(1)?) })
+    Ok(MaskedEdges { index: index.shallow_clone(), mask: Some(mask.f_flatten(0, -1)?.f_unsqueeze(1)?) })
 }
 
 /// Positions of the ones of `flags`, bool `[n]`, of which there are `count`: int64 `[count]`.
 fn ones(flags: &Tensor, count: i64) -> Result<Tensor, TchError> {
     let positions = match flags.device() {
         Device::Cpu => flags.f_nonzero()?,
-        // How many there are would have to come from the device first.
+        // Without the count the host would wait for the device.
         _ => flags.f_nonzero_static(count, 0)?,
     };
     positions.f_squeeze_dim(1)
 }
 
 /// Preprocessor and message passing layers over the rows of `x`, float32 `[rows, h]`, to the same shape.
-fn encode(parameters: &Parameters, x: &Tensor, edges: &[Edges]) -> Result<Tensor, TchError> {
+fn encode(parameters: &LazyParameters, x: &Tensor, edges: &[MaskedEdges]) -> Result<Tensor, TchError> {
     let x = parameters.preprocessor.forward(x)?;
     parameters.layers.iter().try_fold(x, |x, layer| layer.forward(&x, |t| edges[t].sums(&x)))
 }
 
-impl Edges {
+impl MaskedEdges {
     /// The sum over the kept edges into each row of `x` of their source rows.
     pub fn sums(&self, x: &Tensor) -> Result<Tensor, TchError> {
         let mut messages = x.f_index_select(0, &self.index.f_select(0, 0)?)?;

@@ -1,0 +1,199 @@
+//! Stores of AnnData in any container.
+
+use std::fmt::Debug;
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::annotation::FrameColumns;
+use crate::names::{check_unique, deduplicate};
+use crate::source::local_file::allow_open_files;
+use crate::{AnnDataError, ArrayStore, CSC_BYTES, CsrRows, Form, Labels, MatrixFile, ReadRows, Resident};
+
+/// A container of AnnData: an HDF5 file, or a zarr folder.
+pub trait Container: Debug + Send + Sync + 'static {
+    /// Opens the matrix at `layer` and reads the names of its columns. The shape in the metadata is compared with obs and var
+    /// before memory is allocated for it. A CSC matrix may take `csc_bytes` of memory.
+    ///
+    /// # Errors
+    /// The container cannot be read or is not AnnData; obs or var do not fit the matrix; a column name occurs twice.
+    fn open(path: &Path, layer: &str, csc_bytes: u64) -> Result<(MatrixFile, Vec<String>), AnnDataError>;
+
+    /// Reads from obs.
+    ///
+    /// # Errors
+    /// Obs cannot be read, or changes while it is read.
+    fn obs<T>(path: &Path, read: impl FnOnce(&dyn FrameColumns) -> Result<T, AnnDataError>) -> Result<T, AnnDataError>;
+}
+
+/// Compares the shape of the matrix at `layer` with `obs` and `var`.
+///
+/// # Errors
+/// One of them has another number of rows.
+pub(crate) fn check_shape(
+    layer: &str,
+    (rows, columns): (u64, u64),
+    obs: &dyn FrameColumns,
+    var: &dyn FrameColumns,
+) -> Result<(), AnnDataError> {
+    for (frame, what, count) in [(obs, "rows", rows), (var, "columns", columns)] {
+        let (location, found) = (frame.location(), frame.rows());
+        if found as u64 != count {
+            let reason = format!("{location} has {found} rows where {layer} has {count} {what}");
+            return Err(AnnDataError::damaged(frame.path(), reason));
+        }
+    }
+    Ok(())
+}
+
+/// Gene names of a matrix: the index of `var`.
+///
+/// # Errors
+/// The index cannot be read, or a name occurs twice.
+pub(crate) fn gene_names(var: &dyn FrameColumns) -> Result<Vec<String>, AnnDataError> {
+    let genes = var.index()?;
+    check_unique(&genes).map_err(|reason| {
+        let reason = format!("{}: {reason}; AnnData.var_names_make_unique() makes them different", var.location());
+        AnnDataError::damaged(var.path(), reason)
+    })?;
+    Ok(genes)
+}
+
+/// A matrix of an AnnData container. Its rows are those of obs, its columns those of var (of `raw/var` for `raw`).
+#[derive(Debug)]
+pub struct AnnDataStore<C> {
+    path: PathBuf,
+    matrix: MatrixFile,
+    genes: Arc<[String]>,
+    container: PhantomData<C>,
+}
+
+impl<C: Container> AnnDataStore<C> {
+    /// Opens the matrix at `layer`: `X`, `raw` or `layers/NAME`; empty is `X`.
+    ///
+    /// # Errors
+    /// The file cannot be read or is not AnnData; obs or var do not fit the matrix; a gene name occurs twice.
+    pub fn open(path: &Path, layer: &str) -> Result<Self, AnnDataError> {
+        Self::open_within(path, layer, CSC_BYTES)
+    }
+
+    /// Opens the same matrix of several files. All CSC matrices together take at most [`CSC_BYTES`] of memory; equal lists of
+    /// genes are shared.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; the process may not open so many files.
+    pub fn open_all(files: &[PathBuf], layer: &str) -> Result<Vec<Self>, AnnDataError> {
+        Self::open_all_within(files, layer, CSC_BYTES)
+    }
+
+    /// As [`Self::open_all`], with another limit.
+    pub(crate) fn open_all_within(
+        files: &[PathBuf],
+        layer: &str,
+        mut csc_bytes: u64,
+    ) -> Result<Vec<Self>, AnnDataError> {
+        allow_open_files(files.len())?;
+        let mut known = Vec::new();
+        let open = |path: &PathBuf| {
+            let mut store = Self::open_within(path, layer, csc_bytes)?;
+            csc_bytes -= store.matrix.transposed_bytes();
+            store.genes = deduplicate(store.genes, &mut known);
+            Ok(store)
+        };
+        files.iter().map(open).collect()
+    }
+
+    fn open_within(path: &Path, layer: &str, csc_bytes: u64) -> Result<Self, AnnDataError> {
+        let layer = if layer.is_empty() { "X" } else { layer };
+        let (matrix, genes) = C::open(path, layer, csc_bytes)?;
+        Ok(Self { path: path.to_owned(), matrix, genes: genes.into(), container: PhantomData })
+    }
+
+    /// Path of the file or folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads from obs of the opened container.
+    pub(crate) fn obs<T>(
+        &self,
+        read: impl FnOnce(&dyn FrameColumns) -> Result<T, AnnDataError>,
+    ) -> Result<T, AnnDataError> {
+        let values = C::obs(&self.path, read)?;
+        self.matrix.unchanged()?;
+        Ok(values)
+    }
+
+    /// Names of the columns of obs, in order.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn columns(&self) -> Result<Vec<String>, AnnDataError> {
+        self.obs(|obs| Ok(obs.names().to_vec()))
+    }
+
+    /// Row names (the index of obs), in order.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn row_names(&self) -> Result<Vec<String>, AnnDataError> {
+        self.obs(|obs| obs.index())
+    }
+}
+
+impl<C: Container> ArrayStore for AnnDataStore<C> {
+    fn len(&self) -> u64 {
+        self.matrix.rows()
+    }
+
+    fn genes(&self) -> &[String] {
+        &self.genes
+    }
+
+    fn form(&self) -> Form {
+        self.matrix.form()
+    }
+
+    fn run_rows(&self) -> u64 {
+        self.matrix.run_rows()
+    }
+
+    fn row_values(&self, rows: &[u64], out: &mut Vec<u64>) -> bool {
+        self.matrix.row_values(rows, out)
+    }
+
+    fn resident(&self) -> Option<Resident<'_>> {
+        self.matrix.transposed().map(CsrRows::view).map(Resident::Csr)
+    }
+
+    fn stored_bytes(&self) -> u64 {
+        self.matrix.stored_bytes()
+    }
+
+    fn max_values(&self) -> Option<u64> {
+        Some(self.matrix.nnz())
+    }
+
+    fn min_values(&self) -> u64 {
+        match self.form() {
+            Form::Sparse => self.matrix.nnz(),
+            Form::Dense => 0,
+        }
+    }
+
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn labels(&self, column: &str) -> Result<Labels, AnnDataError> {
+        self.obs(|obs| obs.labels(column))
+    }
+
+    fn numbers(&self, column: &str) -> Result<Vec<f64>, AnnDataError> {
+        self.obs(|obs| obs.numbers(column))
+    }
+
+    fn reader(&self) -> Result<Box<dyn ReadRows + '_>, AnnDataError> {
+        self.matrix.reader()
+    }
+}

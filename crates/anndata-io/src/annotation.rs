@@ -1,0 +1,395 @@
+//! Columns of obs and var, whatever the container.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use crate::names::missing_name;
+use crate::{AnnDataError, LabelKind, Labels};
+
+/// A column of a frame.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FrameColumn {
+    /// A value for each row.
+    Plain {
+        /// Values, `[rows]`.
+        values: ColumnValues,
+        /// Whether each value is missing, `[rows]`; empty for types without missing values.
+        missing: Vec<bool>,
+    },
+    /// Categorical.
+    Categorical {
+        /// Codes, `[rows]`; -1 is a missing value.
+        codes: Vec<i32>,
+        /// The categories, which are distinct.
+        categories: ColumnValues,
+        /// Whether the categories are ordered.
+        ordered: bool,
+    },
+}
+
+impl FrameColumn {
+    /// A categorical column.
+    ///
+    /// # Errors
+    /// A code is not that of a category, or a category occurs twice.
+    pub(crate) fn categorical(
+        codes: ColumnValues,
+        categories: ColumnValues,
+        ordered: bool,
+    ) -> Result<Self, Cow<'static, str>> {
+        let count = i32::try_from(categories.len()).map_err(|_| "it has more categories than 32 bits can number")?;
+        let code = |row: usize, code: Option<i64>| match code {
+            Some(code) if (-1..i64::from(count)).contains(&code) => Ok(code as i32),
+            _ => {
+                let code = code.map_or_else(|| "a code of more than 63 bits".to_owned(), |code| format!("code {code}"));
+                Err(format!("row {row} has {code} where there are {count} categories"))
+            }
+        };
+        let codes = match codes {
+            ColumnValues::Signed(codes) => {
+                codes.into_iter().enumerate().map(|(row, value)| code(row, Some(value))).collect()
+            }
+            ColumnValues::Unsigned(codes) => {
+                codes.into_iter().enumerate().map(|(row, value)| code(row, i64::try_from(value).ok())).collect()
+            }
+            _ => Err("its codes are not integers".to_owned()),
+        }?;
+        let mut sorted: Vec<_> = categories.clone().into_strings();
+        sorted.sort_unstable();
+        if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(format!("it has the category {:?} twice", twice[0]).into());
+        }
+        Ok(Self::Categorical { codes, categories, ordered })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Plain { values, .. } => values.len(),
+            Self::Categorical { codes, .. } => codes.len(),
+        }
+    }
+
+    /// Converts to classes: the categories in their order, or the distinct values of another column, ascending; NaN is missing.
+    pub(crate) fn into_labels(self) -> Labels {
+        match self {
+            Self::Categorical { codes, categories, .. } => {
+                Labels { kind: categories.kind(), categories: categories.into_strings(), codes }
+            }
+            Self::Plain { values, missing } => {
+                let missing = missing.as_slice();
+                match values {
+                    ColumnValues::Signed(values) => {
+                        classes_of(values, missing, |_| true, Ord::cmp, ColumnValues::Signed)
+                    }
+                    ColumnValues::Unsigned(values) => {
+                        classes_of(values, missing, |_| true, Ord::cmp, ColumnValues::Unsigned)
+                    }
+                    ColumnValues::Bool(values) => classes_of(values, missing, |_| true, Ord::cmp, ColumnValues::Bool),
+                    ColumnValues::Text(values) => classes_of(values, missing, |_| true, Ord::cmp, ColumnValues::Text),
+                    // Adding 0 turns -0 into 0, which compare equal.
+                    ColumnValues::Single(mut values) => {
+                        values.iter_mut().for_each(|value| *value += 0.0);
+                        classes_of(values, missing, |value| !value.is_nan(), f32::total_cmp, ColumnValues::Single)
+                    }
+                    ColumnValues::Double(mut values) => {
+                        values.iter_mut().for_each(|value| *value += 0.0);
+                        classes_of(values, missing, |value| !value.is_nan(), f64::total_cmp, ColumnValues::Double)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Converts to numbers, `[rows]`: a missing value is NaN, true is 1, a category is its value; `None` for strings.
+    fn into_numbers(self) -> Option<Vec<f64>> {
+        match self {
+            Self::Plain { values, missing } => {
+                let mut numbers = values.into_numbers()?;
+                for (number, missing) in numbers.iter_mut().zip(missing) {
+                    if missing {
+                        *number = f64::NAN;
+                    }
+                }
+                Some(numbers)
+            }
+            Self::Categorical { codes, categories, .. } => {
+                let numbers = categories.into_numbers()?;
+                let number = |code: &i32| usize::try_from(*code).map_or(f64::NAN, |code| numbers[code]);
+                Some(codes.iter().map(number).collect())
+            }
+        }
+    }
+
+    /// Converts to text, `[rows]`; `None` for a missing value.
+    fn into_strings(self) -> Option<Vec<String>> {
+        match self {
+            Self::Plain { missing, .. } if missing.contains(&true) => None,
+            Self::Plain { values, .. } => Some(values.into_strings()),
+            Self::Categorical { codes, categories, .. } => {
+                let names = categories.into_strings();
+                codes.iter().map(|code| usize::try_from(*code).ok().map(|code| names[code].clone())).collect()
+            }
+        }
+    }
+}
+
+/// The distinct values, ascending, and the code of each row.
+fn classes_of<T: Clone>(
+    values: Vec<T>,
+    missing: &[bool],
+    is_value: impl Fn(&T) -> bool,
+    order: impl Fn(&T, &T) -> std::cmp::Ordering,
+    wrap: impl Fn(Vec<T>) -> ColumnValues,
+) -> Labels {
+    let mut rows: Vec<usize> = (0..values.len())
+        .filter(|row| is_value(&values[*row]) && !missing.get(*row).copied().unwrap_or(false))
+        .collect();
+    rows.sort_unstable_by(|a, b| order(&values[*a], &values[*b]));
+    let mut codes = vec![-1; values.len()];
+    let mut distinct: Vec<T> = Vec::new();
+    for row in rows {
+        if distinct.last().is_none_or(|last| order(last, &values[row]).is_ne()) {
+            distinct.push(values[row].clone());
+        }
+        // The number of rows is below 2^31 if so many values can be distinct.
+        codes[row] = distinct.len() as i32 - 1;
+    }
+    let distinct = wrap(distinct);
+    Labels { kind: distinct.kind(), categories: distinct.into_strings(), codes }
+}
+
+/// Values of an array in the widest type of their kind.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ColumnValues {
+    /// Signed integers of any width.
+    Signed(Vec<i64>),
+    /// Unsigned integers of any width.
+    Unsigned(Vec<u64>),
+    /// Floats of up to 4 bytes.
+    Single(Vec<f32>),
+    /// Floats of 8 bytes.
+    Double(Vec<f64>),
+    /// Booleans; h5py stores them as an enumeration with FALSE = 0 and TRUE = 1.
+    Bool(Vec<bool>),
+    /// Strings of variable or fixed length.
+    Text(Vec<String>),
+}
+
+impl ColumnValues {
+    /// Type of classes that are named after these values.
+    pub(crate) const fn kind(&self) -> LabelKind {
+        match self {
+            Self::Signed(_) | Self::Unsigned(_) => LabelKind::Integer,
+            Self::Single(_) | Self::Double(_) => LabelKind::Float,
+            Self::Bool(_) => LabelKind::Bool,
+            Self::Text(_) => LabelKind::Text,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Signed(values) => values.len(),
+            Self::Unsigned(values) => values.len(),
+            Self::Single(values) => values.len(),
+            Self::Double(values) => values.len(),
+            Self::Bool(values) => values.len(),
+            Self::Text(values) => values.len(),
+        }
+    }
+
+    /// Formats each value like Python: an integral float ends with `.0`, a Boolean is `True` or `False`.
+    fn into_strings(self) -> Vec<String> {
+        fn each<T>(values: Vec<T>, text: impl Fn(T) -> String) -> Vec<String> {
+            values.into_iter().map(text).collect()
+        }
+        match self {
+            Self::Signed(values) => each(values, |value| value.to_string()),
+            Self::Unsigned(values) => each(values, |value| value.to_string()),
+            Self::Single(values) => each(values, |value| float_text(format!("{value:e}"))),
+            Self::Double(values) => each(values, |value| float_text(format!("{value:e}"))),
+            Self::Bool(values) => each(values, |value| if value { "True" } else { "False" }.to_owned()),
+            Self::Text(values) => values,
+        }
+    }
+
+    /// Converts to f64, rounded to the nearest; `None` for strings.
+    fn into_numbers(self) -> Option<Vec<f64>> {
+        Some(match self {
+            Self::Signed(values) => values.into_iter().map(|value| value as f64).collect(),
+            Self::Unsigned(values) => values.into_iter().map(|value| value as f64).collect(),
+            Self::Single(values) => values.into_iter().map(f64::from).collect(),
+            Self::Double(values) => values,
+            Self::Bool(values) => values.into_iter().map(|value| f64::from(u8::from(value))).collect(),
+            Self::Text(_) => return None,
+        })
+    }
+}
+
+/// Python's representation of a float, from the shortest digits that Rust writes with an exponent (`1.25e-7`).
+fn float_text(scientific: String) -> String {
+    let Some((digits, exponent)) = scientific.split_once('e') else {
+        return match scientific.as_str() {
+            "NaN" => "nan".to_owned(),
+            other => other.to_owned(),
+        };
+    };
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let (sign, digits) = digits.strip_prefix('-').map_or(("", digits), |digits| ("-", digits));
+    if !(-4..16).contains(&exponent) {
+        return format!("{sign}{digits}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs());
+    }
+    let digits = digits.replace('.', "");
+    let mut text = sign.to_owned();
+    match usize::try_from(exponent) {
+        Ok(exponent) => {
+            let whole = digits.len().min(exponent + 1);
+            let _ = write!(text, "{}{}.", &digits[..whole], "0".repeat(exponent + 1 - whole));
+            text.push_str(if digits.len() > whole { &digits[whole..] } else { "0" });
+        }
+        Err(_) => {
+            let _ = write!(text, "0.{}{digits}", "0".repeat(exponent.unsigned_abs() as usize - 1));
+        }
+    }
+    text
+}
+
+/// A frame (obs or var) in any container.
+pub trait FrameColumns {
+    /// Location in the file (`obs`, `raw/var`).
+    fn location(&self) -> &str;
+
+    /// Path of the file.
+    fn path(&self) -> &Path;
+
+    /// Number of rows.
+    fn rows(&self) -> usize;
+
+    /// Name of the index.
+    fn index_name(&self) -> &str;
+
+    /// Names of the columns, in order, without the index.
+    fn names(&self) -> &[String];
+
+    /// Reads an existing column, of any length. `Err` is the reason why it cannot be read.
+    fn read_any(&self, name: &str) -> Result<FrameColumn, String>;
+
+    /// An error for a column.
+    fn wrong(&self, name: &str, reason: &str) -> AnnDataError {
+        AnnDataError::damaged(self.path(), format!("{}/{name}: {reason}", self.location()))
+    }
+
+    /// Reads an existing column.
+    ///
+    /// # Errors
+    /// The column cannot be read, or its length is not the number of rows.
+    fn read(&self, name: &str) -> Result<FrameColumn, AnnDataError> {
+        let column = self.read_any(name).map_err(|reason| self.wrong(name, &reason))?;
+        if column.len() != self.rows() {
+            let reason = format!("it has {} values where there are {} rows", column.len(), self.rows());
+            return Err(self.wrong(name, &reason));
+        }
+        Ok(column)
+    }
+
+    /// Reads the index: a name for each row.
+    ///
+    /// # Errors
+    /// The index cannot be read, or a name is missing.
+    fn index(&self) -> Result<Vec<String>, AnnDataError> {
+        let column = self.read(self.index_name())?;
+        column.into_strings().ok_or_else(|| self.wrong(self.index_name(), "a row has no name"))
+    }
+
+    /// Reads a column as classes.
+    ///
+    /// # Errors
+    /// There is no such column, or it cannot be read.
+    fn labels(&self, name: &str) -> Result<Labels, AnnDataError> {
+        Ok(self.column(name)?.into_labels())
+    }
+
+    /// Reads a column as numbers; a missing value is NaN.
+    ///
+    /// # Errors
+    /// There is no such column, it cannot be read, or it holds strings.
+    fn numbers(&self, name: &str) -> Result<Vec<f64>, AnnDataError> {
+        let column = self.column(name)?;
+        column.into_numbers().ok_or_else(|| self.wrong(name, "it holds strings where numbers are needed"))
+    }
+
+    /// Reads a column or the index by name.
+    ///
+    /// # Errors
+    /// There is no such column, or it cannot be read.
+    fn column(&self, name: &str) -> Result<FrameColumn, AnnDataError> {
+        if !self.names().iter().any(|other| other == name) && name != self.index_name() {
+            let names = self.names().iter().map(String::as_str);
+            let what = format!("{} has no column {name:?}", self.location());
+            return Err(AnnDataError::damaged(self.path(), missing_name(&what, "columns", name, names)));
+        }
+        self.read(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(values: ColumnValues, missing: &[bool]) -> FrameColumn {
+        FrameColumn::Plain { values, missing: missing.to_vec() }
+    }
+
+    #[test]
+    fn different_values_are_classes_in_ascending_order() {
+        let labels = plain(ColumnValues::Signed(vec![10, -2, 10, 9]), &[]).into_labels();
+        assert_eq!((labels.categories.join(" "), labels.codes), ("-2 9 10".to_owned(), vec![2, 0, 2, 1]));
+        let labels = plain(ColumnValues::Double(vec![0.5, f64::NAN, -0.0, 0.0]), &[]).into_labels();
+        assert_eq!((labels.categories.join(" "), labels.codes), ("0.0 0.5".to_owned(), vec![1, -1, 0, 0]));
+        let text = ["b", "a", "b"].map(str::to_owned).to_vec();
+        let labels = plain(ColumnValues::Text(text), &[false, true, false]).into_labels();
+        assert_eq!((labels.categories.join(" "), labels.codes), ("b".to_owned(), vec![0, -1, 0]));
+        let labels = plain(ColumnValues::Bool(vec![true, false]), &[]).into_labels();
+        assert_eq!((labels.categories.join(" "), labels.codes), ("False True".to_owned(), vec![1, 0]));
+    }
+
+    #[test]
+    fn what_has_no_value_is_nan_as_a_number() {
+        let numbers =
+            plain(ColumnValues::Unsigned(vec![3, u64::MAX, 1]), &[false, false, true]).into_numbers().unwrap();
+        assert_eq!(numbers[..2], [3.0, 18_446_744_073_709_551_616.0]);
+        assert!(numbers[2].is_nan());
+        let column =
+            FrameColumn::categorical(ColumnValues::Signed(vec![1, -1, 0]), ColumnValues::Single(vec![0.5, 2.0]), false)
+                .unwrap();
+        let numbers = column.clone().into_numbers().unwrap();
+        assert_eq!((numbers[0], numbers[1].is_nan(), numbers[2]), (2.0, true, 0.5));
+        assert_eq!(column.into_strings(), None);
+        assert_eq!(plain(ColumnValues::Text(vec!["1".to_owned()]), &[]).into_numbers(), None);
+    }
+
+    #[test]
+    fn codes_are_of_categories() {
+        let two = || ColumnValues::Text(vec!["a".to_owned(), "b".to_owned()]);
+        let e = |codes| FrameColumn::categorical(codes, two(), false).unwrap_err();
+        assert_eq!(e(ColumnValues::Signed(vec![0, 2])), "row 1 has code 2 where there are 2 categories");
+        assert_eq!(
+            e(ColumnValues::Unsigned(vec![u64::MAX])),
+            "row 0 has a code of more than 63 bits where there are 2 categories"
+        );
+        assert_eq!(e(ColumnValues::Text(Vec::new())), "its codes are not integers");
+        assert!(FrameColumn::categorical(ColumnValues::Unsigned(vec![1, 0]), two(), true).is_ok());
+    }
+
+    #[test]
+    fn floats_are_written_as_python_does() {
+        let values = [0.0, -1.0, 0.5, 123.25, 1e15, 123456789012345680.0, 1e16, 1e22, 1e-4, 1.25e-5, -2.5e-300, 1e-10];
+        let text = ColumnValues::Double(values.to_vec()).into_strings();
+        let python =
+            "0.0 -1.0 0.5 123.25 1000000000000000.0 1.2345678901234568e+17 1e+16 1e+22 0.0001 1.25e-05 -2.5e-300 1e-10";
+        assert_eq!(text.join(" "), python);
+        let text = ColumnValues::Double(vec![f64::INFINITY, f64::NEG_INFINITY, f64::NAN]).into_strings();
+        assert_eq!(text, ["inf", "-inf", "nan"]);
+        assert_eq!(ColumnValues::Single(vec![0.1, 16_777_216.0]).into_strings(), ["0.1", "16777216.0"]);
+    }
+}

@@ -1,0 +1,435 @@
+use std::ops::Range;
+
+use crate::collection::column_map::{ColumnMap, RowScratch};
+use crate::collection::reader_set::ReaderSet;
+use crate::{AnnDataError, ArrayStore, Collection, CsrRows, DenseRows, Form, Prefetch, ReadRows, RowSelection, Rows};
+
+/// Reads rows of a collection store by store, and orders them.
+///
+/// Unmapped rows of one store are read straight into the result; those of several stores are read straight to their positions
+/// in it, if the stores know the lengths of rows in advance. All other rows are read into a buffer and copied.
+pub(crate) struct CollectionReader<'c> {
+    collection: &'c Collection,
+    readers: ReaderSet<'c>,
+    /// Parts of the last fetch, one for each store; those from `used` on are kept for their buffers.
+    parts: Vec<FilePart>,
+    used: usize,
+    /// For each selected row its part and its position in the part, unless the parts simply follow each other.
+    order: Vec<(u32, u32)>,
+    mixed: bool,
+    way: Assembly,
+    /// Rows and values of `out` before the last fetch.
+    before: (usize, usize),
+    /// `[stores]`: the part of the store in this fetch, or [`NONE`].
+    part_of: Vec<u32>,
+    scratch: RowScratch,
+}
+
+/// The store has no part in this fetch.
+const NONE: u32 = u32::MAX;
+
+/// How the rows of a fetch get into the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Assembly {
+    /// A single part is read straight into the result.
+    Straight,
+    /// Each row is read to its position in the result.
+    Placed,
+    /// Parts are read into buffers and copied.
+    Beside,
+}
+
+impl<'c> CollectionReader<'c> {
+    /// A reader with at most `max_open` open readers of stores, which keep at most `bytes` between calls.
+    pub fn new(collection: &'c Collection, kept: usize, bytes: u64) -> Self {
+        Self {
+            collection,
+            readers: ReaderSet::new(collection.stores(), kept, bytes),
+            parts: Vec::new(),
+            used: 0,
+            order: Vec::new(),
+            mixed: false,
+            way: Assembly::Beside,
+            before: (0, 0),
+            part_of: vec![NONE; collection.stores().len()],
+            scratch: RowScratch::default(),
+        }
+    }
+
+    /// Sorts the selected rows into parts.
+    fn split(&mut self, wanted: &RowSelection<'_>) -> Result<(), AnnDataError> {
+        self.used = 0;
+        self.order.clear();
+        self.mixed = false;
+        match wanted {
+            RowSelection::Range(range) => self.split_range(range),
+            RowSelection::Rows(rows) => {
+                let result = self.split_rows(rows);
+                for part in &self.parts[..self.used] {
+                    self.part_of[part.store] = NONE;
+                }
+                result
+            }
+        }
+    }
+
+    fn split_range(&mut self, range: &Range<u64>) -> Result<(), AnnDataError> {
+        if range.end > self.collection.len() || range.start > range.end {
+            return Err(self.beyond(range.end.max(range.start)));
+        }
+        let mut row = range.start;
+        while row < range.end {
+            let store = self.store_of(row);
+            let (start, end) = (self.collection.starts()[store], self.collection.starts()[store + 1]);
+            let until = end.min(range.end);
+            let part = self.new_part(store);
+            part.wanted = FileRows::Range(row - start..until - start);
+            row = until;
+        }
+        Ok(())
+    }
+
+    fn split_rows(&mut self, rows: &[u64]) -> Result<(), AnnDataError> {
+        let Some(first) = rows.first() else { return Ok(()) };
+        if let Some(row) = rows.iter().find(|row| **row >= self.collection.len()) {
+            return Err(self.beyond(*row));
+        }
+        let mut store = self.store_of(*first);
+        let mut last = NONE;
+        for row in rows {
+            if !(self.collection.starts()[store]..self.collection.starts()[store + 1]).contains(row) {
+                store = self.store_of(*row);
+            }
+            let mut number = self.part_of[store];
+            if number == NONE {
+                number = self.used as u32;
+                self.part_of[store] = number;
+                self.new_part(store);
+            } else {
+                self.mixed |= number != last;
+            }
+            last = number;
+            let start = self.collection.starts()[store];
+            let FileRows::Rows(local) = &mut self.parts[number as usize].wanted else { continue };
+            self.order.push((number, local.len() as u32));
+            local.push(row - start);
+        }
+        Ok(())
+    }
+
+    /// The store that has a row.
+    fn store_of(&self, row: u64) -> usize {
+        self.collection.starts().partition_point(|start| *start <= row) - 1
+    }
+
+    fn beyond(&self, row: u64) -> AnnDataError {
+        let (name, rows) = (self.collection.name(), self.collection.len());
+        AnnDataError::Invalid(format!("row {row} was asked for where {name} have {rows} rows"))
+    }
+
+    /// The next part, emptied.
+    fn new_part(&mut self, store: usize) -> &mut FilePart {
+        let form = self.collection.stores()[store].form();
+        if self.used == self.parts.len() {
+            let wanted = FileRows::Rows(Vec::new());
+            self.parts.push(FilePart { store, wanted, places: Vec::new(), rows: empty_rows(form), pending: false });
+        }
+        let part = &mut self.parts[self.used];
+        self.used += 1;
+        part.store = store;
+        part.pending = false;
+        match &mut part.wanted {
+            FileRows::Rows(rows) => rows.clear(),
+            FileRows::Range(_) => part.wanted = FileRows::Rows(Vec::new()),
+        }
+        match (&mut part.rows, form) {
+            (Rows::Sparse(rows), Form::Sparse) => rows.clear(),
+            (Rows::Dense(rows), Form::Dense) => rows.data.clear(),
+            (rows, _) => *rows = empty_rows(form),
+        }
+        if let Rows::Dense(rows) = &mut part.rows {
+            rows.columns = self.collection.map(store).columns_before();
+        }
+        part
+    }
+
+    /// Decides how the selected rows get into `out`; sets their positions if they have some.
+    fn choose_way(&mut self, out: &mut Rows) -> Result<Assembly, AnnDataError> {
+        let collection = self.collection;
+        let parts = &mut self.parts[..self.used];
+        if !parts.iter().all(|part| collection.keeps(part.store)) {
+            return Ok(Assembly::Beside);
+        }
+        if parts.len() < 2 {
+            return Ok(Assembly::Straight);
+        }
+        for part in &mut *parts {
+            part.places.clear();
+            let FileRows::Rows(rows) = &part.wanted else { return Ok(Assembly::Beside) };
+            if !collection.stores()[part.store].row_values(rows, &mut part.places) {
+                return Ok(Assembly::Beside);
+            }
+        }
+        let mut end = value_count(out) as u64;
+        for (part, row) in &self.order {
+            let place = &mut parts[*part as usize].places[*row as usize];
+            end += std::mem::replace(place, end);
+            if let Rows::Sparse(out) = out {
+                out.indptr.push(end);
+            }
+        }
+        let count = end as usize;
+        match out {
+            Rows::Sparse(out) => {
+                reserve(&mut out.indices, count)?;
+                reserve(&mut out.data, count)?;
+                out.indices.resize(count, 0);
+                out.data.resize(count, 0.0);
+            }
+            Rows::Dense(out) => {
+                reserve(&mut out.data, count)?;
+                out.data.resize(count, 0.0);
+            }
+        }
+        Ok(Assembly::Placed)
+    }
+
+    /// Fetches a part, into the result or into its buffer.
+    fn fetch_part(&mut self, number: usize, out: &mut Rows) -> Result<u64, AnnDataError> {
+        let store = self.parts[number].store;
+        if self.readers.get(store)?.is_none() {
+            // All readers that may be open are in use: decode what they fetched, so that one of them can be closed.
+            (0..number).try_for_each(|earlier| self.decode_part(earlier, out))?;
+            self.readers.next_call()?;
+        }
+        let Some(reader) = self.readers.get(store)? else {
+            return Err(AnnDataError::Invalid("no file can be opened for reading".to_owned()));
+        };
+        let part = &mut self.parts[number];
+        let wanted = match &part.wanted {
+            FileRows::Rows(rows) => RowSelection::Rows(rows),
+            FileRows::Range(range) => RowSelection::Range(range.clone()),
+        };
+        let bytes = match (self.way, &wanted) {
+            (Assembly::Placed, RowSelection::Rows(rows)) => reader.fetch_to(rows, &part.places, out)?,
+            (Assembly::Straight, _) => reader.fetch(&wanted, out)?,
+            _ => reader.fetch(&wanted, &mut part.rows)?,
+        };
+        part.pending = true;
+        Ok(bytes)
+    }
+
+    /// Decodes the fetched rows of a part.
+    fn decode_part(&mut self, number: usize, out: &mut Rows) -> Result<(), AnnDataError> {
+        let part = &mut self.parts[number];
+        if !std::mem::take(&mut part.pending) {
+            return Ok(());
+        }
+        let out = if self.way == Assembly::Beside { &mut part.rows } else { out };
+        match self.readers.get(part.store)? {
+            Some(reader) => reader.decode(out),
+            None => Err(AnnDataError::Invalid("a file was closed before its rows were taken".to_owned())),
+        }
+    }
+
+    fn fetch_all(&mut self, wanted: &RowSelection<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
+        self.split(wanted)?;
+        self.way = self.choose_way(out)?;
+        self.readers.next_call()?;
+        (0..self.used).try_fold(0, |bytes, number| Ok(bytes + self.fetch_part(number, out)?))
+    }
+
+    fn decode_all(&mut self, out: &mut Rows) -> Result<(), AnnDataError> {
+        (0..self.used).try_for_each(|number| self.decode_part(number, out))?;
+        if self.way == Assembly::Beside {
+            match self.mixed {
+                true => self.add_mixed(out)?,
+                false => (0..self.used).try_for_each(|number| self.add_part(number, out))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes from `out` what this fetch appended, after an error.
+    fn take_back(&mut self, out: &mut Rows) {
+        self.used = 0;
+        let (rows, values) = self.before;
+        match out {
+            Rows::Sparse(out) => {
+                out.indptr.truncate(rows + 1);
+                out.indices.truncate(values);
+                out.data.truncate(values);
+            }
+            Rows::Dense(out) => out.data.truncate(values),
+        }
+    }
+
+    /// Appends all rows of a part to the result.
+    fn add_part(&mut self, number: usize, out: &mut Rows) -> Result<(), AnnDataError> {
+        let part = &self.parts[number];
+        if let (Rows::Sparse(rows), Rows::Sparse(out)) = (&part.rows, &mut *out)
+            && self.collection.keeps(part.store)
+        {
+            ColumnMap::add_same(rows.view(), out);
+            return Ok(());
+        }
+        (0..part.len()).try_for_each(|row| add_row(part, row, self.collection, &mut self.scratch, out))
+    }
+
+    /// Appends the rows of all parts to the result, in the order of the selection.
+    fn add_mixed(&mut self, out: &mut Rows) -> Result<(), AnnDataError> {
+        match out {
+            Rows::Sparse(out) => {
+                let values = self.parts[..self.used].iter().map(|part| match &part.rows {
+                    Rows::Sparse(rows) => rows.data.len(),
+                    Rows::Dense(_) => 0,
+                });
+                let values = values.sum();
+                out.indptr.reserve(self.order.len());
+                out.indices.reserve(values);
+                out.data.reserve(values);
+            }
+            Rows::Dense(out) => out.data.reserve(self.order.len() * self.collection.genes().len()),
+        }
+        for (part, row) in &self.order {
+            add_row(&self.parts[*part as usize], *row as usize, self.collection, &mut self.scratch, out)?;
+        }
+        Ok(())
+    }
+}
+
+impl ReadRows for CollectionReader<'_> {
+    fn fetch(&mut self, wanted: &RowSelection<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
+        match (&mut *out, self.collection.form()) {
+            (Rows::Sparse(_), Form::Sparse) => {}
+            (Rows::Dense(rows), Form::Dense) => rows.columns = self.collection.genes().len(),
+            _ => return Err(AnnDataError::Invalid("rows of two forms cannot be in one result".to_owned())),
+        }
+        let rows = if let Rows::Sparse(out) = out { out.len() } else { 0 };
+        self.before = (rows, value_count(out));
+        self.fetch_all(wanted, out).inspect_err(|_| self.take_back(out))
+    }
+
+    fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Prefetch, AnnDataError> {
+        let mut ahead = Prefetch::default();
+        self.readers.next_call()?;
+        for range in ranges {
+            let mut row = range.start;
+            while row < range.end.min(self.collection.len()) {
+                let store = self.store_of(row);
+                let (start, end) = (self.collection.starts()[store], self.collection.starts()[store + 1]);
+                let until = end.min(range.end);
+                if self.readers.get(store)?.is_none() {
+                    self.readers.next_call()?;
+                }
+                if let Some(reader) = self.readers.get(store)? {
+                    let within = row - start..until - start;
+                    ahead.add(reader.will_need(std::slice::from_ref(&within))?);
+                }
+                row = until;
+            }
+        }
+        Ok(ahead)
+    }
+
+    fn decode(&mut self, out: &mut Rows) -> Result<(), AnnDataError> {
+        self.decode_all(out).inspect_err(|_| self.take_back(out))?;
+        self.used = 0;
+        Ok(())
+    }
+
+    fn unchanged(&self) -> Result<(), AnnDataError> {
+        self.readers.unchanged()
+    }
+
+    fn work_bytes(&self) -> u64 {
+        let parts: u64 = self.parts.iter().map(FilePart::capacity_bytes).sum();
+        self.readers.work_bytes() + parts + self.order.capacity() as u64 * 8 + self.scratch.bytes()
+    }
+}
+
+/// Number of values of rows.
+fn value_count(rows: &Rows) -> usize {
+    match rows {
+        Rows::Sparse(rows) => rows.indices.len(),
+        Rows::Dense(rows) => rows.data.len(),
+    }
+}
+
+/// Reserves memory for `count` values, or fails.
+fn reserve<T>(values: &mut Vec<T>, count: usize) -> Result<(), AnnDataError> {
+    let more = count.saturating_sub(values.len());
+    values.try_reserve(more).map_err(|_| AnnDataError::Invalid(format!("no memory for {count} values of a batch")))
+}
+
+/// The rows of one store in a fetch.
+struct FilePart {
+    store: usize,
+    wanted: FileRows,
+    /// Number of values of each row, later their positions in the result; only for rows that are read to their positions.
+    places: Vec<u64>,
+    pub rows: Rows,
+    /// It was fetched, and is not decoded yet.
+    pending: bool,
+}
+
+/// Selected rows of a store.
+enum FileRows {
+    Rows(Vec<u64>),
+    Range(Range<u64>),
+}
+
+impl FilePart {
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        match &self.wanted {
+            FileRows::Rows(rows) => rows.len(),
+            FileRows::Range(range) => (range.end - range.start) as usize,
+        }
+    }
+
+    /// Allocated bytes.
+    pub fn capacity_bytes(&self) -> u64 {
+        let wanted = match &self.wanted {
+            FileRows::Rows(rows) => rows.capacity() * 8,
+            FileRows::Range(_) => 0,
+        };
+        self.rows.capacity_bytes() + (wanted + self.places.capacity() * 8) as u64
+    }
+}
+
+/// Appends one row of a part to the result.
+fn add_row(
+    part: &FilePart,
+    row: usize,
+    collection: &Collection,
+    scratch: &mut RowScratch,
+    out: &mut Rows,
+) -> Result<(), AnnDataError> {
+    let map = collection.map(part.store);
+    match (&part.rows, out) {
+        (Rows::Sparse(rows), Rows::Sparse(out)) => {
+            let (columns, values) = rows.view().row(row);
+            map.add_sparse(columns, values, out, scratch);
+        }
+        (Rows::Dense(rows), out) => {
+            let values = &rows.data[row * rows.columns..(row + 1) * rows.columns];
+            match out {
+                Rows::Sparse(out) => map.add_dense_as_sparse(values, out),
+                Rows::Dense(out) => map.add_dense(values, out),
+            }
+        }
+        (Rows::Sparse(_), Rows::Dense(_)) => {
+            return Err(AnnDataError::Invalid("sparse rows cannot be added to dense ones".to_owned()));
+        }
+    }
+    Ok(())
+}
+
+/// Whether there are no rows.
+fn empty_rows(form: Form) -> Rows {
+    match form {
+        Form::Sparse => Rows::Sparse(CsrRows::default()),
+        Form::Dense => Rows::Dense(DenseRows::default()),
+    }
+}

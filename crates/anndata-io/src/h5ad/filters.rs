@@ -1,0 +1,158 @@
+use std::ffi::{c_int, c_uint, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::LazyLock;
+
+use hdf5_metno::sync::sync;
+use hdf5_metno_sys::h5::{H5allocate_memory, H5free_memory};
+use hdf5_metno_sys::h5z::{H5Z_CLASS_T_VERS, H5Z_FLAG_REVERSE, H5Z_class2_t, H5Zregister};
+
+use crate::AnnDataError;
+use crate::codec::blosc::{blosc_decompress, blosc_length};
+use crate::codec::filters::{lz4_decompress, lz4_length, lzf_decompress};
+
+/// Decompresses bytes; the second argument has the parameters of the filter.
+type Decompress = fn(&[u8], &[c_uint]) -> Option<Vec<u8>>;
+
+/// Upper bound of a chunk that libhdf5 reads itself (names, categories): HDF5's own limit.
+const MAX_CHUNK_BYTES: usize = u32::MAX as usize;
+
+/// Registers LZF, Blosc, LZ4 and Zstandard with libhdf5, once in a process.
+///
+/// # Errors
+/// libhdf5 refuses a filter.
+pub fn register() -> Result<(), AnnDataError> {
+    static DONE: LazyLock<Result<(), &'static str>> = LazyLock::new(|| {
+        for class in [
+            filter_class::<Lzf>(32000, c"lzf"),
+            filter_class::<Blosc>(32001, c"blosc"),
+            filter_class::<Lz4>(32004, c"lz4"),
+            filter_class::<Zstd>(32015, c"zstd"),
+        ] {
+            // SAFETY: the class is valid, and libhdf5 copies it; the name is static.
+            if sync(|| unsafe { H5Zregister((&raw const class).cast()) }) < 0 {
+                return Err("the HDF5 library takes no filters");
+            }
+        }
+        Ok(())
+    });
+    DONE.map_err(|e| AnnDataError::Invalid(e.to_owned()))
+}
+
+trait Codec {
+    const DECOMPRESS: Decompress;
+}
+
+struct Lzf;
+struct Blosc;
+struct Lz4;
+struct Zstd;
+
+impl Codec for Lzf {
+    const DECOMPRESS: Decompress = |src, values| {
+        // h5py stores the size of a chunk as a parameter; other writers do not.
+        let known = values.get(2).map(|bytes| *bytes as usize).filter(|bytes| *bytes > 0);
+        let most = src.len().saturating_mul(264).min(MAX_CHUNK_BYTES);
+        let mut len = known.unwrap_or(src.len().saturating_mul(4)).clamp(1, most.max(1));
+        loop {
+            let mut out = vec![0; len];
+            if let Some(done) = lzf_decompress(src, &mut out) {
+                out.truncate(done);
+                return Some(out);
+            }
+            if known.is_some() || len >= most {
+                return None;
+            }
+            len = len.saturating_mul(4).min(most);
+        }
+    };
+}
+
+impl Codec for Blosc {
+    const DECOMPRESS: Decompress = |src, _| {
+        let mut out = bounded_zeros(blosc_length(src).ok()?, src)?;
+        let done = blosc_decompress(src, &mut out).ok()?;
+        out.truncate(done);
+        Some(out)
+    };
+}
+
+impl Codec for Lz4 {
+    const DECOMPRESS: Decompress = |src, _| {
+        let mut out = bounded_zeros(lz4_length(src)?, src)?;
+        lz4_decompress(src, &mut out)?;
+        Some(out)
+    };
+}
+
+impl Codec for Zstd {
+    const DECOMPRESS: Decompress = |src, _| {
+        let len = zstd::zstd_safe::get_frame_content_size(src).ok()?;
+        if let Some(len) = len {
+            let mut out = bounded_zeros(usize::try_from(len).ok()?, src)?;
+            let done = zstd::bulk::decompress_to_buffer(src, &mut out).ok()?;
+            return (done == out.len()).then_some(out);
+        }
+        zstd::stream::decode_all(src).ok()
+    };
+}
+
+/// Space for the decompressed size of a header, if the compressed size makes it plausible.
+fn bounded_zeros(len: usize, src: &[u8]) -> Option<Vec<u8>> {
+    let most = src.len().saturating_mul(1 << 15).saturating_add(1 << 17).min(MAX_CHUNK_BYTES);
+    (len <= most).then(|| vec![0; len])
+}
+
+fn filter_class<C: Codec>(id: c_int, name: &'static std::ffi::CStr) -> H5Z_class2_t {
+    H5Z_class2_t {
+        version: H5Z_CLASS_T_VERS as c_int,
+        id,
+        // This crate writes such data sets only with chunks that are compressed already.
+        encoder_present: 1,
+        decoder_present: 1,
+        name: name.as_ptr(),
+        can_apply: None,
+        set_local: None,
+        filter: Some(filter::<C>),
+    }
+}
+
+/// Callback of libhdf5: replaces `*buf`, which libhdf5 allocated; 0 is a failure.
+///
+/// # Safety
+/// As for H5Z_func_t: `cd_values` has `cd_nelmts` values, `*buf` at least `nbytes` bytes.
+unsafe extern "C" fn filter<C: Codec>(
+    flags: c_uint,
+    cd_nelmts: usize,
+    cd_values: *const c_uint,
+    nbytes: usize,
+    buf_size: *mut usize,
+    buf: *mut *mut c_void,
+) -> usize {
+    if flags & H5Z_FLAG_REVERSE == 0 || nbytes == 0 || cd_values.is_null() && cd_nelmts > 0 {
+        return 0;
+    }
+    // SAFETY: promised by libhdf5, see above.
+    let (src, values) = unsafe {
+        let values = if cd_nelmts == 0 { &[] } else { std::slice::from_raw_parts(cd_values, cd_nelmts) };
+        (std::slice::from_raw_parts((*buf).cast::<u8>(), nbytes), values)
+    };
+    // A panic must not unwind through C.
+    let Ok(Some(out)) = catch_unwind(AssertUnwindSafe(|| (C::DECOMPRESS)(src, values))) else {
+        return 0;
+    };
+    if out.is_empty() {
+        return 0;
+    }
+    // SAFETY: libhdf5's own allocator; the new memory has the size of `out`; the old memory is libhdf5's and is not used after
+    // this.
+    unsafe {
+        let place = H5allocate_memory(out.len(), 0);
+        if place.is_null() {
+            return 0;
+        }
+        std::ptr::copy_nonoverlapping(out.as_ptr(), place.cast(), out.len());
+        H5free_memory(*buf);
+        (*buf, *buf_size) = (place, out.len());
+    }
+    out.len()
+}

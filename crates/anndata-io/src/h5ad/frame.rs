@@ -1,0 +1,446 @@
+use std::borrow::Cow;
+use std::path::Path;
+
+use hdf5_metno::types::{Reference, TypeDescriptor};
+use hdf5_metno::{Dataset, File, Group, Location, LocationType, ObjectReference1, ReferencedObject};
+
+use crate::ann_data::{Container, check_shape, gene_names};
+use crate::annotation::{ColumnValues, FrameColumn, FrameColumns};
+use crate::h5ad::file_driver::{open_hdf5, open_with_library};
+use crate::h5ad::filters::register;
+use crate::h5ad::values::{ReadLimit, read_values};
+use crate::source::byte_source::ByteSource;
+use crate::write::frame_writer::{Cells, Column, ColumnKind, Frame};
+use crate::{AnnDataError, AnnDataStore, MatrixFile};
+
+/// A matrix of an .h5ad file.
+pub type H5adStore = AnnDataStore<Hdf5>;
+
+/// The HDF5 container.
+#[derive(Debug)]
+pub struct Hdf5;
+
+impl Container for Hdf5 {
+    fn open(path: &Path, layer: &str, csc_bytes: u64) -> Result<(MatrixFile, Vec<String>), AnnDataError> {
+        let mut genes = Vec::new();
+        let matrix = MatrixFile::open_checked(path, layer, csc_bytes, |rows, columns| {
+            let file = Hdf5FrameFile::open(path)?;
+            let var = Hdf5Frame::open(&file, var_location(file.root(), layer))?;
+            check_shape(layer, (rows, columns), &Hdf5Frame::open(&file, "obs")?, &var)?;
+            genes = gene_names(&var)?;
+            Ok(())
+        })?;
+        matrix.unchanged()?;
+        Ok((matrix, genes))
+    }
+
+    fn obs<T>(path: &Path, read: impl FnOnce(&dyn FrameColumns) -> Result<T, AnnDataError>) -> Result<T, AnnDataError> {
+        let file = Hdf5FrameFile::open(path)?;
+        read(&Hdf5Frame::open(&file, "obs")?)
+    }
+}
+
+/// Upper bound of the compression ratio of HDF5's filters (deflate reaches 1,032). It is not applied to arrays below
+/// [`SMALL_ARRAY_BYTES`].
+const MAX_COMPRESSION_RATIO: u64 = 1_100;
+const SMALL_ARRAY_BYTES: u64 = 64 << 20;
+
+/// A file whose obs and var are read.
+#[derive(Debug)]
+pub(crate) struct Hdf5FrameFile {
+    source: ByteSource,
+    file: File,
+}
+
+impl Hdf5FrameFile {
+    /// # Errors
+    /// The file cannot be opened, or is not HDF5.
+    pub fn open(path: &Path) -> Result<Self, AnnDataError> {
+        register()?;
+        let source = open_hdf5(path)?;
+        let file = open_with_library(path)?;
+        Ok(Self { source, file })
+    }
+
+    pub fn path(&self) -> &Path {
+        self.source.path()
+    }
+
+    pub fn root(&self) -> &File {
+        &self.file
+    }
+
+    /// Upper bound of an array in this file.
+    pub fn most(&self) -> ReadLimit {
+        let bytes = self.source.bytes().saturating_mul(MAX_COMPRESSION_RATIO).max(SMALL_ARRAY_BYTES);
+        ReadLimit { values: usize::try_from(bytes).unwrap_or(usize::MAX), bytes }
+    }
+
+    /// An error for a node of the file.
+    pub fn wrong(&self, location: &str, reason: &str) -> AnnDataError {
+        self.source.damaged(format!("{location}: {reason}"))
+    }
+}
+
+/// The reason of an error, without file and node.
+type Reason = Cow<'static, str>;
+
+/// obs or var of an AnnData file, in any of the forms that AnnData wrote.
+///
+/// | Written by | Form |
+/// |---|---|
+/// | 0.6 | a compound data set; the first field is the index; categories of `NAME` are `uns/NAME_categories` |
+/// | 0.7 | a group (`dataframe` 0.1.0); a column's attribute `categories` refers to `__categories/NAME` |
+/// | 0.8 and later | a group (`dataframe` 0.2.0); a categorical or nullable column is a group of its own |
+///
+/// Source: <https://anndata.readthedocs.io/en/stable/fileformat-prose.html>, and AnnData's own readers.
+#[derive(Debug)]
+struct Hdf5Frame<'f> {
+    file: &'f Hdf5FrameFile,
+    location: String,
+    form: Hdf5FrameForm,
+    index: String,
+    names: Vec<String>,
+    rows: usize,
+}
+
+#[derive(Debug)]
+enum Hdf5FrameForm {
+    Table(Dataset),
+    Group(Group),
+}
+
+impl<'f> Hdf5Frame<'f> {
+    /// Opens the frame at `location`, such as `obs` or `raw/var`.
+    ///
+    /// # Errors
+    /// There is no such frame, or its form is not known.
+    pub fn open(file: &'f Hdf5FrameFile, location: &str) -> Result<Self, AnnDataError> {
+        let wrong = |reason: Reason| file.wrong(location, &reason);
+        let form = match location_type(file.root(), location) {
+            Some(LocationType::Group) => {
+                Hdf5FrameForm::Group(file.root().group(location).map_err(library_error).map_err(wrong)?)
+            }
+            Some(LocationType::Dataset) => {
+                Hdf5FrameForm::Table(file.root().dataset(location).map_err(library_error).map_err(wrong)?)
+            }
+            _ => return Err(wrong("it is not there".into())),
+        };
+        let (index, names) = match &form {
+            Hdf5FrameForm::Table(table) => table_fields(table),
+            Hdf5FrameForm::Group(group) => group_columns(group, file.most()),
+        }
+        .map_err(wrong)?;
+        let mut frame = Self { file, location: location.to_owned(), form, index, names, rows: 0 };
+        frame.rows = match &frame.form {
+            Hdf5FrameForm::Table(table) => crate::h5ad::values::element_count(table).map_err(wrong)?,
+            Hdf5FrameForm::Group(group) => {
+                index_rows(group, &frame.index).map_err(|e| frame.wrong(&frame.index, &e))?
+            }
+        };
+        if frame.rows > file.most().values {
+            return Err(wrong(format!("it says that it has {} rows, more than its file can hold", frame.rows).into()));
+        }
+        Ok(frame)
+    }
+
+    /// A field of the compound data set of AnnData 0.6.
+    fn table_column(&self, table: &Dataset, name: &str, most: ReadLimit) -> Result<FrameColumn, Reason> {
+        let values = read_values(table, Some(name), most)?;
+        let categories = format!("uns/{name}_categories");
+        let is_code = matches!(values, ColumnValues::Signed(_) | ColumnValues::Unsigned(_)) && name != self.index;
+        if is_code && location_type(self.file.root(), &categories) == Some(LocationType::Dataset) {
+            let categories = self.file.root().dataset(&categories).map_err(library_error)?;
+            let categories = read_values(&categories, None, self.file.most())?;
+            return FrameColumn::categorical(values, categories, false);
+        }
+        Ok(FrameColumn::Plain { values, missing: Vec::new() })
+    }
+
+    /// A column of the later forms: a data set or a group.
+    fn group_column(&self, group: &Group, name: &str, most: ReadLimit) -> Result<FrameColumn, Reason> {
+        if location_type(group, name) == Some(LocationType::Group) {
+            let column = group.group(name).map_err(library_error)?;
+            return encoded_column(&column, most, self.file.most());
+        }
+        let column = group.dataset(name).map_err(|_| Reason::from("it is not there"))?;
+        let values = read_values(&column, None, most)?;
+        if !has_attribute(&column, "categories") {
+            check_encoding(&column, &["array", "string-array", ""], &["0.2.0"])?;
+            return Ok(FrameColumn::Plain { values, missing: Vec::new() });
+        }
+        let (categories, ordered) = referred_categories(&column, self.file.most())?;
+        FrameColumn::categorical(values, categories, ordered)
+    }
+}
+
+impl FrameColumns for Hdf5Frame<'_> {
+    fn location(&self) -> &str {
+        &self.location
+    }
+
+    fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn index_name(&self) -> &str {
+        &self.index
+    }
+
+    fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    fn read_any(&self, name: &str) -> Result<FrameColumn, String> {
+        let most = ReadLimit { values: self.rows, ..self.file.most() };
+        let column = match &self.form {
+            Hdf5FrameForm::Table(table) => self.table_column(table, name, most),
+            Hdf5FrameForm::Group(group) => self.group_column(group, name, most),
+        };
+        column.map_err(Reason::into_owned)
+    }
+}
+
+/// A categorical or nullable column, which is a group.
+fn encoded_column(column: &Group, most: ReadLimit, most_categories: ReadLimit) -> Result<FrameColumn, Reason> {
+    let part = |name: &str, most: ReadLimit| {
+        let part = column.dataset(name).map_err(|_| format!("it has no data set {name:?}"))?;
+        read_values(&part, None, most).map_err(|reason| Reason::from(format!("{name:?}: {reason}")))
+    };
+    let encoding = text_attribute(column, "encoding-type")?.unwrap_or_default();
+    if encoding == "categorical" {
+        check_encoding(column, &["categorical"], &["0.2.0"])?;
+        let codes = part("codes", most)?;
+        let categories = match location_type(column, "categories") {
+            Some(LocationType::Group) => {
+                let group = column.group("categories").map_err(library_error)?;
+                match encoded_column(&group, most_categories, most_categories)? {
+                    FrameColumn::Plain { values, missing } if !missing.contains(&true) => values,
+                    _ => return Err("its categories are not plain values".into()),
+                }
+            }
+            _ => part("categories", most_categories)?,
+        };
+        return FrameColumn::categorical(codes, categories, flag(column, "ordered")?);
+    }
+    const NULLABLE: [&str; 4] = ["nullable-integer", "nullable-boolean", "nullable-string-array", "nullable-float"];
+    if !NULLABLE.contains(&encoding.as_str()) {
+        return Err(match encoding.as_str() {
+            "" => "it is a group without an encoding-type".into(),
+            _ => format!("its encoding {encoding:?} is not one that is read").into(),
+        });
+    }
+    check_encoding(column, &NULLABLE, &["0.1.0", "0.2.0"])?;
+    let values = part("values", most)?;
+    let missing = match part("mask", most)? {
+        ColumnValues::Bool(mask) => mask,
+        _ => return Err("its mask is not bool".into()),
+    };
+    if missing.len() != values.len() {
+        return Err(format!("its mask has {} values where there are {}", missing.len(), values.len()).into());
+    }
+    Ok(FrameColumn::Plain { values, missing })
+}
+
+/// The categories to which a column of AnnData 0.7 refers, and whether they are ordered.
+fn referred_categories(column: &Dataset, most: ReadLimit) -> Result<(ColumnValues, bool), Reason> {
+    let attribute = column.attr("categories").map_err(library_error)?;
+    let is_reference = matches!(
+        attribute.dtype().and_then(|dtype| dtype.to_descriptor()),
+        Ok(TypeDescriptor::Reference(Reference::Object))
+    );
+    if !is_reference {
+        return Ok((read_values(&attribute, None, most)?, false));
+    }
+    let reference = attribute.read_scalar::<ObjectReference1>().map_err(library_error)?;
+    match column.dereference(&reference) {
+        Ok(ReferencedObject::Dataset(categories)) if has_attribute(&categories, "categories") => {
+            Err("the categories that it refers to are of categories themselves".into())
+        }
+        Ok(ReferencedObject::Dataset(categories)) => {
+            let values = read_values(&categories, None, most).map_err(|reason| format!("its categories: {reason}"))?;
+            Ok((values, flag(&categories, "ordered")?))
+        }
+        _ => Err("it refers to categories that are not in the file".into()),
+    }
+}
+
+/// Index and columns of a compound data set.
+fn table_fields(table: &Dataset) -> Result<(String, Vec<String>), Reason> {
+    let dtype = table.dtype().map_err(library_error)?;
+    let mut names = crate::h5ad::values::field_names(&dtype)?;
+    const INDEX: [&str; 6] = ["index", "_index", "obs_names", "var_names", "row_names", "col_names"];
+    let index = names.iter().position(|name| INDEX.contains(&name.as_str())).ok_or("it has no index")?;
+    Ok((names.remove(index), names))
+}
+
+/// Index and columns of a group.
+fn group_columns(group: &Group, most: ReadLimit) -> Result<(String, Vec<String>), Reason> {
+    check_encoding(group, &["dataframe", ""], &["0.1.0", "0.2.0"])?;
+    let index = match text_attribute(group, "_index")? {
+        Some(index) => index,
+        None => ["_index", "index"]
+            .into_iter()
+            .find(|name| group.link_exists(name))
+            .ok_or("it does not say which column is its index (attribute _index)")?
+            .to_owned(),
+    };
+    let names = if has_attribute(group, "column-order") {
+        let order = group.attr("column-order").map_err(library_error)?;
+        match read_values(&order, None, most)? {
+            ColumnValues::Text(names) => names,
+            // A frame without columns: h5py writes an empty list as floats.
+            values if values.len() == 0 => Vec::new(),
+            _ => return Err("its column-order is not of strings".into()),
+        }
+    } else {
+        let names = group.member_names().map_err(library_error)?;
+        names.into_iter().filter(|name| name != "__categories").collect()
+    };
+    Ok((index.clone(), names.into_iter().filter(|name| *name != index).collect()))
+}
+
+/// Number of rows of a group: the length of its index, which is a data set, or a group of values and mask.
+fn index_rows(group: &Group, index: &str) -> Result<usize, Reason> {
+    let dataset = match location_type(group, index) {
+        Some(LocationType::Group) => {
+            let column = group.group(index).map_err(library_error)?;
+            let part = if column.link_exists("codes") { "codes" } else { "values" };
+            column.dataset(part).map_err(|_| format!("it has no data set {part:?}"))?
+        }
+        _ => group.dataset(index).map_err(|_| "it is not there")?,
+    };
+    crate::h5ad::values::element_count(&dataset)
+}
+
+/// Fails if the encoding is another one, or has an unknown version.
+fn check_encoding(location: &Location, types: &[&str], versions: &[&str]) -> Result<(), Reason> {
+    let encoding = text_attribute(location, "encoding-type")?.unwrap_or_default();
+    if !types.contains(&encoding.as_str()) {
+        return Err(format!("its encoding {encoding:?} is not one that is read here").into());
+    }
+    let Some(version) = text_attribute(location, "encoding-version")? else { return Ok(()) };
+    if encoding.is_empty() || versions.contains(&version.as_str()) {
+        return Ok(());
+    }
+    let known = versions.join(" and ");
+    Err(format!("version {version:?} of the encoding {encoding:?} is not known, {known} is").into())
+}
+
+fn has_attribute(location: &Location, name: &str) -> bool {
+    location.attr_info(name).is_ok()
+}
+
+/// A string attribute.
+fn text_attribute(location: &Location, name: &str) -> Result<Option<String>, Reason> {
+    if !has_attribute(location, name) {
+        return Ok(None);
+    }
+    let attribute = location.attr(name).map_err(library_error)?;
+    match read_values(&attribute, None, ReadLimit { values: 1, bytes: 1 << 16 }) {
+        Ok(ColumnValues::Text(mut values)) if values.len() == 1 => Ok(values.pop()),
+        Ok(_) => Err(format!("its attribute {name} is not a string").into()),
+        Err(reason) => Err(format!("its attribute {name}: {reason}").into()),
+    }
+}
+
+/// A Boolean attribute; `false` if there is none.
+fn flag(location: &Location, name: &str) -> Result<bool, Reason> {
+    if !has_attribute(location, name) {
+        return Ok(false);
+    }
+    let attribute = location.attr(name).map_err(library_error)?;
+    match read_values(&attribute, None, ReadLimit { values: 1, bytes: 1 << 16 }) {
+        Ok(ColumnValues::Bool(values)) if values.len() == 1 => Ok(values[0]),
+        Ok(ColumnValues::Signed(values)) if values.len() == 1 => Ok(values[0] != 0),
+        Ok(ColumnValues::Unsigned(values)) if values.len() == 1 => Ok(values[0] != 0),
+        Ok(_) => Err(format!("its attribute {name} is not a truth value").into()),
+        Err(reason) => Err(format!("its attribute {name}: {reason}").into()),
+    }
+}
+
+/// Type of the node at `name`, if there is one.
+fn location_type(group: &Location, name: &str) -> Option<LocationType> {
+    group.loc_type_by_name(name).ok()
+}
+
+fn library_error(e: hdf5_metno::Error) -> Reason {
+    e.to_string().into()
+}
+
+/// Location of the var of a matrix: X and layers have `var`, raw has its own.
+fn var_location(file: &File, layer: &str) -> &'static str {
+    match layer {
+        "raw" | "raw/X" | "raw.X" if location_type(file, "raw.var").is_some() => "raw.var",
+        "raw" | "raw/X" | "raw.X" => "raw/var",
+        _ => "var",
+    }
+}
+
+impl H5adStore {
+    /// Reads all of obs: columns in order, values, and row names. Integers become int64; nullable strings, nullable unsigned
+    /// integers and categories that are not strings become categorical.
+    ///
+    /// # Errors
+    /// The file cannot be read, or an integer does not fit into int64.
+    pub fn table(&self) -> Result<(Vec<Column>, Frame), AnnDataError> {
+        self.obs(|obs| {
+            let mut columns = Vec::new();
+            let mut frame = Frame { index: obs.index()?, columns: Vec::new() };
+            for name in obs.names() {
+                let Some((kind, cells)) = column_cells(obs.column(name)?) else {
+                    let reason = format!("obs/{name}: an integer in it is more than 63 bits hold");
+                    return Err(AnnDataError::damaged(self.path(), reason));
+                };
+                columns.push(Column { name: name.clone(), kind });
+                frame.columns.push(cells);
+            }
+            Ok((columns, frame))
+        })
+    }
+}
+
+fn column_cells(column: FrameColumn) -> Option<(ColumnKind, Cells)> {
+    let categorical = |labels: crate::Labels, ordered| {
+        (ColumnKind::Categorical { categories: labels.categories, ordered }, Cells::Codes(labels.codes))
+    };
+    Some(match column {
+        FrameColumn::Plain { values: ColumnValues::Signed(values), missing } if !missing.is_empty() => {
+            (ColumnKind::NullableInt64, Cells::NullableInt64(optional(values, &missing)))
+        }
+        FrameColumn::Plain { values, missing } if missing.contains(&true) => match values {
+            ColumnValues::Single(values) => (ColumnKind::Float32, Cells::Float32(with_nan(values, &missing, f32::NAN))),
+            ColumnValues::Double(values) => (ColumnKind::Float64, Cells::Float64(with_nan(values, &missing, f64::NAN))),
+            values => categorical(FrameColumn::Plain { values, missing }.into_labels(), false),
+        },
+        FrameColumn::Plain { values, .. } => match values {
+            ColumnValues::Signed(values) => (ColumnKind::Int64, Cells::Int64(values)),
+            ColumnValues::Unsigned(values) => {
+                let values = values.into_iter().map(|value| i64::try_from(value).ok()).collect::<Option<_>>()?;
+                (ColumnKind::Int64, Cells::Int64(values))
+            }
+            ColumnValues::Single(values) => (ColumnKind::Float32, Cells::Float32(values)),
+            ColumnValues::Double(values) => (ColumnKind::Float64, Cells::Float64(values)),
+            ColumnValues::Bool(values) => (ColumnKind::Bool, Cells::Bool(values)),
+            ColumnValues::Text(values) => (ColumnKind::Strings, Cells::Strings(values)),
+        },
+        FrameColumn::Categorical { codes, categories, ordered } => {
+            categorical(FrameColumn::Categorical { codes, categories, ordered }.into_labels(), ordered)
+        }
+    })
+}
+
+fn optional(values: Vec<i64>, missing: &[bool]) -> Vec<Option<i64>> {
+    values.into_iter().zip(missing).map(|(value, missing)| (!missing).then_some(value)).collect()
+}
+
+fn with_nan<T>(values: Vec<T>, missing: &[bool], nan: T) -> Vec<T>
+where
+    T: Copy,
+{
+    values.into_iter().zip(missing).map(|(value, missing)| if *missing { nan } else { value }).collect()
+}

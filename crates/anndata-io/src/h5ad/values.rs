@@ -1,0 +1,370 @@
+use std::borrow::Cow;
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::ptr;
+
+use hdf5_metno::sync::sync;
+use hdf5_metno::types::{FixedAscii, FixedUnicode, TypeDescriptor, VarLenAscii, VarLenUnicode};
+use hdf5_metno::{Attribute, Container, Datatype, Location};
+use hdf5_metno_sys::h5::H5free_memory;
+use hdf5_metno_sys::h5a::H5Aread;
+use hdf5_metno_sys::h5d::H5Dread;
+use hdf5_metno_sys::h5i::{H5I_type_t, hid_t};
+use hdf5_metno_sys::h5p::H5P_DEFAULT;
+use hdf5_metno_sys::h5s::H5S_ALL;
+use hdf5_metno_sys::h5t::{
+    H5T_class_t, H5T_direction_t, H5T_sign_t, H5T_str_t, H5Tcreate, H5Tget_class, H5Tget_member_index,
+    H5Tget_member_name, H5Tget_member_type, H5Tget_native_type, H5Tget_nmembers, H5Tget_sign, H5Tget_size,
+    H5Tget_strpad, H5Tinsert, H5Tis_variable_str, H5Treclaim,
+};
+
+use crate::annotation::ColumnValues;
+
+/// Limits of a single read: a damaged file must not make us allocate too much memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadLimit {
+    /// Number of elements.
+    pub values: usize,
+    /// Their decompressed size in bytes.
+    pub bytes: u64,
+}
+
+/// Reads a one-dimensional data set or attribute, or one field of a compound one.
+///
+/// # Errors
+/// The reason, without file and node: the array cannot be read, or is larger than `most`.
+pub(crate) fn read_values(
+    container: &Container,
+    field: Option<&str>,
+    most: ReadLimit,
+) -> Result<ColumnValues, Cow<'static, str>> {
+    let count = element_count(container)?;
+    if count > most.values {
+        return Err(format!("it has {count} values where there can be {} at most", most.values).into());
+    }
+    let dtype = member_type(container, field)?;
+    let id = dtype.id();
+    // SAFETY (of all calls under `sync`): the ids are valid as long as the handles that they are taken from.
+    let (class, size) = sync(|| unsafe { (H5Tget_class(id), H5Tget_size(id)) });
+    if (count as u64).checked_mul(size as u64).is_none_or(|bytes| bytes > most.bytes) {
+        return Err(format!("it says that it holds {count} values of {size} bytes, more than its file can").into());
+    }
+    match class {
+        H5T_class_t::H5T_STRING => read_strings(container, field, &dtype, count).map(ColumnValues::Text),
+        H5T_class_t::H5T_INTEGER if size <= 8 => {
+            if sync(|| unsafe { H5Tget_sign(id) }) == H5T_sign_t::H5T_SGN_NONE {
+                read_as(container, field, native_datatype::<u64>()?.id(), count, 0_u64).map(ColumnValues::Unsigned)
+            } else {
+                read_as(container, field, native_datatype::<i64>()?.id(), count, 0_i64).map(ColumnValues::Signed)
+            }
+        }
+        H5T_class_t::H5T_FLOAT if size <= 4 => {
+            read_as(container, field, native_datatype::<f32>()?.id(), count, 0_f32).map(ColumnValues::Single)
+        }
+        H5T_class_t::H5T_FLOAT => {
+            read_as(container, field, native_datatype::<f64>()?.id(), count, 0_f64).map(ColumnValues::Double)
+        }
+        H5T_class_t::H5T_ENUM if size == 1 => {
+            let same = own_datatype(sync(|| unsafe { H5Tget_native_type(id, H5T_direction_t::H5T_DIR_ASCEND) }))?;
+            read_as(container, field, same.id(), count, 0_u8)?
+                .into_iter()
+                .map(|value| match value {
+                    0 => Ok(false),
+                    1 => Ok(true),
+                    other => Err(format!("it has the value {other} where True and False are 1 and 0").into()),
+                })
+                .collect::<Result<_, _>>()
+                .map(ColumnValues::Bool)
+        }
+        other => Err(format!("it is of a type that is not read ({})", class_name(other)).into()),
+    }
+}
+
+/// Number of elements of an array with one dimension, or of a scalar.
+///
+/// # Errors
+/// The array has more dimensions.
+pub(crate) fn element_count(container: &Container) -> Result<usize, Cow<'static, str>> {
+    let space = container.space().map_err(|e| e.to_string())?;
+    let shape = space.shape();
+    match shape.as_slice() {
+        [] if space.is_scalar() => Ok(1),
+        [] => Ok(0),
+        [count] => Ok(*count),
+        _ => Err(format!("it has the shape {shape:?} where one dimension is expected").into()),
+    }
+}
+
+/// Type of the elements, or of a field of them.
+fn member_type(container: &Container, field: Option<&str>) -> Result<Datatype, Cow<'static, str>> {
+    let dtype = container.dtype().map_err(|e| e.to_string())?;
+    let Some(field) = field else { return Ok(dtype) };
+    let name = c_name(field)?;
+    own_datatype(sync(|| unsafe {
+        match u32::try_from(H5Tget_member_index(dtype.id(), name.as_ptr())) {
+            Ok(index) => H5Tget_member_type(dtype.id(), index),
+            Err(_) => -1,
+        }
+    }))
+}
+
+/// Reads `count` elements as `memory`, a type of the size of `T`; every bit pattern is a valid `T`.
+fn read_as<T: Copy>(
+    container: &Container,
+    field: Option<&str>,
+    memory: hid_t,
+    count: usize,
+    zero: T,
+) -> Result<Vec<T>, Cow<'static, str>> {
+    if sync(|| unsafe { H5Tget_size(memory) }) != size_of::<T>() {
+        return Err("its type has another size in memory".into());
+    }
+    let mut values = filled_vec(count, zero)?;
+    if count > 0 {
+        // SAFETY: the buffer has `count` elements of the size of the memory type.
+        unsafe { read_into(container, field, memory, size_of::<T>(), values.as_mut_ptr().cast()) }?;
+    }
+    Ok(values)
+}
+
+/// Reads `count` elements of `size` bytes as `memory` into consecutive bytes.
+pub(crate) fn read_bytes(
+    container: &Container,
+    field: Option<&str>,
+    memory: hid_t,
+    count: usize,
+    size: usize,
+) -> Result<Vec<u8>, Cow<'static, str>> {
+    let bytes = count.checked_mul(size).filter(|_| sync(|| unsafe { H5Tget_size(memory) }) == size);
+    let mut values = filled_vec(bytes.ok_or("its values have no size that can be")?, 0)?;
+    if !values.is_empty() {
+        // SAFETY: the buffer has `count` elements of the size of the memory type.
+        unsafe { read_into(container, field, memory, size, values.as_mut_ptr().cast()) }?;
+    }
+    Ok(values)
+}
+
+fn filled_vec<T: Copy>(count: usize, zero: T) -> Result<Vec<T>, Cow<'static, str>> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(count).map_err(|_| format!("there is no memory for its {count} values"))?;
+    values.resize(count, zero);
+    Ok(values)
+}
+
+/// # Safety
+/// `buffer` has space for all elements of the data space of the container, of `size` bytes each, the size of `memory`.
+unsafe fn read_into(
+    container: &Container,
+    field: Option<&str>,
+    memory: hid_t,
+    size: usize,
+    buffer: *mut c_void,
+) -> Result<(), Cow<'static, str>> {
+    let name = field.map(c_name).transpose()?;
+    // libhdf5 selects a field by name: the memory type is a compound of this field alone.
+    let single = match &name {
+        Some(name) => Some(own_datatype(sync(|| unsafe {
+            let id = H5Tcreate(H5T_class_t::H5T_COMPOUND, size);
+            if id >= 0 {
+                H5Tinsert(id, name.as_ptr(), 0, memory);
+            }
+            id
+        }))?),
+        None => None,
+    };
+    let memory = single.as_ref().map_or(memory, |dtype| dtype.id());
+    let attribute = container.id_type() == H5I_type_t::H5I_ATTR;
+    // SAFETY: promised by the caller.
+    let status = sync(|| unsafe {
+        if attribute {
+            H5Aread(container.id(), memory, buffer)
+        } else {
+            H5Dread(container.id(), memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, buffer)
+        }
+    });
+    if status < 0 { Err(library_reason()) } else { Ok(()) }
+}
+
+/// Message of libhdf5 for the call that just failed.
+fn library_reason() -> Cow<'static, str> {
+    match hdf5_metno::Error::query() {
+        Ok(error) => error.to_string().into(),
+        Err(_) => "HDF5 cannot read it".into(),
+    }
+}
+
+fn native_datatype<T: hdf5_metno::H5Type>() -> Result<Datatype, Cow<'static, str>> {
+    Datatype::from_type::<T>().map_err(|e| e.to_string().into())
+}
+
+/// Takes ownership of the id of a type that a call returned.
+fn own_datatype(id: hid_t) -> Result<Datatype, Cow<'static, str>> {
+    if id < 0 {
+        return Err(library_reason());
+    }
+    // SAFETY: the id is new and has no other owner.
+    unsafe { hdf5_metno::from_id(id) }.map_err(|e: hdf5_metno::Error| e.to_string().into())
+}
+
+fn c_name(name: &str) -> Result<CString, Cow<'static, str>> {
+    CString::new(name).map_err(|_| "its name has a NUL in it".into())
+}
+
+fn class_name(class: H5T_class_t) -> &'static str {
+    match class {
+        H5T_class_t::H5T_INTEGER => "an integer of more than 64 bits",
+        H5T_class_t::H5T_TIME => "time",
+        H5T_class_t::H5T_BITFIELD => "bits",
+        H5T_class_t::H5T_OPAQUE => "opaque bytes",
+        H5T_class_t::H5T_COMPOUND => "compound",
+        H5T_class_t::H5T_REFERENCE => "reference",
+        H5T_class_t::H5T_ENUM => "an enumeration other than bool",
+        H5T_class_t::H5T_VLEN => "lists",
+        H5T_class_t::H5T_ARRAY => "arrays",
+        _ => "unknown to HDF5",
+    }
+}
+
+/// Names of the fields of a compound type, in order.
+pub(crate) fn field_names(dtype: &Datatype) -> Result<Vec<String>, Cow<'static, str>> {
+    let id = dtype.id();
+    if sync(|| unsafe { H5Tget_class(id) }) != H5T_class_t::H5T_COMPOUND {
+        return Err("it is neither a group nor a table of columns".into());
+    }
+    sync(|| unsafe {
+        let count = u32::try_from(H5Tget_nmembers(id)).map_err(|_| library_reason())?;
+        (0..count)
+            .map(|field| {
+                let name = H5Tget_member_name(id, field);
+                if name.is_null() {
+                    return Err(library_reason());
+                }
+                let text = CStr::from_ptr(name).to_str().map(str::to_owned);
+                H5free_memory(name.cast());
+                text.map_err(|_| "the name of a column is not UTF-8".into())
+            })
+            .collect()
+    })
+}
+
+/// Reads all strings of a data set, an attribute or a field; `dtype` is their type in the file. The character set in the file
+/// is ignored, because writers store UTF-8 as "ASCII".
+///
+/// # Errors
+/// libhdf5 cannot read them, or a string is not UTF-8.
+pub(crate) fn read_strings(
+    container: &Container,
+    field: Option<&str>,
+    dtype: &Datatype,
+    count: usize,
+) -> Result<Vec<String>, Cow<'static, str>> {
+    // SAFETY: the id is valid as long as `dtype` is.
+    let (variable, size, padding) =
+        sync(|| unsafe { (H5Tis_variable_str(dtype.id()), H5Tget_size(dtype.id()), H5Tget_strpad(dtype.id())) });
+    match variable {
+        0 => fixed_length_strings(container, field, dtype, count, size, padding),
+        1.. => variable_length_strings(container, field, dtype, count),
+        _ => Err(library_reason()),
+    }
+}
+
+/// Strings of a fixed length, padded.
+fn fixed_length_strings(
+    container: &Container,
+    field: Option<&str>,
+    dtype: &Datatype,
+    count: usize,
+    size: usize,
+    padding: H5T_str_t,
+) -> Result<Vec<String>, Cow<'static, str>> {
+    let bytes = read_bytes(container, field, dtype.id(), count, size)?;
+    let text = |bytes: &[u8]| -> Vec<u8> {
+        let end = match padding {
+            H5T_str_t::H5T_STR_NULLTERM => bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len()),
+            H5T_str_t::H5T_STR_SPACEPAD => bytes.iter().rposition(|byte| *byte != b' ').map_or(0, |last| last + 1),
+            _ => bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1),
+        };
+        bytes[..end].to_vec()
+    };
+    bytes.chunks_exact(size.max(1)).enumerate().map(|(i, bytes)| string_from_utf8(i, text(bytes))).collect()
+}
+
+/// Strings of variable length, which libhdf5 allocates.
+fn variable_length_strings(
+    container: &Container,
+    field: Option<&str>,
+    dtype: &Datatype,
+    count: usize,
+) -> Result<Vec<String>, Cow<'static, str>> {
+    let mut pointers: Vec<*mut c_char> = read_as(container, field, dtype.id(), count, ptr::null_mut())?;
+    let strings = pointers
+        .iter()
+        .enumerate()
+        .map(|(i, pointer)| {
+            if pointer.is_null() {
+                return Ok(String::new());
+            }
+            // SAFETY: libhdf5 wrote a string that ends with NUL, and it lives until it is reclaimed below.
+            string_from_utf8(i, unsafe { CStr::from_ptr(*pointer) }.to_bytes().to_vec())
+        })
+        .collect();
+    if count > 0 {
+        let space = container.space().map_err(|e| e.to_string())?;
+        // SAFETY: the buffer was read with this type and space; it is not used afterwards.
+        sync(|| unsafe { H5Treclaim(dtype.id(), space.id(), H5P_DEFAULT, pointers.as_mut_ptr().cast()) });
+    }
+    strings
+}
+
+fn string_from_utf8(i: usize, bytes: Vec<u8>) -> Result<String, Cow<'static, str>> {
+    String::from_utf8(bytes).map_err(|_| format!("string {i} of it is not UTF-8").into())
+}
+
+/// Longest attribute of fixed-length text that is read; names of encodings have about 20 bytes.
+const MAX_ATTRIBUTE_TEXT: usize = 256;
+
+/// A text attribute, however it is stored; `None` if there is none. `Err` is the reason why it cannot be read.
+pub(crate) fn attribute_text(of: &Location, name: &str) -> Result<Option<String>, String> {
+    let Some(attribute) = attribute(of, name)? else { return Ok(None) };
+    let text = || {
+        if attribute.size() != 1 {
+            return None;
+        }
+        // The string types of hdf5-metno assume valid UTF-8; here only the bytes are read.
+        match attribute.dtype().ok()?.to_descriptor().ok()? {
+            TypeDescriptor::VarLenUnicode => utf8(first_value::<VarLenUnicode>(&attribute)?.as_bytes()),
+            TypeDescriptor::VarLenAscii => utf8(first_value::<VarLenAscii>(&attribute)?.as_bytes()),
+            TypeDescriptor::FixedAscii(n) if n <= MAX_ATTRIBUTE_TEXT => {
+                utf8(first_value::<FixedAscii<MAX_ATTRIBUTE_TEXT>>(&attribute)?.as_bytes())
+            }
+            TypeDescriptor::FixedUnicode(n) if n <= MAX_ATTRIBUTE_TEXT => {
+                utf8(first_value::<FixedUnicode<MAX_ATTRIBUTE_TEXT>>(&attribute)?.as_bytes())
+            }
+            _ => None,
+        }
+    };
+    text().map(Some).ok_or_else(|| format!("its attribute {name} is no text, or damaged"))
+}
+
+/// An attribute of integers, at most `most` of them; `None` if there is none.
+pub(crate) fn attribute_integers(of: &Location, name: &str, most: usize) -> Result<Option<Vec<i64>>, String> {
+    let Some(attribute) = attribute(of, name)? else { return Ok(None) };
+    let read = Some(&attribute).filter(|attribute| attribute.size() <= most);
+    let read = read.and_then(|attribute| attribute.read_raw::<i64>().ok());
+    read.map(Some).ok_or_else(|| format!("its attribute {name} has no {most} whole numbers, or is damaged"))
+}
+
+fn attribute(of: &Location, name: &str) -> Result<Option<Attribute>, String> {
+    let there = of.attr_names().map_err(|e| format!("its attributes are damaged: {e}"))?;
+    if !there.iter().any(|there| there == name) {
+        return Ok(None);
+    }
+    of.attr(name).map(Some).map_err(|e| format!("its attribute {name} is damaged: {e}"))
+}
+
+fn first_value<T: hdf5_metno::H5Type>(attribute: &Attribute) -> Option<T> {
+    attribute.read_raw::<T>().ok()?.into_iter().next()
+}
+
+fn utf8(text: &[u8]) -> Option<String> {
+    String::from_utf8(text.to_vec()).ok()
+}

@@ -1,0 +1,283 @@
+use std::mem::MaybeUninit;
+
+use crate::AnnDataError;
+use crate::codec::filter_chain::FilterChain;
+use crate::matrix::array_reader::ArrayReader;
+use crate::matrix::dtype::{Dtype, Element};
+use crate::source::byte_source::ByteSource;
+
+/// Bytes of a decompressed chunk, at most: a larger one is taken for damage, and no memory is allocated for it.
+pub(crate) const MAX_CHUNK_BYTES: u64 = 1 << 30;
+
+/// Where the elements of an array of one or two dimensions lie in a file, row by row.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredArray {
+    /// The array's name in the file.
+    pub name: String,
+    pub dtype: Dtype,
+    /// Number of elements.
+    pub len: u64,
+    /// Bytes of the element that stands for elements that were never written.
+    pub fill_value: Vec<u8>,
+    /// Whether the file may leave elements unwritten: zarr leaves out chunks that hold the fill value only.
+    pub may_be_unwritten: bool,
+    /// Bytes in the file.
+    pub stored_bytes: u64,
+    pub layout: ArrayLayout,
+}
+
+/// How the elements of an array lie in a file.
+#[derive(Clone, Debug)]
+pub(crate) enum ArrayLayout {
+    /// In the header of the data set (HDF5's compact layout): their bytes.
+    Inline(Vec<u8>),
+    /// Uncompressed, in runs that follow each other.
+    Contiguous(Vec<ContiguousRun>),
+    /// In chunks that are compressed, or that do not span whole rows.
+    Chunked(ChunkedLayout),
+}
+
+/// Elements that lie together, uncompressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ContiguousRun {
+    /// Index behind the run's last element.
+    pub end: u64,
+    /// File offset of element 0, extrapolated from this run: element `i` is at `base_offset + i × size`. `None`: the elements were
+    /// never written and have the fill value.
+    pub base_offset: Option<i64>,
+}
+
+/// The chunks of an array.
+#[derive(Clone, Debug)]
+pub(crate) struct ChunkedLayout {
+    pub grid: ChunkGrid,
+    pub table: ChunkTable,
+    pub filters: FilterChain,
+    /// Chunks at the edge of the array are uncompressed, an option of HDF5.
+    pub plain_edge: bool,
+}
+
+/// A grid of chunks over rows and columns. An array of one dimension, and one whose chunks span whole rows, is one long row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChunkGrid {
+    pub rows: u64,
+    pub columns: u64,
+    pub chunk_rows: u64,
+    pub chunk_columns: u64,
+}
+
+/// Elements that lie together in one chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChunkPart {
+    /// Number of the chunk in the grid.
+    pub chunk: u64,
+    /// Index of the first element in the chunk.
+    pub within: u32,
+    /// Number of elements.
+    pub count: u32,
+}
+
+impl ChunkGrid {
+    /// The grid of an array of one or two dimensions with chunks of shape `chunk`, of at most 2^32 elements; `None` for another
+    /// number of dimensions.
+    pub fn new(shape: &[u64], chunk: &[u64]) -> Option<Self> {
+        Some(match (shape, chunk) {
+            (&[len], &[chunk]) => Self { rows: 1, columns: len, chunk_rows: 1, chunk_columns: chunk },
+            (&[rows, columns], &[chunk_rows, chunk_columns]) if columns == chunk_columns => {
+                Self { rows: 1, columns: rows * columns, chunk_rows: 1, chunk_columns: chunk_rows * chunk_columns }
+            }
+            (&[rows, columns], &[chunk_rows, chunk_columns]) => Self { rows, columns, chunk_rows, chunk_columns },
+            _ => return None,
+        })
+    }
+
+    /// Chunks of a row.
+    pub const fn across(&self) -> u64 {
+        self.columns.div_ceil(self.chunk_columns)
+    }
+
+    /// Chunks of the grid; `None` if they are more than 2^64.
+    pub const fn chunks(&self) -> Option<u64> {
+        self.rows.div_ceil(self.chunk_rows).checked_mul(self.across())
+    }
+
+    /// Elements of a chunk.
+    pub const fn chunk_len(&self) -> u64 {
+        self.chunk_rows * self.chunk_columns
+    }
+
+    /// The part of one chunk that the `count` elements from `start` on begin with.
+    pub fn first(&self, start: u64, count: u64) -> ChunkPart {
+        let (row, column) = (start / self.columns, start % self.columns);
+        let chunk = row / self.chunk_rows * self.across() + column / self.chunk_columns;
+        let within_column = column % self.chunk_columns;
+        let within = row % self.chunk_rows * self.chunk_columns + within_column;
+        let count = count.min(self.columns - column).min(self.chunk_columns - within_column);
+        // A chunk has fewer than 2^32 elements.
+        ChunkPart { chunk, within: within as u32, count: count as u32 }
+    }
+
+    /// Whether the chunk reaches over the edge of the array.
+    pub fn is_edge(&self, chunk: u64) -> bool {
+        let (down, right) = (chunk / self.across(), chunk % self.across());
+        (down + 1) * self.chunk_rows > self.rows || (right + 1) * self.chunk_columns > self.columns
+    }
+}
+
+impl StoredArray {
+    /// Read all elements.
+    pub fn read_whole<T: Element>(&self, source: &ByteSource) -> Result<Vec<T>, AnnDataError> {
+        let mut out = Vec::new();
+        let mut reader = ArrayReader::new(self, source);
+        reader.begin(out.len());
+        reader.add(0, self.len);
+        reader.fetch(&mut out)?;
+        reader.finish(&mut out)?;
+        reader.decode(&mut out)?;
+        Ok(out)
+    }
+
+    /// Elements that are decompressed together; 1 if any element can be read by itself.
+    pub fn decoded_together(&self) -> u64 {
+        match &self.layout {
+            ArrayLayout::Chunked(chunks) if !chunks.filters.is_empty() => chunks.grid.chunk_len(),
+            _ => 1,
+        }
+    }
+
+    /// Whether elements lie in the file as they are needed in memory, so that they can be read straight to their destination.
+    pub fn is_direct<T: Element>(&self) -> bool {
+        T::is(self.dtype) && matches!(self.layout, ArrayLayout::Contiguous(_))
+    }
+
+    /// Whether ranges can be read to any indices of a buffer that other readers fill too.
+    pub fn can_be_placed<T: Element>(&self) -> bool {
+        self.is_direct::<T>() || matches!(self.layout, ArrayLayout::Chunked(_))
+    }
+
+    /// Whether an element was never written that should have been.
+    pub fn is_unfinished(&self) -> bool {
+        !self.may_be_unwritten && self.has_unwritten()
+    }
+
+    /// Whether an element was never written.
+    fn has_unwritten(&self) -> bool {
+        match &self.layout {
+            ArrayLayout::Inline(_) => false,
+            ArrayLayout::Contiguous(runs) => runs.iter().any(|run| run.base_offset.is_none()),
+            ArrayLayout::Chunked(chunks) => chunks.grid.chunks() != Some(chunks.table.written().len() as u64),
+        }
+    }
+}
+
+/// Memory of elements as bytes.
+pub(crate) fn as_bytes<T: Element>(elements: &mut [MaybeUninit<T>]) -> &mut [MaybeUninit<u8>] {
+    // SAFETY: the same memory, as long; what is not initialised stays so; any bytes are a `T` (it is `Pod`).
+    unsafe { std::slice::from_raw_parts_mut(elements.as_mut_ptr().cast(), size_of_val(elements)) }
+}
+
+/// Where a chunk lies in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StoredChunk {
+    pub offset: u64,
+    /// Bytes in the file.
+    pub bytes: u32,
+    /// Bit i: filter i was skipped.
+    pub mask: u32,
+}
+
+/// The chunks of an array that were written, by their number in the grid.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ChunkTable {
+    /// Ascending; empty if all chunks were written.
+    numbers: Vec<u64>,
+    chunks: Vec<StoredChunk>,
+}
+
+impl ChunkTable {
+    /// The chunks of a grid of `count` chunks; `Err` says what is wrong with them.
+    pub fn new(mut found: Vec<(u64, StoredChunk)>, count: u64) -> Result<Self, String> {
+        found.sort_unstable_by_key(|(number, _)| *number);
+        if let Some(twice) = found.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            return Err(format!("has chunk {} twice", twice[0].0));
+        }
+        if let Some((beyond, _)) = found.last().filter(|(number, _)| *number >= count) {
+            return Err(format!("has a chunk {beyond} of {count}"));
+        }
+        let chunks = found.iter().map(|(_, chunk)| *chunk).collect();
+        let numbers = if found.len() as u64 == count { Vec::new() } else { found.iter().map(|(n, _)| *n).collect() };
+        Ok(Self { numbers, chunks })
+    }
+
+    /// A chunk; `None` if it was never written.
+    pub fn get(&self, number: u64) -> Option<StoredChunk> {
+        let at = if self.numbers.is_empty() { number as usize } else { self.numbers.binary_search(&number).ok()? };
+        self.chunks.get(at).copied()
+    }
+
+    /// The chunks that were written.
+    pub fn written(&self) -> &[StoredChunk] {
+        &self.chunks
+    }
+
+    /// The chunks that were written with their numbers, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, StoredChunk)> + '_ {
+        let number = |at: usize| self.numbers.get(at).copied().unwrap_or(at as u64);
+        self.chunks.iter().enumerate().map(move |(at, chunk)| (number(at), *chunk))
+    }
+}
+
+/// The uncompressed chunks of one long row as runs: chunks that are adjacent in the file are one run.
+pub(crate) fn contiguous_runs(table: &ChunkTable, grid: &ChunkGrid, size: u64) -> Vec<ContiguousRun> {
+    let mut runs: Vec<ContiguousRun> = Vec::new();
+    let mut end = 0;
+    let mut push = |start: u64, run: ContiguousRun| match runs.last_mut() {
+        Some(last) if last.base_offset == run.base_offset && last.end == start => last.end = run.end,
+        _ => runs.push(run),
+    };
+    for (number, chunk) in table.iter() {
+        let start = number * grid.chunk_columns;
+        if start > end {
+            push(end, ContiguousRun { end: start, base_offset: None });
+        }
+        let next = (start + grid.chunk_columns).min(grid.columns);
+        // Both are less than 2^63: offsets are inside the file, and the whole array has fewer bytes.
+        push(start, ContiguousRun { end: next, base_offset: Some(chunk.offset as i64 - (start * size) as i64) });
+        end = next;
+    }
+    if end < grid.columns {
+        push(end, ContiguousRun { end: grid.columns, base_offset: None });
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// The parts of any stretch are its numbers, each where a plain count over rows, columns and chunks says.
+        #[test]
+        fn parts_are_where_they_are(
+            (rows, columns, chunk_rows, chunk_columns) in (1u64..9, 1u64..9, 1u64..5, 1u64..12),
+            (start, len) in (0u64..80, 0u64..80),
+        ) {
+            let grid = ChunkGrid { rows, columns, chunk_rows, chunk_columns };
+            let (mut at, end) = (start.min(rows * columns), (start + len).min(rows * columns));
+            while at < end {
+                let part = grid.first(at, end - at);
+                prop_assert!(part.count > 0 && part.chunk < grid.chunks().unwrap());
+                for i in 0..u64::from(part.count) {
+                    let (row, column) = ((at + i) / columns, (at + i) % columns);
+                    let across = columns.div_ceil(chunk_columns);
+                    prop_assert_eq!(part.chunk, row / chunk_rows * across + column / chunk_columns);
+                    let within = row % chunk_rows * chunk_columns + column % chunk_columns;
+                    prop_assert_eq!(u64::from(part.within) + i, within);
+                }
+                at += u64::from(part.count);
+            }
+            prop_assert_eq!(at, end.max(at));
+        }
+    }
+}

@@ -1,0 +1,379 @@
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use crate::mds::encoding::{ColumnEncoding, ObsNumber, scalar};
+use crate::mds::shard::{Shard, ShardBody};
+use crate::{AnnDataError, LabelKind, Labels, MdsStore};
+
+/// Samples of at most this average size are read in large blocks.
+const SHORT_SAMPLE_BYTES: u64 = 1 << 13;
+/// Size of these blocks in bytes.
+const BLOCK_BYTES: usize = 4 << 20;
+/// First bytes of a larger sample that are read at once: obs columns are often among them.
+const FIRST_READ_BYTES: u64 = 1 << 12;
+/// Maximum number of threads; each holds a shard, if it is compressed.
+const MAX_THREADS: usize = 8;
+
+/// Names of the classes of truth values.
+pub(crate) const BOOL_NAMES: [&str; 2] = ["False", "True"];
+
+/// Reads a column of obs as classes.
+pub(crate) fn obs_labels(store: &MdsStore, name: &str, column: usize) -> Result<Labels, AnnDataError> {
+    let noted = store.notes.categories.get(name);
+    let missing = MissingValue(store.notes.missing.get(name).copied());
+    let encoding = &store.columns.encodings[column];
+    let wrong = |reason: String| AnnDataError::damaged(store.path(), format!("obs column '{name}': {reason}"));
+    match encoding {
+        ColumnEncoding::Text => {
+            let parts = each_shard(store, column, CodedColumn::default, |coded: &mut CodedColumn<String>, cell| {
+                coded.add(Some(cell_text(cell)?));
+                Ok(())
+            })?;
+            CodedColumn::labels(parts, noted, LabelKind::Text).map_err(wrong)
+        }
+        ColumnEncoding::Scalar(dtype) if dtype.is_float() => {
+            Err(wrong("it holds numbers with fractions: they are no classes".to_owned()))
+        }
+        ColumnEncoding::TextFloat => Err(wrong("it holds numbers with fractions: they are no classes".to_owned())),
+        _ => match noted {
+            Some(categories) => {
+                let parts =
+                    each_shard(store, column, Vec::new, |codes: &mut Vec<i32>, cell| {
+                        let code = cell_integer(encoding, cell)?;
+                        let known = (-1..categories.len() as i128).contains(&code);
+                        codes.push(i32::try_from(code).ok().filter(|_| known).ok_or_else(|| {
+                            format!("{code} is the number of none of its {} classes", categories.len())
+                        })?);
+                        Ok(())
+                    })?;
+                let kind = if *categories == BOOL_NAMES { LabelKind::Bool } else { LabelKind::Text };
+                Ok(Labels { categories: categories.clone(), kind, codes: parts.concat() })
+            }
+            None => {
+                let parts = each_shard(store, column, CodedColumn::default, |coded: &mut CodedColumn<i128>, cell| {
+                    coded.add(missing.or_none(cell_integer(encoding, cell)?));
+                    Ok(())
+                })?;
+                CodedColumn::labels(parts, None, LabelKind::Integer).map_err(wrong)
+            }
+        },
+    }
+}
+
+/// Reads a column of obs as numbers; a missing value is NaN.
+pub(crate) fn obs_numbers(store: &MdsStore, name: &str, column: usize) -> Result<Vec<f64>, AnnDataError> {
+    let missing = MissingValue(store.notes.missing.get(name).copied());
+    let encoding = &store.columns.encodings[column];
+    let is_classes = store.notes.categories.get(name).is_some_and(|names| *names != BOOL_NAMES);
+    if *encoding == ColumnEncoding::Text || is_classes {
+        let reason = format!("obs column '{name}': it holds text, not numbers");
+        return Err(AnnDataError::damaged(store.path(), reason));
+    }
+    let parts = each_shard(store, column, Vec::new, |values: &mut Vec<f64>, cell| {
+        values.push(cell_number(encoding, cell, missing)?);
+        Ok(())
+    })?;
+    Ok(parts.concat())
+}
+
+/// Reads a column of all samples, shard by shard on several threads; returns a `T` for each shard, in order.
+fn each_shard<T: Send + Sync>(
+    store: &MdsStore,
+    column: usize,
+    new: impl Fn() -> T + Sync,
+    add: impl Fn(&mut T, &[u8]) -> Result<(), String> + Sync,
+) -> Result<Vec<T>, AnnDataError> {
+    let shards = store.shards.len();
+    let found: Vec<OnceLock<Result<T, AnnDataError>>> = (0..shards).map(|_| OnceLock::new()).collect();
+    let next = AtomicUsize::new(0);
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS).min(shards);
+    let work = || {
+        let mut bytes = Vec::new();
+        loop {
+            let shard = next.fetch_add(1, Ordering::Relaxed);
+            let Some(slot) = found.get(shard) else { return };
+            let mut part = new();
+            let samples = 0..store.shards[shard].samples();
+            let read = each_cell(store, (shard, samples), column, &mut bytes, |cell| add(&mut part, cell));
+            if read.is_err() {
+                // The other threads stop.
+                next.store(shards, Ordering::Relaxed);
+            }
+            let _ = slot.set(read.map(|()| part));
+        }
+    };
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        work();
+        for other in others {
+            other.join().map_err(|panic| AnnDataError::panicked("reading a column of obs", panic.as_ref()))?;
+        }
+        Ok::<_, AnnDataError>(())
+    })?;
+    let mut parts = Vec::with_capacity(shards);
+    let mut missing = false;
+    for slot in found {
+        match slot.into_inner() {
+            Some(part) => parts.push(part?),
+            None => missing = true,
+        }
+    }
+    if missing {
+        return Err(AnnDataError::Invalid("a thread that reads a column of obs ended early".to_owned()));
+    }
+    Ok(parts)
+}
+
+/// Passes the value of the first sample of a shard to `take`.
+pub(crate) fn first_cell(
+    store: &MdsStore,
+    shard: usize,
+    column: usize,
+    mut take: impl FnMut(&[u8]),
+) -> Result<(), AnnDataError> {
+    each_cell(store, (shard, 0..1), column, &mut Vec::new(), |cell| {
+        take(cell);
+        Ok(())
+    })
+}
+
+/// Passes the values of the samples of a shard to `take`, in order.
+fn each_cell(
+    store: &MdsStore,
+    (number, samples): (usize, std::ops::Range<u64>),
+    column: usize,
+    bytes: &mut Vec<u8>,
+    mut take: impl FnMut(&[u8]) -> Result<(), String>,
+) -> Result<(), AnnDataError> {
+    let (source, shard, shape) = (&store.source, &store.shards[number], &store.columns.shape);
+    let mut of_sample = |sample: &[u8], at: u64| -> Result<(), AnnDataError> {
+        let result = shape.cells(sample, [column, column]).and_then(|[cell, _]| take(cell));
+        result.map_err(|reason| store.damaged(number, at, &reason))
+    };
+    match &shard.body {
+        ShardBody::Packed(codec) => {
+            let packed = shard.read_packed(source)?;
+            shard.unpack(source, *codec, &packed, bytes)?;
+            drop(packed);
+            for sample in samples {
+                of_sample(&bytes[Shard::sample_in(bytes, sample as usize)], sample)?;
+            }
+        }
+        ShardBody::Raw(offsets)
+            if source.is_remote() || shard.raw_bytes() / shard.samples().max(1) <= SHORT_SAMPLE_BYTES =>
+        {
+            let mut next = samples.start;
+            while next < samples.end {
+                let start = Shard::sample(offsets, next as usize).start;
+                let wanted = &offsets[next as usize + 1..=samples.end as usize];
+                let count = wanted.partition_point(|end| u64::from(*end) - start <= BLOCK_BYTES as u64).max(1);
+                let end = u64::from(wanted[count - 1]);
+                bytes.clear();
+                source.append_to(shard.start + start, (end - start) as usize, bytes)?;
+                for sample in next..next + count as u64 {
+                    let within = Shard::sample(offsets, sample as usize);
+                    of_sample(&bytes[(within.start - start) as usize..(within.end - start) as usize], sample)?;
+                }
+                next += count as u64;
+            }
+        }
+        ShardBody::Raw(offsets) => {
+            let mut rest = Vec::new();
+            for sample in samples {
+                let within = Shard::sample(offsets, sample as usize);
+                let len = within.end - within.start;
+                let first = len.min(FIRST_READ_BYTES.max(shape.head() as u64));
+                bytes.clear();
+                source.append_to(shard.start + within.start, first as usize, bytes)?;
+                let wrong = |reason: String| store.damaged(number, sample, &reason);
+                let cell = shape.cell(bytes, len, column).map_err(wrong)?;
+                let cell = if cell.end <= first {
+                    &bytes[cell.start as usize..cell.end as usize]
+                } else {
+                    rest.clear();
+                    source.append_to(
+                        shard.start + within.start + cell.start,
+                        (cell.end - cell.start) as usize,
+                        &mut rest,
+                    )?;
+                    &rest
+                };
+                take(cell).map_err(wrong)?;
+            }
+        }
+    }
+    source.unchanged()
+}
+
+/// The integer that is a missing value.
+#[derive(Clone, Copy, Debug)]
+struct MissingValue(pub(crate) Option<i64>);
+
+impl MissingValue {
+    fn or_none(self, value: i128) -> Option<i128> {
+        (self.0.map(i128::from) != Some(value)).then_some(value)
+    }
+}
+
+/// String of a sample.
+fn cell_text(cell: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(cell).map_err(|e| format!("a text is not UTF-8: {e}"))
+}
+
+/// Integer of a sample.
+fn cell_integer(encoding: &ColumnEncoding, cell: &[u8]) -> Result<i128, String> {
+    let found = match encoding {
+        ColumnEncoding::Scalar(dtype) => match scalar(*dtype, cell) {
+            Some(ObsNumber::Integer(value)) => Some(value),
+            _ => None,
+        },
+        ColumnEncoding::TextInteger => cell_text(cell)?.trim().parse().ok(),
+        _ => None,
+    };
+    found.ok_or_else(|| "what should be an integer is none".to_owned())
+}
+
+/// Number of a sample; a missing value is NaN.
+fn cell_number(encoding: &ColumnEncoding, cell: &[u8], missing: MissingValue) -> Result<f64, String> {
+    let found = match encoding {
+        ColumnEncoding::Scalar(dtype) => match scalar(*dtype, cell) {
+            Some(ObsNumber::Float(value)) => Some(value),
+            Some(ObsNumber::Integer(value)) => {
+                return Ok(missing.or_none(value).map_or(f64::NAN, |value| value as f64));
+            }
+            None => None,
+        },
+        ColumnEncoding::TextFloat => cell_text(cell)?.trim().parse().ok(),
+        _ => return Ok(missing.or_none(cell_integer(encoding, cell)?).map_or(f64::NAN, |value| value as f64)),
+    };
+    found.ok_or_else(|| "what should be a number is none".to_owned())
+}
+
+/// Codes of the values of a column.
+#[derive(Debug)]
+struct CodedColumn<T> {
+    different: HashMap<T, i32>,
+    /// -1 is a missing value.
+    codes: Vec<i32>,
+}
+
+impl<T> Default for CodedColumn<T> {
+    fn default() -> Self {
+        Self { different: HashMap::new(), codes: Vec::new() }
+    }
+}
+
+impl<T: Clone + Eq + Hash + Ord + ToString> CodedColumn<T> {
+    pub fn add<Q>(&mut self, value: Option<Q>)
+    where
+        Q: Into<T> + LookupKey<T>,
+    {
+        let Some(value) = value else {
+            self.codes.push(-1);
+            return;
+        };
+        let next = self.different.len() as i32;
+        let code = match value.find(&self.different) {
+            Some(code) => code,
+            None => {
+                self.different.insert(value.into(), next);
+                next
+            }
+        };
+        self.codes.push(code);
+    }
+
+    /// Joins the columns of all shards: `categories` are the class names in the index, if it has them; else the classes are the
+    /// distinct values, ascending.
+    pub fn labels(parts: Vec<Self>, categories: Option<&Vec<String>>, kind: LabelKind) -> Result<Labels, String> {
+        let mut different: BTreeMap<&T, i32> =
+            parts.iter().flat_map(|part| part.different.keys()).map(|value| (value, 0)).collect();
+        let categories = match categories {
+            None => {
+                different.values_mut().zip(0..).for_each(|(code, place)| *code = place);
+                different.keys().map(|value| value.to_string()).collect()
+            }
+            Some(categories) => {
+                let places: HashMap<&str, i32> = categories.iter().map(String::as_str).zip(0..).collect();
+                for (value, code) in &mut different {
+                    let name = value.to_string();
+                    let place = places.get(name.as_str());
+                    *code = *place.ok_or_else(|| format!("'{name}' is none of its categories"))?;
+                }
+                categories.clone()
+            }
+        };
+        let mut codes = Vec::with_capacity(parts.iter().map(|part| part.codes.len()).sum());
+        for part in &parts {
+            let mut own = vec![0; part.different.len()];
+            for (value, code) in &part.different {
+                own[*code as usize] = different.get(value).copied().unwrap_or(-1);
+            }
+            codes.extend(part.codes.iter().map(|code| usize::try_from(*code).map_or(-1, |code| own[code])));
+        }
+        Ok(Labels { categories, kind, codes })
+    }
+}
+
+/// Key of a value, so that a string is copied only if it is new.
+trait LookupKey<T> {
+    /// Code of the value, among those that are known.
+    fn find(&self, known: &HashMap<T, i32>) -> Option<i32>;
+}
+
+impl LookupKey<String> for &str {
+    fn find(&self, known: &HashMap<String, i32>) -> Option<i32> {
+        known.get(*self).copied()
+    }
+}
+
+impl LookupKey<i128> for i128 {
+    fn find(&self, known: &HashMap<i128, i32>) -> Option<i32> {
+        known.get(self).copied()
+    }
+}
+
+#[cfg(test)]
+mod obs_values_tests {
+    use super::*;
+    use crate::mds::encoding::MdsDtype;
+
+    #[test]
+    fn classes_are_numbered_over_all_shards() {
+        let coded = |values: &[&str]| {
+            let mut coded = CodedColumn::<String>::default();
+            values.iter().for_each(|value| coded.add(Some(*value)));
+            coded
+        };
+        let parts = || vec![coded(&["b", "c", "b"]), coded(&[]), coded(&["a", "c"])];
+        let labels = CodedColumn::labels(parts(), None, LabelKind::Text).unwrap();
+        assert_eq!((labels.categories.concat(), labels.codes), ("abc".to_owned(), vec![1, 2, 1, 0, 2]));
+        let order = ["c", "x", "b", "a"].map(str::to_owned).to_vec();
+        let labels = CodedColumn::labels(parts(), Some(&order), LabelKind::Text).unwrap();
+        assert_eq!((labels.categories, labels.codes), (order, vec![2, 0, 2, 3, 0]));
+        assert!(CodedColumn::labels(parts(), Some(&vec!["a".to_owned()]), LabelKind::Text).is_err());
+        let mut numbers = CodedColumn::<i128>::default();
+        [Some(10), None, Some(-3), Some(2)].into_iter().for_each(|value| numbers.add(value));
+        let labels = CodedColumn::labels(vec![numbers], None, LabelKind::Integer).unwrap();
+        assert_eq!((labels.categories.join(" "), labels.codes), ("-3 2 10".to_owned(), vec![2, -1, 0, 1]));
+    }
+
+    #[test]
+    fn values_are_those_of_the_package() {
+        let none = MissingValue(None);
+        assert_eq!(
+            cell_integer(&ColumnEncoding::TextInteger, b"-12345678901234567890"),
+            Ok(-12_345_678_901_234_567_890)
+        );
+        assert_eq!(cell_number(&ColumnEncoding::TextFloat, b"1e-05", none), Ok(1e-5));
+        assert!(cell_number(&ColumnEncoding::TextFloat, b"nan", none).unwrap().is_nan());
+        assert!(cell_number(&ColumnEncoding::Scalar(MdsDtype::I8), &[255], MissingValue(Some(-1))).unwrap().is_nan());
+        assert_eq!(cell_number(&ColumnEncoding::Scalar(MdsDtype::F32), &1.5_f32.to_le_bytes(), none), Ok(1.5));
+        assert!(cell_number(&ColumnEncoding::TextFloat, b"x", none).is_err());
+        assert!(cell_integer(&ColumnEncoding::Scalar(MdsDtype::I64), &[0; 7]).is_err());
+        assert!(cell_text(&[255]).is_err());
+    }
+}

@@ -1,0 +1,259 @@
+use parquet::basic::{Compression, Encoding};
+
+use crate::parquet::page_header::{PageHeader, PageKind};
+use crate::parquet::schema::MatrixColumn;
+use crate::parquet::values::{NumericElement, NumericType};
+
+/// Consecutive pages.
+pub(crate) struct Pages<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Pages<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes }
+    }
+
+    /// The next page: its header and its body.
+    pub fn next(&mut self) -> Result<Option<(PageHeader, &'a [u8])>, String> {
+        if self.bytes.is_empty() {
+            return Ok(None);
+        }
+        let header = PageHeader::parse(self.bytes).map_err(|e| e.reason().to_owned())?;
+        let rest = &self.bytes[header.header_bytes..];
+        let (body, rest) = rest.split_at_checked(header.compressed).ok_or("a page is cut short")?;
+        self.bytes = rest;
+        Ok(Some((header, body)))
+    }
+
+    /// The next data page: its header and its body. Dictionary pages before it are passed to `dictionary`, other pages are
+    /// skipped.
+    pub fn next_data(
+        &mut self,
+        mut dictionary: impl FnMut(&PageHeader, &'a [u8]) -> Result<(), String>,
+    ) -> Result<Option<(PageHeader, &'a [u8])>, String> {
+        while let Some((header, body)) = self.next()? {
+            match header.kind {
+                PageKind::Dictionary { .. } => dictionary(&header, body)?,
+                PageKind::Other => {}
+                PageKind::V1 { .. } | PageKind::V2 { .. } => return Ok(Some((header, body))),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A decompressed data page.
+pub(crate) struct DataPage<'a> {
+    pub encoding: Encoding,
+    pub repetition: &'a [u8],
+    pub definition: &'a [u8],
+    pub values: &'a [u8],
+}
+
+/// Buffer for a decompressed page, and the decompressor.
+pub(crate) struct Unpacker {
+    codec: PageDecompressor,
+    room: Vec<u8>,
+}
+
+impl Unpacker {
+    pub fn new() -> Self {
+        Self { codec: PageDecompressor::new(), room: Vec::new() }
+    }
+
+    /// Allocated bytes.
+    pub fn bytes(&self) -> u64 {
+        self.room.capacity() as u64
+    }
+
+    /// Decompresses `body` to `len` bytes, which must not exceed `most`.
+    fn plain<'a>(
+        &'a mut self,
+        body: &'a [u8],
+        compression: Compression,
+        len: usize,
+        most: usize,
+    ) -> Result<&'a [u8], String> {
+        if len > most {
+            return Err(format!("a page says that it has {len} bytes, which is too much for its values"));
+        }
+        if compression == Compression::UNCOMPRESSED {
+            return if body.len() == len { Ok(body) } else { Err("a page has another length than it says".to_owned()) };
+        }
+        if self.room.len() < len {
+            self.room.resize(len, 0);
+        }
+        let out = &mut self.room[..len];
+        self.codec.decompress(compression, body, out).map_err(|e| format!("a page cannot be decompressed: {e}"))?;
+        Ok(out)
+    }
+
+    /// The data page with `header`, of column `leaf`.
+    pub fn data<'a>(
+        &'a mut self,
+        header: &PageHeader,
+        body: &'a [u8],
+        leaf: &MatrixColumn,
+        compression: Compression,
+    ) -> Result<DataPage<'a>, String> {
+        // Levels take 2 bits a value and a byte for every run; dictionary indices take 4 bytes, deltas 9.
+        let most = header.kind.data_values().saturating_mul(leaf.numeric.bytes() + 12).saturating_add(4096);
+        self.any_data(header, body, (leaf.max_repetition, leaf.max_definition), compression, most)
+    }
+
+    /// The data page of a column with these maximum levels, of at most `most` bytes.
+    pub fn any_data<'a>(
+        &'a mut self,
+        header: &PageHeader,
+        body: &'a [u8],
+        (max_repetition, max_definition): (i16, i16),
+        compression: Compression,
+        most: usize,
+    ) -> Result<DataPage<'a>, String> {
+        check_crc(header, body)?;
+        match header.kind {
+            PageKind::V1 { encoding, definition, repetition, .. } => {
+                for (max, encoding) in [(max_definition, definition), (max_repetition, repetition)] {
+                    if max > 0 && encoding != Encoding::RLE {
+                        return Err(format!("levels are encoded as {encoding}, which is not read here"));
+                    }
+                }
+                let mut rest = self.plain(body, compression, header.uncompressed, most)?;
+                let mut levels = |max: i16| -> Result<&'a [u8], String> {
+                    if max == 0 {
+                        return Ok(&[]);
+                    }
+                    let (len, behind) = rest.split_first_chunk().ok_or("levels are cut short")?;
+                    let (levels, behind) =
+                        behind.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or("levels are cut short")?;
+                    rest = behind;
+                    Ok(levels)
+                };
+                let repetition = levels(max_repetition)?;
+                let definition = levels(max_definition)?;
+                Ok(DataPage { encoding, repetition, definition, values: rest })
+            }
+            PageKind::V2 { encoding, definition_bytes, repetition_bytes, is_compressed, .. } => {
+                let (repetition, rest) = body.split_at_checked(repetition_bytes).ok_or("levels are cut short")?;
+                let (definition, rest) = rest.split_at_checked(definition_bytes).ok_or("levels are cut short")?;
+                let len = header.uncompressed.checked_sub(repetition_bytes + definition_bytes);
+                let len = len.ok_or("levels are longer than their page")?;
+                // A page without values may have an empty body.
+                let compression =
+                    if is_compressed && !rest.is_empty() { compression } else { Compression::UNCOMPRESSED };
+                Ok(DataPage { encoding, repetition, definition, values: self.plain(rest, compression, len, most)? })
+            }
+            PageKind::Dictionary { .. } | PageKind::Other => Err("this is no data page".to_owned()),
+        }
+    }
+
+    /// Decodes a dictionary page into `table`.
+    pub fn dictionary<T: NumericElement>(
+        &mut self,
+        header: &PageHeader,
+        body: &[u8],
+        numeric: NumericType,
+        compression: Compression,
+        table: &mut Vec<T>,
+    ) -> Result<(), String> {
+        let most = header.kind.dictionary_values().saturating_mul(numeric.bytes()).saturating_add(64);
+        let (values, bytes) = self.any_dictionary(header, body, compression, most)?;
+        let bytes =
+            values.checked_mul(numeric.bytes()).and_then(|len| bytes.get(..len)).ok_or("a dictionary is cut short")?;
+        table.clear();
+        table.resize(values, T::default());
+        Ok(T::convert(numeric, bytes, table)?)
+    }
+
+    /// A dictionary page of at most `most` bytes: its number of values and its bytes.
+    pub fn any_dictionary<'a>(
+        &'a mut self,
+        header: &PageHeader,
+        body: &'a [u8],
+        compression: Compression,
+        most: usize,
+    ) -> Result<(usize, &'a [u8]), String> {
+        let PageKind::Dictionary { values, encoding } = header.kind else {
+            return Err("this is no dictionary page".to_owned());
+        };
+        if !matches!(encoding, Encoding::PLAIN | Encoding::PLAIN_DICTIONARY) {
+            return Err(format!("a dictionary is encoded as {encoding}"));
+        }
+        check_crc(header, body)?;
+        Ok((values, self.plain(body, compression, header.uncompressed, most)?))
+    }
+}
+
+fn check_crc(header: &PageHeader, body: &[u8]) -> Result<(), String> {
+    match header.crc {
+        Some(crc) if crc32fast::hash(body) != crc => Err("a page has a wrong checksum".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+/// Decompresses the pages of one thread.
+pub(crate) struct PageDecompressor {
+    snappy: snap::raw::Decoder,
+    gzip: libdeflater::Decompressor,
+    zstd: Option<zstd::bulk::Decompressor<'static>>,
+}
+
+impl PageDecompressor {
+    pub fn new() -> Self {
+        Self { snappy: snap::raw::Decoder::new(), gzip: libdeflater::Decompressor::new(), zstd: None }
+    }
+
+    /// Whether a compression is supported; the error says what to do.
+    pub fn check(compression: Compression) -> Result<(), String> {
+        match compression {
+            Compression::UNCOMPRESSED
+            | Compression::SNAPPY
+            | Compression::GZIP(_)
+            | Compression::LZ4
+            | Compression::LZ4_RAW
+            | Compression::ZSTD(_) => Ok(()),
+            other => Err(format!(
+                "pages are compressed with {other}, which is not read here: write the file with zstd or snappy"
+            )),
+        }
+    }
+
+    /// Decompresses into `out`, which has the decompressed size.
+    pub fn decompress(&mut self, compression: Compression, from: &[u8], out: &mut [u8]) -> Result<(), String> {
+        let count = match compression {
+            Compression::UNCOMPRESSED if from.len() == out.len() => {
+                out.copy_from_slice(from);
+                out.len()
+            }
+            Compression::UNCOMPRESSED => from.len(),
+            Compression::SNAPPY => self.snappy.decompress(from, out).map_err(|e| e.to_string())?,
+            Compression::GZIP(_) => self.gzip.gzip_decompress(from, out).map_err(|e| e.to_string())?,
+            Compression::ZSTD(_) => {
+                let zstd = match &mut self.zstd {
+                    Some(zstd) => zstd,
+                    none => none.insert(zstd::bulk::Decompressor::new().map_err(|e| e.to_string())?),
+                };
+                zstd.decompress_to_buffer(from, out).map_err(|e| e.to_string())?
+            }
+            Compression::LZ4_RAW => lz4_flex::block::decompress_into(from, out).map_err(|e| e.to_string())?,
+            Compression::LZ4 => hadoop_lz4(from, out)?,
+            other => return Err(format!("pages are compressed with {other}")),
+        };
+        if count == out.len() { Ok(()) } else { Err(format!("it has {count} bytes, its header says {}", out.len())) }
+    }
+}
+
+/// The deprecated codec `LZ4` of nearly all files: Hadoop's blocks, each with its decompressed and compressed size
+/// (big-endian).
+fn hadoop_lz4(mut from: &[u8], out: &mut [u8]) -> Result<usize, String> {
+    let mut done = 0;
+    while let Some((head, rest)) = from.split_at_checked(8) {
+        let number = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
+        let (block, rest) = rest.split_at_checked(number(4)).ok_or("an LZ4 block is cut short")?;
+        let into = out.get_mut(done..).and_then(|out| out.get_mut(..number(0))).ok_or("an LZ4 block is too long")?;
+        done += lz4_flex::block::decompress_into(block, into).map_err(|e| e.to_string())?;
+        from = rest;
+    }
+    if from.is_empty() { Ok(done) } else { Err("an LZ4 block is cut short".to_owned()) }
+}

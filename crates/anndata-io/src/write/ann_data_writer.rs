@@ -1,0 +1,353 @@
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+
+use hdf5_metno::types::VarLenUnicode;
+use hdf5_metno::{File, FileBuilder, Group, H5Type, Location};
+use hdf5_metno_sys::h5o::H5Ocopy;
+use hdf5_metno_sys::h5p::H5P_DEFAULT;
+
+use crate::h5ad::register;
+use crate::write::dataset_writer::{DatasetWriter, Layout};
+use crate::write::frame_writer::{Column, Frame, FrameWriter};
+use crate::{AnnDataError, CsrView};
+
+/// Encoding of the matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Matrix {
+    /// `csr_matrix`.
+    Csr,
+    /// `csc_matrix`: [`AnnDataWriter::push`] takes columns instead of rows.
+    Csc,
+    /// Dense float32 `[rows, columns]`.
+    Dense,
+}
+
+/// Shape and layout of a new file.
+#[derive(Clone, Copy, Debug)]
+pub struct AnnDataSpec {
+    /// Exact number of rows.
+    pub rows: u64,
+    /// Number of columns.
+    pub columns: u64,
+    /// Number of stored values: exact with [`Layout::Contiguous`], otherwise an estimate that determines the chunk size.
+    pub values: u64,
+    /// Encoding of the matrix.
+    pub matrix: Matrix,
+    /// Layout of its data sets.
+    pub layout: Layout,
+    /// Number of threads that compress.
+    pub threads: usize,
+}
+
+/// Writes an AnnData file (on-disk format 0.1.0, that of AnnData 0.8 and later) from start to end.
+///
+/// The file grows under a temporary name and gets its own with [`AnnDataWriter::finish`]; a writer that is dropped before that
+/// removes it.
+pub struct AnnDataWriter {
+    temporary: Temporary,
+    file: File,
+    columns: u64,
+    major: u64,
+    minor: u64,
+    matrix: MatrixWriter,
+    obs: Option<FrameWriter>,
+}
+
+enum MatrixWriter {
+    Sparse { group: Group, data: DatasetWriter<f32>, indices: DatasetWriter<i32>, indptr: Vec<u64> },
+    Dense { data: DatasetWriter<f32>, row: Vec<f32>, rows: u64 },
+}
+
+/// Suffix of the name of an unfinished file.
+const TEMPORARY: &str = ".tmp";
+
+impl AnnDataWriter {
+    /// Creates a file. The caller adds obs and var with [`AnnDataWriter::begin_obs`] and [`AnnDataWriter::put_var`], or with
+    /// [`AnnDataWriter::copy_annotations`].
+    ///
+    /// # Errors
+    /// The file cannot be written, or the spec is contradictory.
+    pub fn create(path: &Path, spec: &AnnDataSpec) -> Result<Self, AnnDataError> {
+        let temporary = Temporary::of(path);
+        let at = temporary.path.clone();
+        let (rows, columns) = (spec.rows, spec.columns);
+        // Not locked: nobody else knows the temporary name, and a process that another thread starts inherits the library's
+        // descriptor and with it the lock, so that the finished file could not be read until that process has ended.
+        let file = FileBuilder::new().with_fapl(|p| p.file_locking(false)).create(&at).map_err(write_error(path))?;
+        write_encoding(path, &file, "anndata", "0.1.0")?;
+        let (major, minor) = if spec.matrix == Matrix::Csc { (columns, rows) } else { (rows, columns) };
+        let matrix = match spec.matrix {
+            Matrix::Dense => {
+                let shape = (rows, Some(columns as usize));
+                let data = DatasetWriter::create(path, &file, "X", shape, spec.layout, spec.threads)?;
+                write_encoding(path, data.dataset(), "array", "0.2.0")?;
+                MatrixWriter::Dense { data, row: vec![0.0; columns as usize], rows: 0 }
+            }
+            Matrix::Csr | Matrix::Csc => {
+                let group = file.create_group("X").map_err(write_error(path))?;
+                let kind = if spec.matrix == Matrix::Csr { "csr_matrix" } else { "csc_matrix" };
+                write_encoding(path, &group, kind, "0.1.0")?;
+                list_attribute(path, &group, "shape", &[rows as i64, columns as i64])?;
+                let len = (spec.values, None);
+                let data = DatasetWriter::create(path, &group, "data", len, spec.layout, spec.threads)?;
+                let indices = DatasetWriter::create(path, &group, "indices", len, spec.layout, spec.threads)?;
+                MatrixWriter::Sparse { group, data, indices, indptr: vec![0] }
+            }
+        };
+        Ok(Self { temporary, file, columns, major, minor, matrix, obs: None })
+    }
+
+    /// Begins obs, whose rows follow with [`AnnDataWriter::push_obs`].
+    pub fn begin_obs(&mut self, rows: u64, columns: &[Column]) -> Result<(), AnnDataError> {
+        self.obs = Some(FrameWriter::create(self.target(), &self.file, "obs", rows, columns)?);
+        Ok(())
+    }
+
+    /// Appends rows of obs.
+    ///
+    /// # Errors
+    /// Their columns are not those of [`AnnDataWriter::begin_obs`].
+    pub fn push_obs(&mut self, rows: &Frame) -> Result<(), AnnDataError> {
+        match &mut self.obs {
+            Some(obs) => obs.push(rows),
+            None => Err(AnnDataError::Invalid("obs was not begun".to_owned())),
+        }
+    }
+
+    /// Writes var: the names of the columns of the matrix, and its own columns.
+    ///
+    /// # Errors
+    /// The number of names is not that of the columns of the matrix.
+    pub fn put_var(&mut self, columns: &[Column], var: &Frame) -> Result<(), AnnDataError> {
+        let mut writer = FrameWriter::create(self.target(), &self.file, "var", self.columns, columns)?;
+        writer.push(var)?;
+        writer.finish()
+    }
+
+    /// Copies annotations from another AnnData file with the same rows and columns: obs, var, obsm, obsp, uns, varm and varp.
+    /// libhdf5 copies them unchanged.
+    ///
+    /// # Errors
+    /// The other file is older than AnnData 0.8, where these parts refer to each other, or cannot be read.
+    pub fn copy_annotations(&mut self, other: &Path) -> Result<(), AnnDataError> {
+        self.copy_parts(other, &["obs", "var", "obsm", "obsp", "uns", "varm", "varp"])
+    }
+
+    /// Copies only the annotations of columns: var, varm and varp.
+    ///
+    /// # Errors
+    /// As [`AnnDataWriter::copy_annotations`].
+    pub fn copy_var(&mut self, other: &Path) -> Result<(), AnnDataError> {
+        self.copy_parts(other, &["var", "varm", "varp"])
+    }
+
+    fn copy_parts(&mut self, other: &Path, parts: &[&str]) -> Result<(), AnnDataError> {
+        register()?;
+        let source = File::open(other).map_err(|e| AnnDataError::damaged(other, e))?;
+        for name in parts.iter().copied().filter(|name| source.link_exists(name)) {
+            if ["obs", "var"].contains(&name) && !is_frame(&source, name) {
+                let reason =
+                    format!("{name} is not as AnnData 0.8 and later write it; read and write it with one of these");
+                return Err(AnnDataError::damaged(other, reason));
+            }
+            copy_object(&source, &self.file, name).map_err(|e| AnnDataError::damaged(other, format!("{name}: {e}")))?;
+        }
+        Ok(())
+    }
+
+    /// Path of the finished file.
+    pub fn target(&self) -> &Path {
+        &self.temporary.target
+    }
+
+    /// Appends rows of the matrix, or columns for [`Matrix::Csc`].
+    ///
+    /// # Errors
+    /// An index is not below the number of columns, or indices do not ascend.
+    pub fn push(&mut self, view: CsrView<'_>) -> Result<(), AnnDataError> {
+        if !view.ascends_within(self.minor) {
+            let reason = format!("indices that do not ascend within 0 to {} were to be written", self.minor);
+            return Err(AnnDataError::damaged(self.target(), reason));
+        }
+        match &mut self.matrix {
+            MatrixWriter::Sparse { data, indices, indptr, .. } => {
+                let (Some(&first), Some(&last)) = (view.indptr.first(), view.indptr.last()) else { return Ok(()) };
+                let from = indptr.last().copied().unwrap_or_default();
+                indptr.extend(view.indptr[1..].iter().map(|at| at - first + from));
+                let range = first as usize..last as usize;
+                data.push(&view.data[range.clone()])?;
+                indices.push(&view.indices[range])
+            }
+            MatrixWriter::Dense { data, row, rows } => {
+                for index in 0..view.indptr.len().saturating_sub(1) {
+                    row.fill(0.0);
+                    let (columns, values) = view.row(index);
+                    for (column, value) in columns.iter().zip(values) {
+                        row[*column as usize] = *value;
+                    }
+                    data.push(row)?;
+                    *rows += 1;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes the rest and gives the file its name. Returns the number of stored values.
+    ///
+    /// # Errors
+    /// Rows of the matrix or of obs are missing; the file cannot be written.
+    pub fn finish(self) -> Result<u64, AnnDataError> {
+        let Self { temporary, file, major, minor, matrix, obs, .. } = self;
+        let path = temporary.target.clone();
+        if let Some(obs) = obs {
+            obs.finish()?;
+        }
+        let (came, values) = match matrix {
+            MatrixWriter::Dense { data, rows, .. } => {
+                data.finish()?;
+                (rows, rows * minor)
+            }
+            MatrixWriter::Sparse { group, data, indices, indptr } => {
+                let (_, values) = data.finish()?;
+                indices.finish()?;
+                write_indptr(&path, &group, &indptr)?;
+                (indptr.len() as u64 - 1, values)
+            }
+        };
+        if came != major {
+            return Err(AnnDataError::damaged(&path, format!("X was to have {major} rows, but {came} came")));
+        }
+        for name in ["obs", "var"] {
+            if !file.link_exists(name) {
+                return Err(AnnDataError::damaged(&path, format!("{name} was not written")));
+            }
+        }
+        for name in ["layers", "obsm", "obsp", "uns", "varm", "varp"] {
+            if !file.link_exists(name) {
+                write_dict(&path, &file, name)?;
+            }
+        }
+        file.flush().map_err(write_error(&path))?;
+        file.close().map_err(write_error(&path))?;
+        temporary.publish()?;
+        Ok(values)
+    }
+}
+
+/// Whether a node is a group `dataframe` 0.2.0.
+fn is_frame(file: &File, name: &str) -> bool {
+    let version = |group: Group| group.attr("encoding-version")?.read_scalar::<VarLenUnicode>();
+    file.group(name).and_then(version).is_ok_and(|version| version.as_str() == "0.2.0")
+}
+
+/// Copies a node with all nodes below it.
+fn copy_object(from: &File, to: &File, name: &str) -> hdf5_metno::Result<()> {
+    let name = CString::new(name).map_err(|e| hdf5_metno::Error::from(e.to_string()))?;
+    hdf5_metno::sync::sync(|| {
+        let (from, to, name) = (from.id(), to.id(), name.as_ptr());
+        // SAFETY: both files are open, the name ends with NUL; all of them outlive the call.
+        hdf5_metno::h5check(unsafe { H5Ocopy(from, name, to, name, H5P_DEFAULT, H5P_DEFAULT) })
+    })?;
+    Ok(())
+}
+
+/// int32 as in SciPy if that suffices, else int64.
+fn write_indptr(path: &Path, group: &Group, indptr: &[u64]) -> Result<(), AnnDataError> {
+    let builder = |group: &Group| group.new_dataset_builder().obj_track_times(false);
+    let written = if indptr.last().is_some_and(|last| i32::try_from(*last).is_ok()) {
+        let indptr: Vec<i32> = indptr.iter().map(|at| *at as i32).collect();
+        builder(group).with_data(&indptr[..]).no_chunk().create("indptr")
+    } else {
+        let indptr: Vec<i64> = indptr.iter().map(|at| *at as i64).collect();
+        builder(group).with_data(&indptr[..]).no_chunk().create("indptr")
+    };
+    written.map(drop).map_err(write_error(path))
+}
+
+/// A file with a temporary name, which is removed unless it is published.
+struct Temporary {
+    target: PathBuf,
+    path: PathBuf,
+    published: bool,
+}
+
+impl Temporary {
+    fn of(target: &Path) -> Self {
+        let mut path = target.as_os_str().to_owned();
+        path.push(TEMPORARY);
+        Self { target: target.to_owned(), path: path.into(), published: false }
+    }
+
+    fn publish(mut self) -> Result<(), AnnDataError> {
+        let flushed = std::fs::File::open(&self.path).and_then(|file| file.sync_all());
+        flushed.map_err(AnnDataError::io("flush", &self.target))?;
+        std::fs::rename(&self.path, &self.target).map_err(AnnDataError::io("rename to", &self.target))?;
+        self.published = true;
+        Ok(())
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if !self.published {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Converts an error of libhdf5.
+pub(crate) fn write_error(path: &Path) -> impl Fn(hdf5_metno::Error) -> AnnDataError {
+    let path = path.to_owned();
+    move |e| AnnDataError::io("write", &path)(std::io::Error::other(e.to_string()))
+}
+
+/// A string for libhdf5.
+///
+/// # Errors
+/// It contains NUL, which ends a string in HDF5.
+pub(crate) fn unicode(path: &Path, text: &str) -> Result<VarLenUnicode, AnnDataError> {
+    text.parse().map_err(|e| AnnDataError::Invalid(format!("{text:?} cannot be written to {}: {e}", path.display())))
+}
+
+/// Sets the attributes of AnnData's encoding.
+pub(crate) fn write_encoding(path: &Path, at: &Location, kind: &str, version: &str) -> Result<(), AnnDataError> {
+    text_attribute(path, at, "encoding-type", kind)?;
+    text_attribute(path, at, "encoding-version", version)
+}
+
+/// A string attribute.
+pub(crate) fn text_attribute(path: &Path, at: &Location, name: &str, value: &str) -> Result<(), AnnDataError> {
+    let value = unicode(path, value)?;
+    let written = at.new_attr::<VarLenUnicode>().create(name).and_then(|attribute| attribute.write_scalar(&value));
+    written.map_err(write_error(path))
+}
+
+/// A scalar attribute.
+pub(crate) fn scalar_attribute<T: H5Type>(
+    path: &Path,
+    at: &Location,
+    name: &str,
+    value: T,
+) -> Result<(), AnnDataError> {
+    let written = at.new_attr::<T>().create(name).and_then(|attribute| attribute.write_scalar(&value));
+    written.map_err(write_error(path))
+}
+
+/// An attribute with several values.
+pub(crate) fn list_attribute<T: H5Type>(
+    path: &Path,
+    at: &Location,
+    name: &str,
+    values: &[T],
+) -> Result<(), AnnDataError> {
+    let attribute = at.new_attr::<T>().shape(values.len()).create(name);
+    let written = attribute.and_then(|attribute| if values.is_empty() { Ok(()) } else { attribute.write_raw(values) });
+    written.map_err(write_error(path))
+}
+
+/// An empty group with AnnData's encoding `dict`.
+fn write_dict(path: &Path, parent: &Group, name: &str) -> Result<(), AnnDataError> {
+    let group = parent.create_group(name).map_err(write_error(path))?;
+    write_encoding(path, &group, "dict", "0.1.0")
+}

@@ -1,0 +1,260 @@
+use anndata_io::Labels;
+
+use crate::error::{CellError, WeightsProblem};
+use crate::permutation::below;
+
+/// Alias table: draws `0..n` by weight, each in constant time.
+///
+/// Source: Walker, "An efficient method for generating discrete random variables with general distributions", ACM TOMS 3
+/// (1977); built in linear time after Vose, IEEE Transactions on Software Engineering 17 (1991). 8 bytes a row. Chances are
+/// exact to 2⁻³² of the mean chance; a row of weight 0 is never drawn.
+#[derive(Clone, Debug)]
+pub struct AliasTable {
+    /// For each column: out of 2³², how often it is itself; and which row it is otherwise.
+    columns: Vec<(u32, u32)>,
+}
+
+impl AliasTable {
+    /// A table of these weights; `column` is what they are called in errors.
+    ///
+    /// # Errors
+    /// A weight is NaN, negative or infinite (the error names it and its row), all are 0, there are none, or more than 2³².
+    pub fn new(weights: &[f64], column: &str) -> Result<Self, CellError> {
+        let n = weights.len();
+        let invalid = |problem| Err(CellError::Weights { column: column.to_owned(), problem });
+        if u32::try_from(n).is_err() {
+            return invalid(WeightsProblem::TooMany { rows: n });
+        }
+        for (row, &weight) in weights.iter().enumerate() {
+            if weight.is_nan() {
+                return invalid(WeightsProblem::Missing { row });
+            }
+            if weight < 0.0 || weight.is_infinite() {
+                return invalid(WeightsProblem::OutOfRange { row, weight });
+            }
+        }
+        let largest = weights.iter().copied().fold(0.0, f64::max);
+        if largest == 0.0 {
+            return invalid(WeightsProblem::AllZero { rows: n });
+        }
+        Ok(Self::from_checked(weights))
+    }
+
+    /// A table of at most 2³² weights that are finite, not negative, and not all 0.
+    pub fn from_checked(weights: &[f64]) -> Self {
+        let n = weights.len();
+        let largest = weights.iter().copied().fold(0.0, f64::max);
+        // Divided first: the sum of huge weights is no number.
+        let sum: f64 = weights.iter().map(|weight| weight / largest).sum();
+        let mut scaled: Vec<f64> = weights.iter().map(|weight| weight / largest / sum * n as f64).collect();
+        let (mut small, mut large): (Vec<u32>, Vec<u32>) = (0..n as u32).partition(|&row| scaled[row as usize] < 1.0);
+        let heaviest = (0..n as u32).max_by(|&a, &b| weights[a as usize].total_cmp(&weights[b as usize])).unwrap_or(0);
+        let mut columns: Vec<(u32, u32)> = vec![(0, heaviest); n];
+        while let (Some(&few), Some(&many)) = (small.last(), large.last()) {
+            small.pop();
+            columns[few as usize] = (share(scaled[few as usize]), many);
+            // The rest of `many` after the column of `few` took its part. In this order the sum does not cancel.
+            let rest = (scaled[many as usize] + scaled[few as usize]) - 1.0;
+            scaled[many as usize] = rest;
+            if rest < 1.0 {
+                large.pop();
+                small.push(many);
+            }
+        }
+        for row in small.into_iter().chain(large) {
+            // The rest is 1 up to rounding; a row of weight 0 must not be among it.
+            if weights[row as usize] > 0.0 {
+                columns[row as usize] = (u32::MAX, row);
+            }
+        }
+        Self { columns }
+    }
+
+    /// Number of rows, n.
+    pub fn len(&self) -> u64 {
+        self.columns.len() as u64
+    }
+
+    /// No rows.
+    pub fn is_empty(&self) -> bool {
+        self.columns.is_empty()
+    }
+
+    /// The row that two random words give.
+    pub(crate) fn draw(&self, [slot, chance]: [u64; 2]) -> u64 {
+        self.pick(below(slot, self.len()), (chance >> 32) as u32)
+    }
+
+    /// The row that one random word of 32 bits gives. For short tables: chances are exact to n 2⁻³² of the mean chance.
+    pub fn draw_short(&self, word: u32) -> u64 {
+        let slot = u64::from(word) * self.len();
+        self.pick(slot >> 32, slot as u32)
+    }
+
+    fn pick(&self, column: u64, chance: u32) -> u64 {
+        let (share, other) = self.columns[column as usize];
+        // Without a branch, which could not be foretold and would keep the processor from fetching the next columns meanwhile.
+        let own = u64::from(chance < share).wrapping_neg();
+        (column & own) | (u64::from(other) & !own)
+    }
+}
+
+/// A chance below 1, out of 2³².
+fn share(chance: f64) -> u32 {
+    // `as` stays within the type's range.
+    (chance.max(0.0) * 4_294_967_296.0).round() as u32
+}
+
+/// Draws a class, all with the same probability, then one of its rows, all with the same probability. Rows without a class
+/// and classes without rows are never drawn. 4 bytes a row.
+#[derive(Clone, Debug)]
+pub struct ClassTable {
+    /// Rows of all classes, class by class.
+    rows: Vec<u32>,
+    /// Start in `rows` of each class that has rows, and the end.
+    starts: Vec<u32>,
+    left_out: u64,
+}
+
+impl ClassTable {
+    /// A table of these classes; `column` is what they are called in errors.
+    ///
+    /// # Errors
+    /// No row has a class, or there are more than 2³² rows.
+    pub fn new(labels: &Labels, column: &str) -> Result<Self, CellError> {
+        let n = labels.codes.len();
+        if u32::try_from(n).is_err() {
+            return Err(CellError::TooManyRows { column: column.to_owned(), rows: n });
+        }
+        let counts = labels.counts();
+        let mut next = Vec::with_capacity(counts.len());
+        let mut starts = vec![0];
+        let mut end = 0u32;
+        for count in counts {
+            next.push(end);
+            end += count as u32;
+            if count > 0 {
+                starts.push(end);
+            }
+        }
+        if end == 0 {
+            return Err(CellError::NoClasses { column: column.to_owned(), rows: n });
+        }
+        let mut rows = vec![0; end as usize];
+        for (row, code) in labels.codes.iter().enumerate() {
+            if let Some(slot) = usize::try_from(*code).ok().and_then(|code| next.get_mut(code)) {
+                rows[*slot as usize] = row as u32;
+                *slot += 1;
+            }
+        }
+        Ok(Self { rows, starts, left_out: n as u64 - u64::from(end) })
+    }
+
+    /// Classes that have rows.
+    pub fn classes(&self) -> u64 {
+        self.starts.len() as u64 - 1
+    }
+
+    /// Rows without a class, which are never drawn.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// The row that two random words give.
+    pub(crate) fn draw(&self, [class, slot]: [u64; 2]) -> u64 {
+        let class = below(class, self.classes()) as usize;
+        let rows = &self.rows[self.starts[class] as usize..self.starts[class + 1] as usize];
+        u64::from(rows[below(slot, rows.len() as u64) as usize])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The chance of each row, from the table itself.
+    fn chances(table: &AliasTable) -> Vec<f64> {
+        let n = table.columns.len();
+        let mut chances = vec![0.0; n];
+        for (row, (own, other)) in table.columns.iter().enumerate() {
+            let own = f64::from(*own) / 4_294_967_296.0;
+            chances[row] += own / n as f64;
+            chances[*other as usize] += (1.0 - own) / n as f64;
+        }
+        chances
+    }
+
+    proptest! {
+        #[test]
+        fn chances_are_the_weights(weights in proptest::collection::vec(prop_oneof![Just(0.0), 0.0..1e6f64, 0.0..1e-3f64], 1..300)) {
+            prop_assume!(weights.iter().any(|weight| *weight > 0.0));
+            let sum: f64 = weights.iter().sum();
+            for (chance, weight) in chances(&AliasTable::new(&weights, "w").unwrap()).iter().zip(&weights) {
+                prop_assert!((chance - weight / sum).abs() < 1e-8, "{} {}", chance, weight / sum);
+                prop_assert!(*weight > 0.0 || *chance == 0.0);
+            }
+        }
+    }
+
+    /// Words that are evenly spaced meet each number as often as it weighs, but for one at each of the two borders of a column.
+    #[test]
+    fn one_word_is_enough_for_short_tables() {
+        let weights = [3.0, 0.0, 1.0, 0.5, 5.5];
+        let table = AliasTable::from_checked(&weights);
+        let mut met = [0.0; 5];
+        (0..1u32 << 16).for_each(|word| met[table.draw_short(word << 16) as usize] += 1.0);
+        for (met, weight) in met.iter().zip(weights) {
+            assert!((met - weight / 10.0 * 65_536.0).abs() <= 10.0, "{met} of {weight}");
+        }
+        assert_eq!(met[1], 0.0);
+    }
+
+    #[test]
+    fn huge_and_tiny_weights_are_fine() {
+        let table = AliasTable::new(&[f64::MAX, f64::MAX, 0.0], "w").unwrap();
+        assert!(chances(&table).iter().zip([0.5, 0.5, 0.0]).all(|(a, b)| (a - b).abs() < 1e-9));
+        let table = AliasTable::new(&[f64::MIN_POSITIVE / 8.0, 0.0], "w").unwrap();
+        assert_eq!(chances(&table)[1], 0.0);
+    }
+
+    #[test]
+    fn what_is_no_weight_is_named() {
+        for (weights, expected) in [
+            (&[1.0, f64::NAN][..], "weights in w: row 1 has none, or NaN; give each row a number of 0 or more"),
+            (&[1.0, 0.0, -2.5], "weights in w: row 2 has -2.5; a weight is a finite number of 0 or more"),
+            (&[f64::INFINITY], "weights in w: row 0 has inf; a weight is a finite number of 0 or more"),
+            (&[0.0, -0.0], "weights in w: all 2 are 0; at least one must be more"),
+            (&[], "weights in w: all 0 are 0; at least one must be more"),
+        ] {
+            assert_eq!(AliasTable::new(weights, "w").unwrap_err().to_string(), expected);
+        }
+    }
+
+    fn labels(codes: &[i32], classes: usize) -> Labels {
+        Labels {
+            categories: (0..classes).map(|class| format!("c{class}")).collect(),
+            codes: codes.to_vec(),
+            ..Labels::default()
+        }
+    }
+
+    #[test]
+    fn rows_of_a_class_are_found_and_others_left_out() {
+        // Class 1 has no rows.
+        let table = ClassTable::new(&labels(&[2, -1, 0, 2, 0, 2, -1], 3), "kind").unwrap();
+        assert_eq!((table.classes(), table.left_out()), (2, 2));
+        let half = 1u64 << 63;
+        assert_eq!(table.draw([0, 0]), 2);
+        assert_eq!(table.draw([0, half]), 4);
+        assert_eq!(table.draw([half, 0]), 0);
+        assert_eq!(table.draw([half, half]), 3);
+        assert_eq!(table.draw([u64::MAX, u64::MAX]), 5);
+    }
+
+    #[test]
+    fn no_class_at_all_is_an_error() {
+        let error = ClassTable::new(&labels(&[-1, -1], 2), "kind").unwrap_err().to_string();
+        assert_eq!(error, "classes in kind: none of the 2 rows has one, so no row can be drawn");
+    }
+}

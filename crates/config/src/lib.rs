@@ -1,0 +1,38 @@
+//! Configs of experiments: TOML texts with inheritance, variants, sweeps and `--set`, validated, and expanded into trials.
+//!
+//! The way of a config: [`load`] reads the texts (`reader`) and lays their layers on top of each other (`resolve`); the rules judge
+//! the settings of each run (`rules`); [`expand`] makes the trials of a [`Plan`]. Nothing here opens data: [`ProjectFiles`] answers for it.
+//!
+//! Invariant: every value keeps the place that it came from, through inheritance, variants, sweeps and `--set`; so every problem points into a
+//! file or argument, and all problems are reported at once.
+
+mod cluster_profile;
+mod config;
+mod document;
+mod isolation;
+mod layer;
+mod node;
+mod plan;
+mod problem;
+mod project_files;
+mod reader;
+mod resolve;
+mod rules;
+mod suggest;
+mod sweep;
+mod synonyms;
+mod user;
+mod yaml;
+
+pub use cluster_profile::{Container, Profile, SHIPPED_PROFILES, profile};
+pub use config::{Config, Run, Values, load, load_text};
+pub use isolation::{ISOLATED, Isolation, Modes, PastJob, Point, is_isolation, isolation_path};
+pub use layer::{Layer, Setting};
+pub use node::{Origin, Sources};
+pub use plan::{Plan, UnknownName, expand, trial_id};
+pub use problem::{ConfErrors, Problem};
+pub use project_files::{GraphDataSet, NoteNameError, ProjectFiles, Reason};
+pub use suggest::closest;
+pub use synonyms::their_names;
+pub use user::{LinkStyle, NotesSettings, UserDefaults, path as user_path};
+pub use yaml::{is_yaml, toml_of_yaml};

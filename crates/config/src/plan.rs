@@ -1,0 +1,202 @@
+//! Plans: a config expanded into trials with stable ids.
+//!
+//! Invariant: a trial's id depends on what it runs and on nothing else.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+
+use expctl_settings::{Estimator, Measure, Model, Settings, TRIAL_SCHEMA_VERSION, Trial, find};
+use serde_json::Value as Json;
+
+use crate::config::{Config, Run};
+use crate::node::Origin;
+use crate::problem::{ConfErrors, Problem};
+use crate::project_files::ProjectFiles;
+use crate::suggest::closest;
+
+/// The trials of a config, in the order in which they are submitted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Name of the config: stem of its file name.
+    pub config: String,
+    /// The config file, as given.
+    pub path: PathBuf,
+    /// `--set` overrides, as given.
+    pub overrides: Vec<String>,
+    /// Folder of the study in experiments/.
+    pub study: String,
+    /// Variant that ratios refer to.
+    pub baseline: Option<String>,
+    /// Published ways to make a rate that the note shows beside the right one.
+    pub estimators: Vec<Estimator>,
+    /// The first repeat of every run, then the second, and so on: slow drift of a machine hits all variants alike.
+    pub trials: Vec<Trial>,
+}
+
+/// `--only` named nothing of the plan.
+#[derive(Debug, thiserror::Error)]
+#[error("no variant or trial is named `{name}`{}", near.as_ref().map_or(String::new(), |n| format!("; did you mean `{n}`?")))]
+pub struct UnknownName {
+    /// The unknown name.
+    pub name: String,
+    /// The name that was probably meant.
+    pub near: Option<String>,
+    /// The variants that there are.
+    pub variants: Vec<String>,
+}
+
+impl Plan {
+    /// Names of the variants, in order.
+    pub fn variants(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for trial in &self.trials {
+            if !names.contains(&trial.variant) {
+                names.push(trial.variant.clone());
+            }
+        }
+        names
+    }
+
+    /// Keep the trials of the named variants, or those with a named id. No names keep all.
+    ///
+    /// # Errors
+    /// A name that is neither.
+    pub fn only(mut self, names: &[String]) -> Result<Self, UnknownName> {
+        if names.is_empty() {
+            return Ok(self);
+        }
+        let named = |trial: &Trial, name: &String| trial.variant == *name || trial.id == *name;
+        for name in names {
+            if !self.trials.iter().any(|trial| named(trial, name)) {
+                let variants = self.variants();
+                let near = closest(name, variants.iter().map(String::as_str)).map(str::to_owned);
+                return Err(UnknownName { name: name.clone(), near, variants });
+            }
+        }
+        self.trials.retain(|trial| names.iter().any(|name| named(trial, name)));
+        Ok(self)
+    }
+}
+
+/// Makes the trials of a config.
+///
+/// # Errors
+/// Two points of the sweep that run the same.
+pub fn expand(project: &dyn ProjectFiles, config: &Config) -> Result<Plan, ConfErrors> {
+    refuse_duplicates(config)?;
+    let repeats = config.runs.iter().filter_map(|run| run.values.get(Measure::REPEATS)).max().unwrap_or(0);
+    let mut trials = Vec::new();
+    for repeat in 1..=repeats {
+        for run in &config.runs {
+            trials.extend(trial(project, config, run, repeat));
+        }
+    }
+    Ok(Plan {
+        config: config.name.clone(),
+        path: config.path.clone(),
+        overrides: config.overrides.clone(),
+        study: config.study.clone(),
+        baseline: config.baseline.clone(),
+        estimators: config.estimators.clone(),
+        trials,
+    })
+}
+
+/// The trial of a repeat of a run; none for a repeat that the run does not have.
+fn trial(project: &dyn ProjectFiles, config: &Config, run: &Run, repeat: u32) -> Option<Trial> {
+    let mut settings = run.values.settings()?;
+    if repeat > settings.measure.repeats {
+        return None;
+    }
+    // Ranks may start in another folder, so they are told where the files are; the id has the text of the config.
+    for path in [&mut settings.model.path, &mut settings.train.start_from] {
+        if !path.is_empty() {
+            *path = project.root().join(path.as_str()).to_string_lossy().into_owned();
+        }
+    }
+    // All of them exist: the config was judged.
+    let named = std::mem::take(&mut settings.array.files);
+    let files = named.iter().flat_map(|named| project.array_files(named).unwrap_or_default());
+    settings.array.files = files.map(|path| path.to_string_lossy().into_owned()).collect();
+    if settings.train.epochs > 0 {
+        // With the seeds of the first one, each further run would be its copy, bit for bit.
+        let (model, loader) = seeds(&settings, repeat);
+        (settings.model.seed, settings.loader.seed) = (model, loader);
+    }
+    let default_model = !settings.runs_command() && run.values.at(&Model::KIND).is_none();
+    let point = point(run);
+    Some(Trial {
+        schema: TRIAL_SCHEMA_VERSION,
+        id: trial_id(&run.variant, repeat, &point, &run.values.flat()),
+        config: config.name.clone(),
+        variant: run.variant.clone(),
+        method: run.method.clone(),
+        point,
+        repeat,
+        data_dir: project.data_dir(&settings.data),
+        default_model,
+        settings,
+    })
+}
+
+/// Seeds of the model and of the order of samples in a repeat of a training run.
+fn seeds(settings: &Settings, repeat: u32) -> (u64, u64) {
+    let further = u64::from(repeat.saturating_sub(1));
+    (settings.model.seed.saturating_add(further), settings.loader.seed.saturating_add(further))
+}
+
+fn point(run: &Run) -> BTreeMap<String, Json> {
+    run.point.iter().filter_map(|(key, s)| Some(((*key).to_owned(), s.value.clone()?))).collect()
+}
+
+fn refuse_duplicates(config: &Config) -> Result<(), ConfErrors> {
+    let mut seen: HashMap<(&str, String), Option<Origin>> = HashMap::new();
+    let mut problems = Vec::new();
+    for run in &config.runs {
+        // Sorted by key, so equal settings give equal texts.
+        let same = serde_json::to_string(&run.values.flat()).unwrap_or_default();
+        let Some(first) = seen.get(&(run.variant.as_str(), same.clone())) else {
+            seen.insert((&run.variant, same), run.at);
+            continue;
+        };
+        // Only a sweep runs a variant more than once, so the second one has a place.
+        let Some(at) = run.at else { continue };
+        let keys: Vec<String> = point(run).iter().map(|(k, v)| format!("{k} = {v}")).collect();
+        let message = format!("two points of the sweep run the same: {}", keys.join(", "));
+        let problem = Problem {
+            message,
+            at,
+            label: "the same again".to_owned(),
+            also: first.map(|at| (at, "first here".to_owned())).filter(|(first, _)| *first != at),
+            help: Some("remove one; to run a point more than once, set measure.repeats".to_owned()),
+        };
+        if !problems.contains(&problem) {
+            problems.push(problem);
+        }
+    }
+    if problems.is_empty() {
+        return Ok(());
+    }
+    Err(ConfErrors::new(config.path.display().to_string(), problems, config.sources.clone()))
+}
+
+/// `<variant>-r<repeat>-<hash>`: 8 hex digits of BLAKE3 over the canonical JSON (keys sorted, no spaces) of the
+/// variant's name, the point of the sweep and the settings that change what is run.
+///
+/// It is the same in every job, on every machine and for every order of keys, and safe as a folder name.
+pub fn trial_id(
+    variant: &str,
+    repeat: u32,
+    point: &BTreeMap<String, Json>,
+    settings: &BTreeMap<&'static str, &Json>,
+) -> String {
+    let is_in_id = |key: &str, value: &Json| find(key).is_none_or(|spec| spec.is_in_id(value));
+    let run: BTreeMap<&str, &Json> =
+        settings.iter().filter(|(key, value)| is_in_id(key, value)).map(|(key, value)| (*key, *value)).collect();
+    let mut hasher = blake3::Hasher::new();
+    // Maps of texts to plain values, which always can be written.
+    let canonical = serde_json::to_vec(&(variant, point, run)).unwrap_or_default();
+    hasher.update(&canonical);
+    let hash = hasher.finalize().to_hex();
+    format!("{variant}-r{repeat}-{}", &hash[..8])
+}

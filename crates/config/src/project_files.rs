@@ -1,0 +1,85 @@
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+use expctl_settings::Data;
+
+/// Why a file or data set cannot be used, for the reader of a config.
+pub type Reason = Box<dyn Error + Send + Sync>;
+
+/// The facts of a data set of graphs that rules need.
+#[derive(Clone, Debug)]
+pub struct GraphDataSet {
+    /// Names of its networks, in order.
+    pub networks: Vec<String>,
+    /// Samples that it has.
+    pub samples: u64,
+    /// Genes of its graph at scale 1.
+    pub genes: u64,
+    /// Genes that a sample perturbs.
+    pub genes_per_sample: u32,
+}
+
+/// Why a pattern cannot name notes.
+#[derive(Clone, Debug)]
+pub struct NoteNameError {
+    /// The message.
+    pub message: String,
+    /// A hint at the solution.
+    pub help: String,
+}
+
+/// The project that a config belongs to: its folders, and the content of its data sets and files.
+///
+/// This crate opens configs and profiles alone. Whoever calls it knows the formats of data, and answers for them here.
+pub trait ProjectFiles {
+    /// The project's folder. Relative paths of a config start here.
+    fn root(&self) -> &Path;
+
+    /// Folder of the studies: `experiments/`.
+    fn studies(&self) -> PathBuf;
+
+    /// Folder of the user's own settings; none without a home.
+    fn config_home(&self) -> Option<&Path>;
+
+    /// Folder of a built data set, absolute.
+    fn data_dir(&self, data: &Data) -> PathBuf;
+
+    /// The data set of graphs whose recipe is in `folder`.
+    ///
+    /// # Errors
+    /// The recipe cannot be read.
+    fn graph_data_set(&self, folder: &Path) -> Result<GraphDataSet, Reason>;
+
+    /// Rows of the data set of arrays whose recipe is in `folder`.
+    ///
+    /// # Errors
+    /// The recipe cannot be read.
+    fn array_data_set(&self, folder: &Path) -> Result<u64, Reason>;
+
+    /// The array files that `named` stands for: a path below the root, a pattern, or a URL. Remote files are not looked for.
+    ///
+    /// # Errors
+    /// No file fits, or it is not a pattern or URL that can be read.
+    fn array_files(&self, named: &str) -> Result<Vec<PathBuf>, Reason>;
+
+    /// Whether the path is a folder in zarr.
+    fn is_zarr(&self, path: &Path) -> bool;
+
+    /// Rows of an array file; `layer` says which matrix of it, empty is `X`.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has no such layer.
+    fn rows(&self, file: &Path, layer: &str) -> Result<u64, Reason>;
+
+    /// The program that `name` stands for: a path from the root, or a name in `PATH`.
+    ///
+    /// # Errors
+    /// There is no such program.
+    fn find_program(&self, name: &str) -> Result<PathBuf, Reason>;
+
+    /// Checks a pattern for names of notes.
+    ///
+    /// # Errors
+    /// It makes no file name.
+    fn check_note_name(&self, pattern: &str) -> Result<(), NoteNameError>;
+}

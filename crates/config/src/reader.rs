@@ -1,0 +1,231 @@
+//! Reads a config's file, those that it extends, and `--set` arguments.
+
+use std::path::{Component, Path, PathBuf};
+
+use expctl_settings::find;
+
+use crate::document::{Document, Variant};
+use crate::node::{Node, NodeTable, NodeValue, Origin, Sources, table_from_toml};
+use crate::problem::Problem;
+use crate::suggest::closest;
+use crate::yaml::{is_yaml, toml_of_yaml};
+
+/// Reads a config's file and what it extends. Collects problems; `complete` turns false when a text could not be read
+/// at all, so that nothing is said about what it may hold.
+#[derive(Debug)]
+pub struct Reader {
+    pub sources: Sources,
+    pub problems: Vec<Problem>,
+    pub complete: bool,
+    /// The files being read, outermost first, with the names that messages use.
+    open: Vec<(PathBuf, String)>,
+}
+
+impl Reader {
+    pub fn new() -> Self {
+        Self { sources: Sources::default(), problems: Vec::new(), complete: true, open: Vec::new() }
+    }
+
+    /// Read `path` with all that it extends underneath it. `asked` is where the file was asked for.
+    pub fn file(&mut self, path: &Path, asked: Option<Origin>) -> Document {
+        let name = path.display().to_string();
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(e) => {
+                self.complete = false;
+                let at = self.asked_at(asked, &name);
+                let reason = match e.kind() {
+                    std::io::ErrorKind::NotFound => "no such file".to_owned(),
+                    kind => kind.to_string(),
+                };
+                let problem = Problem::new(at, format!("cannot read the config {name}: {reason}"), reason);
+                self.problems.push(match asked {
+                    Some(_) => problem.help("paths in `extends` are relative to the file that they stand in"),
+                    None => problem.help("give the path of a TOML file, for example conf/demo.toml"),
+                });
+                return Document::default();
+            }
+        };
+        if is_yaml(path) {
+            self.complete = false;
+            let at = self.asked_at(asked, &name);
+            let problem = Problem::new(at, format!("YAML is not read: {name}"), "configs are TOML");
+            let toml = toml_of_yaml(&name, &text);
+            let help =
+                format!("this TOML stands for it; `expctl import {name}` prints it alone:\n\n{}", toml.trim_end());
+            self.problems.push(problem.help(help));
+            return Document::default();
+        }
+        let identity = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        if let (Some(at), Some(first)) = (asked, self.open.iter().position(|(p, _)| *p == identity)) {
+            let mut way: Vec<&str> = self.open[first..].iter().map(|(_, n)| n.as_str()).collect();
+            way.push(&self.open[first].1);
+            let message = format!("`extends` goes in a circle: {}", way.join(" → "));
+            self.problems.push(Problem::new(at, message, "leads back").help("remove one of these `extends`"));
+            self.complete = false;
+            return Document::default();
+        }
+        let source = self.sources.add(name.clone(), text);
+        let Some(tree) = self.parse(source) else { return Document::default() };
+        self.open.push((identity, name));
+        let mut own = Document::read(&tree, &mut self.problems);
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let mut whole = Document::default();
+        for (parent, at) in &own.extends {
+            let below = self.file(&tidy(&folder.join(parent)), Some(*at));
+            whole.extend(below);
+        }
+        for variant in &mut own.variants {
+            self.extend_variant(variant, folder);
+        }
+        self.open.pop();
+        whole.extend(own);
+        whole
+    }
+
+    /// Read the variant of another config that `variant` builds on, if it names one: `FILE#VARIANT`, or `FILE` where that has one
+    /// variant at most. What holds for a whole job is not taken over, nor are the other config's sweep and baseline.
+    fn extend_variant(&mut self, variant: &mut Variant, folder: &Path) {
+        let Some((named, at)) = variant.extends.take() else { return };
+        let (file, chosen) = named.split_once('#').map_or((named.as_str(), None), |(file, name)| (file, Some(name)));
+        let Document { settings, variants, .. } = self.file(&tidy(&folder.join(file)), Some(at));
+        // A file that could not be read has no variants that could be named.
+        if !self.complete {
+            return;
+        }
+        let found = match (chosen, variants.as_slice()) {
+            (Some(name), all) => all.iter().find(|v| v.name == name),
+            (None, [only]) => Some(only),
+            (None, _) => None,
+        };
+        if found.is_none() && (chosen.is_some() || !variants.is_empty()) {
+            self.problems.push(no_such_variant(file, chosen, &variants, at));
+        }
+        let mut base = found.and_then(|v| v.base.clone()).unwrap_or_default();
+        base.extend(settings);
+        base.extend(found.map(|v| v.settings.clone()).unwrap_or_default());
+        base.retain(|key, _| !find(key).is_some_and(|spec| spec.per_job));
+        variant.base = Some(base);
+        variant.method = variant.method.take().or_else(|| found.and_then(|v| v.method.clone()));
+    }
+
+    /// The place that asked for a file: in another file, or on the command line.
+    fn asked_at(&mut self, asked: Option<Origin>, name: &str) -> Origin {
+        asked.unwrap_or_else(|| Origin::new(self.sources.add("command line", name), 0..name.len()))
+    }
+
+    /// Take in a text that was read already, under the name that messages use.
+    pub fn text(&mut self, name: impl Into<String>, text: impl Into<String>) -> Option<NodeTable> {
+        let source = self.sources.add(name, text);
+        self.parse(source)
+    }
+
+    /// Report a file that is there, but cannot be read.
+    pub fn unreadable(&mut self, path: &Path, e: &std::io::Error) {
+        let name = path.display().to_string();
+        let at = Origin::new(self.sources.add("file", name.clone()), 0..name.len());
+        self.problems.push(Problem::new(at, format!("cannot read {name}: {e}"), "this one"));
+    }
+
+    fn parse(&mut self, source: usize) -> Option<NodeTable> {
+        let (table, errors) = toml::de::DeTable::parse_recoverable(self.sources.text(source));
+        if errors.is_empty() {
+            return Some(table_from_toml(source, table.get_ref()));
+        }
+        self.complete = false;
+        self.problems.extend(errors.iter().map(|e| syntax(source, e)));
+        None
+    }
+
+    /// Read one `--set key=value`. A value that is no TOML is taken as text.
+    pub fn argument(&mut self, argument: &str) -> Document {
+        let source = self.sources.add("--set", argument);
+        let Some((key, value)) = argument.split_once('=') else {
+            let at = Origin::new(source, 0..argument.len());
+            let problem = Problem::new(at, format!("`--set {argument}` has no value"), "expected key=value");
+            self.problems.push(problem.help("for example --set loader.workers=4"));
+            return Document::default();
+        };
+        let tree = match toml::de::DeTable::parse(argument) {
+            Ok(table) => table_from_toml(source, table.get_ref()),
+            // A quote or bracket says that TOML was meant.
+            Err(e) if value.trim_start().starts_with(['"', '\'', '[', '{']) => {
+                let quotes = "quote texts, and the argument for the shell: --set 'key=[\"a\", \"b\"]'";
+                self.problems.push(syntax(source, &e).help(quotes));
+                return Document::default();
+            }
+            Err(_) => match toml::de::DeTable::parse(&format!("{key}=\"\"")) {
+                Ok(table) => {
+                    let start = key.len() + 1;
+                    let text = Node {
+                        value: NodeValue::Text(value.trim().to_owned()),
+                        at: Origin::new(source, start..argument.len()),
+                    };
+                    let mut tree = table_from_toml(source, table.get_ref());
+                    replace_leaf(&mut tree, &text);
+                    tree
+                }
+                Err(e) => {
+                    self.problems.push(syntax(source, &e));
+                    return Document::default();
+                }
+            },
+        };
+        let document = Document::read(&tree, &mut self.problems);
+        let of_variants = document.variants.iter().filter_map(|variant| variant.extends.as_ref());
+        if let Some((_, at)) = document.extends.iter().chain(of_variants).next() {
+            self.problems.push(Problem::new(*at, "`extends` cannot be set on the command line", "only in a file"));
+        }
+        document
+    }
+}
+
+/// A variant extends one that the file does not have, or does not say which of several.
+fn no_such_variant(file: &str, chosen: Option<&str>, variants: &[Variant], at: Origin) -> Problem {
+    let names: Vec<&str> = variants.iter().map(|variant| variant.name.as_str()).collect();
+    let Some(name) = chosen else {
+        let problem = Problem::new(at, format!("{file} has several variants"), "which of them?");
+        return problem.help(format!("name one: \"{file}#{}\"; there are {}", names[0], names.join(", ")));
+    };
+    let problem = Problem::new(at, format!("{file} has no variant `{name}`"), "no such variant");
+    match closest(name, names.iter().copied()) {
+        Some(near) => problem.help(format!("did you mean \"{file}#{near}\"?")),
+        None if names.is_empty() => problem.help(format!("it has no variants: write \"{file}\"")),
+        None => problem.help(format!("there are {}", names.join(", "))),
+    }
+}
+
+fn syntax(source: usize, error: &toml::de::Error) -> Problem {
+    let at = error.span().map_or(Origin::start_of(source), |span| Origin::new(source, span));
+    let message = error.message().lines().next().unwrap_or("syntax error").to_owned();
+    if message.starts_with("duplicate") {
+        let problem = Problem::new(at, format!("not valid TOML: {message}"), "already there, further up");
+        return problem.help("a key or table may stand once in a file; remove one");
+    }
+    Problem::new(at, format!("not valid TOML: {message}"), "here")
+}
+
+/// Put `text` where the only value of a one-key tree is.
+fn replace_leaf(tree: &mut NodeTable, text: &Node) {
+    for (_, node) in tree {
+        match &mut node.value {
+            NodeValue::Table(inner) => replace_leaf(inner, text),
+            _ => *node = text.clone(),
+        }
+    }
+}
+
+/// The path without `.` and `folder/..`, as a reader would write it.
+fn tidy(path: &Path) -> PathBuf {
+    let mut tidied = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir if matches!(tidied.components().next_back(), Some(Component::Normal(_))) => {
+                tidied.pop();
+            }
+            _ => tidied.push(part),
+        }
+    }
+    tidied
+}

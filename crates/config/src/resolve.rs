@@ -1,0 +1,223 @@
+//! Lays the layers of a config on top of each other and has each result judged.
+
+use std::collections::BTreeMap;
+
+use expctl_settings::{Estimator, KEYS, KeyDefault, KeySpec, Measure, Train, find};
+
+use crate::config::{Run, Values};
+use crate::document::{Document, Variant};
+use crate::layer::{DEFAULTS, Layer};
+use crate::node::Origin;
+use crate::problem::Problem;
+use crate::project_files::ProjectFiles;
+use crate::rules::{Judge, derive_command, derive_workload, refuse_own_worker_keys};
+use crate::suggest::closest;
+use crate::sweep::{Row, Sweep};
+
+/// The runs of a config.
+pub struct Resolved {
+    pub runs: Vec<Run>,
+    pub baseline: Option<String>,
+    pub estimators: Vec<Estimator>,
+    pub variants: usize,
+    pub points: usize,
+}
+
+/// Lay the layers on top of each other and judge each result: defaults, user and cluster profile (`base_settings`), the config that a
+/// variant extends, files (parents first), variant, point of the sweep, `--set`, `--set variant.NAME`.
+pub fn resolve(
+    project: &dyn ProjectFiles,
+    base_settings: &Layer,
+    files: Document,
+    set: &Document,
+    problems: &mut Vec<Problem>,
+) -> Resolved {
+    let Document { settings, sections, mut variants, baseline, estimators, mut sweep, .. } = files;
+    sweep.extend(set.sweep.clone());
+    set_variants(&mut variants, &set.variants, problems);
+    if variants.is_empty() {
+        variants.push(Variant::named("default", None));
+    }
+    let names: Vec<String> = variants.iter().map(|v| v.name.clone()).collect();
+    let baseline = check_baseline(set.baseline.clone().or(baseline), &names, problems);
+    let estimators = set.estimators.clone().or(estimators).unwrap_or_default();
+    check_swept(&sweep, &variants, set, problems);
+    check_excluding(&sweep, &names, problems);
+    let points = sweep.points(problems);
+
+    let fallback = FallbackOrigins { sections, file: Origin::start_of(0) };
+    let mut judge = Judge::new(project, &fallback);
+    let mut missing: BTreeMap<&'static str, Vec<&Variant>> = BTreeMap::new();
+    let mut runs = Vec::new();
+    for variant in &variants {
+        let over = set.variants.iter().find(|v| v.name == variant.name);
+        let mut excluded = None;
+        let before = runs.len();
+        for point in &points {
+            if let Some(at) = sweep.excluded(&variant.name, point) {
+                excluded = Some(at);
+                continue;
+            }
+            let mut values = Values(DEFAULTS.clone());
+            let base = variant.base.as_ref();
+            for layer in [Some(base_settings), base, Some(&settings), Some(&variant.settings), Some(&point.settings)] {
+                values.0.extend(layer.cloned().unwrap_or_default());
+            }
+            values.0.extend(set.settings.clone());
+            values.0.extend(over.map(|v| v.settings.clone()).unwrap_or_default());
+            let typed = [Some(&set.settings), over.map(|v| &v.settings)].into_iter().flatten();
+            epochs_for_steps(&mut values, typed, point);
+            derive_command(&mut values);
+            derive_workload(&mut values);
+            for spec in required().filter(|spec| !values.has(spec.key)) {
+                let lacking = missing.entry(spec.key).or_default();
+                if lacking.last().is_none_or(|v| v.name != variant.name) {
+                    lacking.push(variant);
+                }
+            }
+            let own = [Some(&variant.settings), over.map(|v| &v.settings), Some(&point.settings)];
+            refuse_own_worker_keys(&values, own.into_iter().flatten(), problems);
+            judge.judge(&mut values, problems);
+            runs.push(run(variant, over, point, values));
+        }
+        if let Some(at) = excluded.filter(|_| runs.len() == before) {
+            let message = format!("`exclude` leaves no point of variant `{}`", variant.name);
+            let problem = Problem::new(at, message, "with this one, it makes no trial");
+            problems.push(problem.help("leave the variant out with --only, or exclude less"));
+        }
+    }
+    report_missing(&missing, &variants, &fallback, problems);
+    Resolved { runs, baseline, estimators, variants: variants.len(), points: points.len() }
+}
+
+/// Epochs that `--set` gives (in `typed`) replace the steps of a file: both say how long the run is, and someone who types a value means
+/// it. Steps that `--set` or the sweep gives stay, and are reported.
+fn epochs_for_steps<'a>(values: &mut Values, typed: impl Iterator<Item = &'a Layer> + Clone, point: &Row) {
+    let is_typed = |key: &str| typed.clone().any(|layer| layer.contains_key(key));
+    let is_swept = |key: &str| point.settings.contains_key(key);
+    let epochs = is_typed(&Train::EPOCHS) && values.get(Train::EPOCHS).is_some_and(|epochs| epochs > 0);
+    if epochs && !is_typed(&Measure::STEPS) && !is_swept(&Measure::STEPS) {
+        values.0.remove(Measure::STEPS.name());
+    }
+    // And the other way round: whoever types steps does not mean the epochs of a file.
+    if is_typed(&Measure::STEPS) && !is_typed(&Measure::EPOCHS) && !is_swept(&Measure::EPOCHS) {
+        let default = DEFAULTS.get_key_value(Measure::EPOCHS.name());
+        values.0.extend(default.map(|(key, setting)| (*key, setting.clone())));
+    }
+}
+
+fn run(variant: &Variant, over: Option<&Variant>, point: &Row, values: Values) -> Run {
+    let method = over.and_then(|v| v.method.as_ref()).or(variant.method.as_ref()).unwrap_or(&variant.name);
+    Run { variant: variant.name.clone(), method: method.clone(), point: point.settings.clone(), at: point.at, values }
+}
+
+/// Places of problems with keys that no text sets: the section, else the start of the file.
+pub struct FallbackOrigins {
+    sections: BTreeMap<&'static str, Origin>,
+    file: Origin,
+}
+
+impl FallbackOrigins {
+    /// The place for a key that no text sets.
+    pub fn of(&self, key: &str) -> Origin {
+        let section = key.split_once('.').map_or(key, |(section, _)| section);
+        self.sections.get(section).copied().unwrap_or(self.file)
+    }
+}
+
+fn required() -> impl Iterator<Item = &'static KeySpec> {
+    KEYS.iter().filter(|spec| matches!(spec.default, KeyDefault::Required))
+}
+
+fn report_missing(
+    missing: &BTreeMap<&'static str, Vec<&Variant>>,
+    variants: &[Variant],
+    fallback: &FallbackOrigins,
+    problems: &mut Vec<Problem>,
+) {
+    for (key, lacking) in missing {
+        let Some(spec) = find(key) else { continue };
+        let (section, leaf) = (spec.section(), spec.leaf());
+        let add = format!("add `{leaf} = …` to [{section}] ({}: {})", spec.help, spec.value.describe());
+        if lacking.len() == variants.len() {
+            let problem = Problem::new(fallback.of(key), format!("`{key}` is not set"), format!("needs `{leaf}`"));
+            problems.push(problem.help(add));
+            continue;
+        }
+        for variant in lacking {
+            let at = variant.at.unwrap_or_else(|| fallback.of(key));
+            let problem = Problem::new(at, format!("variant `{}` does not set `{key}`", variant.name), "needs it");
+            problems.push(problem.help(format!("{add}, for all variants or below [variant.{}]", variant.name)));
+        }
+    }
+}
+
+/// `--set variant.NAME` changes variants, it does not make any.
+fn set_variants(variants: &mut [Variant], set: &[Variant], problems: &mut Vec<Problem>) {
+    for over in set {
+        if variants.iter().any(|v| v.name == over.name) {
+            continue;
+        }
+        let Some(at) = over.at else { continue };
+        let problem = Problem::new(at, format!("there is no variant `{}` to set", over.name), "no such variant");
+        let names: Vec<&str> = variants.iter().map(|v| v.name.as_str()).collect();
+        problems.push(match closest(&over.name, names.iter().copied()) {
+            Some(near) => problem.help(format!("did you mean `{near}`?")),
+            None if names.is_empty() => problem.help("the config has no variants"),
+            None => problem.help(format!("variants are {}", names.join(", "))),
+        });
+    }
+}
+
+/// `exclude` names variants of the config.
+fn check_excluding(sweep: &Sweep, names: &[String], problems: &mut Vec<Problem>) {
+    for (name, at) in sweep.excluding_variants().filter(|(name, _)| !names.contains(name)) {
+        let problem = Problem::new(*at, format!("`exclude` names `{name}`, which is not a variant"), "no such variant");
+        problems.push(match closest(name, names.iter().map(String::as_str)) {
+            Some(near) => problem.help(format!("did you mean \"{near}\"?")),
+            None => problem.help(format!("variants are {}", names.join(", "))),
+        });
+    }
+}
+
+/// A swept key has its values from the sweep alone. A variant or `--set` with another one would silently lose it, or
+/// make all points the same. `overrules_variants` says that a variant is meant to lose it.
+fn check_swept(sweep: &Sweep, variants: &[Variant], set: &Document, problems: &mut Vec<Problem>) {
+    let mut seen = Vec::new();
+    for (key, swept) in sweep.keys() {
+        if seen.contains(&key) {
+            continue;
+        }
+        seen.push(key);
+        let overruled = sweep.overrules_variants == Some(true);
+        for variant in variants.iter().filter(|_| !overruled) {
+            if let Some(at) = variant.settings.get(key).and_then(|s| s.at) {
+                let message = format!("variant `{}` sets `{key}`, which the sweep varies", variant.name);
+                let problem = Problem::new(at, message, "would have no effect").also(swept, "swept here");
+                problems.push(problem.help(
+                    "sweep it or set it, not both; with overrules_variants = true in [sweep], the sweep's values win",
+                ));
+            }
+        }
+        let of_variants = set.variants.iter().filter_map(|v| v.settings.get(key));
+        for at in set.settings.get(key).into_iter().chain(of_variants).filter_map(|s| s.at) {
+            let message = format!("`--set` gives `{key}` one value, but the sweep varies it");
+            let problem = Problem::new(at, message, "would make all points the same").also(swept, "swept");
+            problems.push(problem.help(format!("narrow the sweep instead: --set 'sweep.grid.{key}=[…]'")));
+        }
+    }
+}
+
+/// The baseline, if there is such a variant.
+fn check_baseline(baseline: Option<(String, Origin)>, names: &[String], problems: &mut Vec<Problem>) -> Option<String> {
+    let (name, at) = baseline?;
+    if names.contains(&name) {
+        return Some(name);
+    }
+    let problem = Problem::new(at, format!("the baseline `{name}` is not a variant"), "no such variant");
+    problems.push(match closest(&name, names.iter().map(String::as_str)) {
+        Some(near) => problem.help(format!("did you mean \"{near}\"?")),
+        None => problem.help(format!("variants are {}", names.join(", "))),
+    });
+    None
+}

@@ -1,0 +1,216 @@
+//! Steps: batch size, warm-up, how many steps a run has, and what is sampled beside them.
+
+use expctl_settings::{
+    Array, Data, Launch, Loader, Measure, Mode, NO_DATA_SET, SampleSet, Sampler, Select, Split, Train, Worker, is_url,
+    samples_per_rank,
+};
+
+use super::Judge;
+use crate::config::Values;
+use crate::problem::Problem;
+
+/// Steps of warm-up where nothing calls for more.
+const DEFAULT_WARMUP: u64 = 10;
+
+/// Steps that are measured where nothing says how many.
+const DEFAULT_STEPS: u64 = 100;
+
+/// Processor time is counted in hundredths of a second: over less than this, a sample says nothing.
+const MIN_SAMPLE_INTERVAL_S: f64 = 0.1;
+
+impl Judge<'_> {
+    /// There are enough samples for a full step.
+    pub fn batches(&self, values: &Values, problems: &mut Vec<Problem>) {
+        let Some((batch, ranks, samples)) = step_and_samples(values) else { return };
+        if values.get(Data::SET).as_deref() == Some(NO_DATA_SET) {
+            return;
+        }
+        let together = batch.saturating_mul(ranks);
+        if together > samples {
+            let message = format!(
+                "one step takes {batch} samples on each of {ranks} ranks, {together} in all, but there are {samples}"
+            );
+            let keys = [Loader::BATCH_SIZE.name(), Launch::RANKS.name(), Data::SAMPLES.name()];
+            let key = keys.into_iter().find(|key| values.at(key).is_some()).unwrap_or(keys[0]);
+            let problem = Problem::new(self.at(values, key), message, no_full_step(values));
+            problems.push(problem.help("take a smaller batch, fewer ranks or more samples"));
+        }
+    }
+
+    /// A selection leaves a full step. How many samples are metabolic is not known before the data set is built.
+    pub fn selection(&self, values: &Values, problems: &mut Vec<Problem>) {
+        let Some((batch, ranks, samples)) = step_and_samples(values) else { return };
+        let Some(split) = values.get(Select::SPLIT) else { return };
+        let Some(selected) = selected_samples(values, split, samples) else { return };
+        let together = batch.saturating_mul(ranks);
+        // Too few samples before any selection are reported by `batches`.
+        if together <= selected || together > samples {
+            return;
+        }
+        let keys = [Select::SPLIT.name(), Select::SUBSET.name()];
+        let key = keys.into_iter().find(|key| values.at(key).is_some()).unwrap_or(keys[1]);
+        let message = format!(
+            "one step takes {batch} samples on each of {ranks} ranks, {together} in all, but the selection leaves \
+             {selected} of {samples}"
+        );
+        let problem = self.conflict(values, key, &Loader::BATCH_SIZE, message, no_full_step(values));
+        problems.push(problem.help("take a smaller batch, fewer ranks, a larger subset or another split"));
+    }
+
+    /// Batches that were loaded ahead cost the step nothing: the first measured step must not be served from them.
+    pub fn warm_up(&self, values: &mut Values, problems: &mut Vec<Problem>) {
+        let (workers, factor) = (values.number(Loader::WORKERS), values.number(Loader::PREFETCH_FACTOR));
+        let (Some(workers), Some(factor)) = (workers, factor) else { return };
+        let ahead = workers.saturating_mul(factor);
+        values.derive_missing(Measure::WARMUP, Some(ahead.max(DEFAULT_WARMUP)));
+        let Some(warm_up) = values.get(Measure::WARMUP).filter(|steps| *steps < ahead) else { return };
+        let message = format!(
+            "{workers} workers × prefetch factor {factor} load up to {ahead} batches ahead, but only {warm_up} steps are \
+             warm-up"
+        );
+        let label = "the first measured steps would find their batches ready, and look too fast";
+        let problem = Problem::new(self.at(values, &Measure::WARMUP), message, label);
+        problems.push(problem.help(format!("set measure.warmup to at least {ahead}")));
+    }
+
+    /// Hardware samples at an interval that they can say something about.
+    pub fn sampling(&self, values: &Values, problems: &mut Vec<Problem>) {
+        let key = Measure::SAMPLE_EVERY_S;
+        let too_short = |s: &f64| *s > 0.0 && *s < MIN_SAMPLE_INTERVAL_S;
+        let Some(every) = values.get(key).filter(too_short) else { return };
+        let message = format!("`{key}` is {every}: processor time is counted in hundredths of a second");
+        let problem = Problem::new(self.at(values, &key), message, "too short to measure");
+        problems.push(problem.help(format!("take {MIN_SAMPLE_INTERVAL_S} or more, or 0 for no samples")));
+    }
+
+    /// Files that can be dropped from the page cache, and that steps read.
+    pub fn cold_cache(&self, values: &Values, problems: &mut Vec<Problem>) {
+        let key = Measure::COLD_CACHE;
+        if values.get(key) != Some(true) {
+            return;
+        }
+        let files = values.get(Array::FILES).unwrap_or_default();
+        let no_data_set = values.get(Data::SET).as_deref() == Some(NO_DATA_SET);
+        let (message, other, help) = if no_data_set && files.is_empty() {
+            let message = format!("`{key}` is set, but which files the program reads is not known");
+            let help = "set data.set or array.files, or have the program drop its files itself";
+            (message, Worker::COMMAND.name(), help)
+        } else if values.get(Array::MEMORY) == Some(true) {
+            let message = format!("`{key}` is set, but all rows are read into memory before the first step");
+            (message, Array::MEMORY.name(), "leave one of the two out")
+        } else if files.iter().any(|file| is_url(file)) {
+            let message = format!("`{key}` is set, but objects of servers are in no page cache");
+            let help = "leave it out; array.cache_mib = 0 reads every byte from the server";
+            (message, Array::FILES.name(), help)
+        } else {
+            return;
+        };
+        problems.push(self.conflict(values, &key, other, message, "would have no effect").help(help));
+    }
+
+    /// Epochs, and the steps that they have.
+    pub fn epochs(&self, values: &mut Values, problems: &mut Vec<Problem>) {
+        self.accumulation(values, problems);
+        let epochs = values.get(Train::EPOCHS).unwrap_or(0);
+        let measured = values.get(Measure::EPOCHS).unwrap_or(0);
+        if epochs > 0 && measured > 0 {
+            let message = format!("`{}` and `{}` both say how long the run is", Measure::EPOCHS, Train::EPOCHS);
+            let at = self.at(values, &Measure::EPOCHS);
+            problems.push(Problem::new(at, message, "only one of them can").help("leave one out"));
+        }
+        if epochs == 0 {
+            if measured > 0 {
+                self.steps_of_epochs(values, &Measure::EPOCHS, measured, problems);
+            } else {
+                values.derive_missing(Measure::STEPS, Some(DEFAULT_STEPS));
+            }
+            if values.get(Train::PATIENCE).is_some_and(|patience| patience > 0) {
+                let message = format!("`{}` is set, but without epochs nothing is validated", Train::PATIENCE);
+                let at = self.at(values, &Train::PATIENCE);
+                problems.push(Problem::new(at, message, "would have no effect").help("set train.epochs"));
+            }
+            return;
+        }
+        if let Some(mode) = values.get(Train::MODE).filter(|mode| *mode != Mode::Train) {
+            let message = format!("`{}` is set, but mode `{}` does not train", Train::EPOCHS, mode.name());
+            let help = "set train.mode to \"train\", or leave epochs out";
+            let at = self.at(values, &Train::EPOCHS);
+            problems.push(Problem::new(at, message, "would have no effect").help(help));
+        }
+        let validates = values.get(Train::VALIDATE_EVERY).is_some_and(|every| every > 0) && !values.reads_array();
+        let split = values.get(Select::SPLIT).filter(|split| matches!(split, Split::All | Split::Val));
+        if let Some(split) = split.filter(|_| validates) {
+            let message = format!("split `{}` is trained on, and `val`, which is in it, is validated on", split.name());
+            let help = "set select.split to \"train\", or train.validate_every to 0";
+            let at = self.at(values, &Select::SPLIT);
+            problems.push(Problem::new(at, message, "the figures would say nothing").help(help));
+        }
+        self.steps_of_epochs(values, &Train::EPOCHS, epochs, problems);
+    }
+
+    /// Derives the steps of the epochs that `key` asks for.
+    fn steps_of_epochs(&self, values: &mut Values, key: &str, epochs: u64, problems: &mut Vec<Problem>) {
+        let mut report = |key: &str, message: String, label: &str, help: &str| {
+            problems.push(Problem::new(self.at(values, key), message, label).help(help));
+        };
+        if values.has(&Measure::STEPS) {
+            if values.at(&Measure::STEPS).is_some() {
+                let message = format!("`{}` and `{key}` both say how long the run is", Measure::STEPS);
+                report(&Measure::STEPS, message, "only one of them can", "leave one out");
+            }
+            return;
+        }
+        let steps = epoch_steps(values, epochs).and_then(|steps| steps.checked_sub(values.get(Measure::WARMUP)?));
+        let steps = steps.filter(|steps| *steps > 0);
+        if steps.is_none() && values.get(Select::SAMPLES) == Some(SampleSet::Metabolic) {
+            let message = "how many samples are metabolic is not known before the data set is built".to_owned();
+            let help = format!("set measure.steps instead of {key}");
+            report(key, message, "its steps cannot be counted", &help);
+        } else if steps.is_none() {
+            let message = format!("{epochs} epochs have no step beyond the warm-up");
+            report(key, message, "nothing would be measured", "set more epochs, or measure.warmup to less");
+        }
+        values.derive(Measure::STEPS, steps);
+    }
+}
+
+/// Samples of a rank's batch, ranks, and samples that there are.
+fn step_and_samples(values: &Values) -> Option<(u64, u64, u64)> {
+    Some((values.get(Loader::BATCH_SIZE)?, values.number(Launch::RANKS)?, values.get(Data::SAMPLES)?))
+}
+
+/// Label for too few samples.
+fn no_full_step(values: &Values) -> &'static str {
+    match values.get(Loader::DROP_LAST) {
+        Some(true) => "with `drop_last` there would be no batch at all",
+        _ => "no step could be full",
+    }
+}
+
+/// Samples that split and subset leave of `samples`, if all are candidates.
+fn selected_samples(values: &Values, split: Split, samples: u64) -> Option<u64> {
+    let subset = values.get(Select::SUBSET)?;
+    let all = split.size(samples);
+    Some(if subset == 0 { all } else { split.size(subset).min(all) })
+}
+
+/// Steps of so many epochs on each rank; none where a number is not known.
+fn epoch_steps(values: &Values, epochs: u64) -> Option<u64> {
+    let samples = if values.reads_array() {
+        // An epoch has all rows, or as many as `sampler.rows` says.
+        let rows = values.get(Sampler::ROWS)?;
+        if rows == 0 { values.get(Data::SAMPLES)? } else { rows }
+    } else {
+        if values.get(Select::SAMPLES)? != SampleSet::All {
+            return None;
+        }
+        // A wrong split is reported already.
+        let split = values.get(Select::SPLIT).unwrap_or_default();
+        selected_samples(values, split, values.get(Data::SAMPLES)?)?
+    };
+    let batch = values.get(Loader::BATCH_SIZE)?;
+    let drop_last = values.get(Loader::DROP_LAST)?;
+    let samples = samples_per_rank(samples, values.get(Launch::RANKS)?, drop_last);
+    let batches = if drop_last { samples / batch } else { samples.div_ceil(batch) };
+    batches.checked_mul(epochs)
+}

@@ -1,0 +1,325 @@
+//! `[sweep]`: settings that take several values, and the points that these make.
+
+use expctl_settings::{Launch, SECTIONS, ValueType};
+
+use crate::layer::{Layer, Scope, Setting, accept, known_key, read_settings, table_of, text_of};
+use crate::node::{Node, NodeKey, NodeTable, NodeValue, Origin, flatten};
+use crate::problem::Problem;
+use crate::suggest::closest;
+
+/// One swept key of `grid` or `zip`.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    pub key: &'static str,
+    pub at: Origin,
+    pub values: Vec<Setting>,
+}
+
+/// One table of `list`, `exclude` or `include`, and one point of the result.
+#[derive(Clone, Debug)]
+pub struct Row {
+    pub at: Option<Origin>,
+    pub settings: Layer,
+}
+
+/// One table of `exclude`.
+#[derive(Clone, Debug)]
+pub struct Exclude {
+    /// The variant whose points it drops; none for the points of all variants.
+    pub variant: Option<(String, Origin)>,
+    /// Values that a point has to have.
+    pub row: Row,
+}
+
+/// `[sweep]`: points = (grid × zip × list) − exclude + include.
+#[derive(Clone, Debug, Default)]
+pub struct Sweep {
+    /// Place of `[sweep]`; none without a sweep.
+    pub at: Option<Origin>,
+    /// Whether a variant may set a key that the sweep varies. The sweep's value wins.
+    pub overrules_variants: Option<bool>,
+    pub grid: Vec<Axis>,
+    pub zip: Vec<Axis>,
+    pub list: Option<Vec<Row>>,
+    pub exclude: Option<Vec<Exclude>>,
+    pub include: Option<Vec<Row>>,
+}
+
+impl Sweep {
+    /// Put `over` on top: axes one by one, each array of tables as a whole.
+    pub fn extend(&mut self, over: Self) {
+        self.at = over.at.or(self.at);
+        self.overrules_variants = over.overrules_variants.or(self.overrules_variants);
+        for (below, above) in [(&mut self.grid, over.grid), (&mut self.zip, over.zip)] {
+            for axis in above {
+                match below.iter_mut().find(|a| a.key == axis.key) {
+                    Some(old) => *old = axis,
+                    None => below.push(axis),
+                }
+            }
+        }
+        self.list = over.list.or(self.list.take());
+        self.exclude = over.exclude.or(self.exclude.take());
+        self.include = over.include.or(self.include.take());
+    }
+
+    /// Every swept key, with where it is swept.
+    pub fn keys(&self) -> Vec<(&'static str, Origin)> {
+        let axes = self.grid.iter().chain(&self.zip).map(|axis| (axis.key, axis.at));
+        let rows = self.list.iter().chain(&self.include).flatten();
+        let cells = rows.flat_map(|row| row.settings.iter().filter_map(|(key, s)| Some((*key, s.at?))));
+        axes.chain(cells).collect()
+    }
+
+    /// The points, in order: the first axis of the grid changes slowest, then zip, then list; included ones come last.
+    /// Without a sweep there is one point that changes nothing.
+    pub fn points(&self, problems: &mut Vec<Problem>) -> Vec<Row> {
+        let nothing = Row { at: None, settings: Layer::new() };
+        let Some(at) = self.at else { return vec![nothing] };
+        let before = problems.len();
+        self.check(problems);
+        let mut points = vec![nothing];
+        for axis in &self.grid {
+            let rows: Vec<Row> = axis.values.iter().map(|value| one(axis.key, value)).collect();
+            points = product(&points, &rows);
+        }
+        if let Some(first) = self.zip.first() {
+            let row = |i: usize| {
+                let cells = self.zip.iter().filter_map(|axis| Some((axis.key, axis.values.get(i)?.clone())));
+                Row { at: first.values.get(i).and_then(|v| v.at), settings: cells.collect() }
+            };
+            points = product(&points, &(0..first.values.len()).map(row).collect::<Vec<_>>());
+        }
+        if let Some(list) = &self.list {
+            points = product(&points, list);
+        }
+        if self.grid.is_empty() && self.zip.is_empty() && self.list.is_none() {
+            points.clear();
+        }
+        for exclude in self.exclude.iter().flatten().filter(|exclude| exclude.variant.is_none()) {
+            points.retain(|point| !exclude.row.matches(point));
+        }
+        points.extend(self.include.iter().flatten().cloned());
+        if points.is_empty() && problems.len() == before {
+            let all = self.exclude.iter().flatten().next().is_some();
+            let message = if all { "`exclude` leaves no point of the sweep" } else { "the sweep is empty" };
+            let problem = Problem::new(at, message, "makes no trial");
+            problems.push(
+                problem.help("give it values, for example [sweep.grid] with loader.workers = [0, 4], or remove it"),
+            );
+        }
+        points
+    }
+
+    /// Place of the entry of `exclude` that drops the point for this variant alone.
+    pub fn excluded(&self, variant: &str, point: &Row) -> Option<Origin> {
+        let of_variant = |exclude: &&Exclude| exclude.variant.as_ref().is_some_and(|(name, _)| name == variant);
+        let found = self.exclude.iter().flatten().filter(of_variant).find(|exclude| exclude.row.matches(point))?;
+        found.row.at
+    }
+
+    /// The variants that `exclude` names, each with where.
+    pub fn excluding_variants(&self) -> impl Iterator<Item = &(String, Origin)> {
+        self.exclude.iter().flatten().filter_map(|exclude| exclude.variant.as_ref())
+    }
+
+    fn check(&self, problems: &mut Vec<Problem>) {
+        for axis in self.grid.iter().chain(&self.zip).filter(|axis| axis.values.is_empty()) {
+            problems.push(Problem::new(axis.at, format!("the sweep of `{}` is empty", axis.key), "has no values"));
+        }
+        if let Some((first, rest)) = self.zip.split_first() {
+            for axis in rest.iter().filter(|axis| axis.values.len() != first.values.len()) {
+                let (n, m) = (axis.values.len(), first.values.len());
+                let problem = Problem::new(
+                    axis.at,
+                    format!("`sweep.zip` pairs arrays of unequal length: {m} and {n}"),
+                    format!("`{}` has {n} values", axis.key),
+                );
+                problems.push(
+                    problem
+                        .also(first.at, format!("`{}` has {m}", first.key))
+                        .help("give each as many values, or use [sweep.grid] for all combinations"),
+                );
+            }
+        }
+        self.check_twice(problems);
+        let swept = self.keys();
+        for exclude in self.exclude.iter().flatten() {
+            if let (Some((name, at)), true) = (&exclude.variant, exclude.row.settings.is_empty()) {
+                let message = format!("`exclude` names variant `{name}`, but no swept key");
+                let problem = Problem::new(*at, message, "never matches");
+                problems
+                    .push(problem.help("say which of its points are dropped, or leave the variant out with --only"));
+            }
+            for (key, setting) in &exclude.row.settings {
+                if let (false, Some(at)) = (swept.iter().any(|(k, _)| k == key), setting.at) {
+                    let problem =
+                        Problem::new(at, format!("`exclude` names `{key}`, which is not swept"), "never matches");
+                    let keys: std::collections::BTreeSet<&str> = swept.iter().map(|(k, _)| *k).collect();
+                    let keys: Vec<&str> = keys.into_iter().collect();
+                    problems.push(problem.help(format!("swept are {}", keys.join(", "))));
+                }
+            }
+        }
+    }
+
+    /// A key in two of grid, zip and list would leave one of them without effect.
+    fn check_twice(&self, problems: &mut Vec<Problem>) {
+        let mut seen: Vec<(&str, Origin)> = self.grid.iter().map(|a| (a.key, a.at)).collect();
+        let mut listed: Vec<(&str, Origin)> = Vec::new();
+        for (key, setting) in self.list.iter().flatten().flat_map(|row| &row.settings) {
+            if let (Some(at), false) = (setting.at, listed.iter().any(|(k, _)| k == key)) {
+                listed.push((*key, at));
+            }
+        }
+        for (key, at) in self.zip.iter().map(|a| (a.key, a.at)).chain(listed) {
+            match seen.iter().find(|(k, _)| *k == key) {
+                Some((_, first)) => problems
+                    .push(Problem::new(at, format!("`{key}` is swept twice"), "here again").also(*first, "swept here")),
+                None => seen.push((key, at)),
+            }
+        }
+    }
+}
+
+impl Row {
+    /// Whether the point has all of this row's values. A value that could not be read matches nothing.
+    fn matches(&self, point: &Self) -> bool {
+        !self.settings.is_empty()
+            && self.settings.iter().all(|(key, wanted)| {
+                wanted.value.is_some() && point.settings.get(key).is_some_and(|found| found.value == wanted.value)
+            })
+    }
+}
+
+fn one(key: &'static str, value: &Setting) -> Row {
+    Row { at: value.at, settings: Layer::from([(key, value.clone())]) }
+}
+
+fn product(left: &[Row], right: &[Row]) -> Vec<Row> {
+    let pair = |l: &Row, r: &Row| {
+        let mut settings = l.settings.clone();
+        settings.extend(r.settings.clone());
+        Row { at: r.at.or(l.at), settings }
+    };
+    left.iter().flat_map(|l| right.iter().map(move |r| pair(l, r))).collect()
+}
+
+/// Tables of `[sweep]`.
+const TABLES: [&str; 5] = ["grid", "zip", "list", "exclude", "include"];
+
+/// The one key that a sweep takes by its bare name.
+const RANKS: (&str, &str) = ("ranks", Launch::RANKS.name());
+
+/// Whether a variant may set a key that the sweep varies.
+const OVERRULES: &str = "overrules_variants";
+
+/// In an entry of `exclude`: the variant whose points are dropped.
+const VARIANT: &str = "variant";
+
+/// Read `[sweep]`, whose header stands at `at`; values are checked like those of any other table.
+pub fn read_sweep(at: Origin, table: &NodeTable, problems: &mut Vec<Problem>) -> Sweep {
+    let mut sweep = Sweep { at: Some(at), ..Sweep::default() };
+    for (key, node) in table {
+        match key.name.as_str() {
+            "grid" => {
+                if let Some(table) = table_of("`sweep.grid`", node, problems) {
+                    sweep.grid.extend(read_axes(flatten("", table), problems));
+                }
+            }
+            "zip" => {
+                if let Some(table) = table_of("`sweep.zip`", node, problems) {
+                    sweep.zip = read_axes(flatten("", table), problems);
+                }
+            }
+            "list" => sweep.list = read_rows("`sweep.list`", node, problems),
+            "exclude" => sweep.exclude = read_excludes(node, problems),
+            "include" => sweep.include = read_rows("`sweep.include`", node, problems),
+            OVERRULES => {
+                let read = accept(&ValueType::Bool, "sweep.overrules_variants", node);
+                let read = read.map_err(|problem| problems.push(*problem)).ok();
+                sweep.overrules_variants = read.and_then(|value| value.as_bool());
+            }
+            // A key that stands in [sweep] itself is swept as if it stood in [sweep.grid].
+            name if name == RANKS.0 => {
+                let named = NodeKey { name: RANKS.1.to_owned(), at: key.at };
+                sweep.grid.extend(read_axes(vec![(named, node.clone())], problems));
+            }
+            name if SECTIONS.contains(&name) => {
+                if let Some(table) = table_of(&format!("`sweep.{name}`"), node, problems) {
+                    sweep.grid.extend(read_axes(flatten(name, table), problems));
+                }
+            }
+            name => {
+                let problem = Problem::new(key.at, format!("unknown key `sweep.{name}`"), "no such key");
+                problems.push(match closest(name, TABLES.into_iter().chain([RANKS.0, OVERRULES])) {
+                    Some(near) => problem.help(format!("did you mean `sweep.{near}`?")),
+                    None => problem.help(
+                        "[sweep] takes grid, zip, list, exclude, include and overrules_variants; keys go below the first five",
+                    ),
+                });
+            }
+        }
+    }
+    for (i, axis) in sweep.grid.iter().enumerate() {
+        // Within one file: when files are merged, values of the upper file replace those of the lower.
+        if let Some(first) = sweep.grid[..i].iter().find(|first| first.key == axis.key) {
+            let problem = Problem::new(axis.at, format!("`{}` is swept twice", axis.key), "here again");
+            problems.push(problem.also(first.at, "swept here"));
+        }
+    }
+    sweep
+}
+
+fn read_axes(keys: Vec<(NodeKey, Node)>, problems: &mut Vec<Problem>) -> Vec<Axis> {
+    let mut axes = Vec::new();
+    for (key, node) in keys {
+        let Some(spec) = known_key(&key, &node, Scope::Trial, problems, &mut Layer::new()) else { continue };
+        let NodeValue::Array(items) = &node.value else {
+            let problem = Problem::new(
+                node.at,
+                format!("a sweep takes an array of values for `{}`, not {}", spec.key, node.describe()),
+                "expected an array",
+            );
+            problems.push(problem.help("write the values in brackets: [1, 2, 4]"));
+            continue;
+        };
+        let values = items.iter().map(|item| Setting::read(spec, item, problems)).collect();
+        axes.push(Axis { key: spec.key, at: key.at, values });
+    }
+    axes
+}
+
+fn read_rows(what: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Vec<Row>> {
+    let tables = read_tables(what, node, problems)?;
+    let row = |(at, table): (Origin, &NodeTable)| Row {
+        at: Some(at),
+        settings: read_settings("", table, Scope::Trial, problems),
+    };
+    Some(tables.into_iter().map(row).collect())
+}
+
+fn read_excludes(node: &Node, problems: &mut Vec<Problem>) -> Option<Vec<Exclude>> {
+    let tables = read_tables("`sweep.exclude`", node, problems)?;
+    let exclude = |(at, table): (Origin, &NodeTable)| {
+        let (named, values): (NodeTable, NodeTable) = table.iter().cloned().partition(|(key, _)| key.name == VARIANT);
+        let variant = named.first().and_then(|(_, node)| Some((text_of("`variant`", node, problems)?, node.at)));
+        Exclude { variant, row: Row { at: Some(at), settings: read_settings("", &values, Scope::Trial, problems) } }
+    };
+    Some(tables.into_iter().map(exclude).collect())
+}
+
+/// The tables of an array, each with where it stands.
+fn read_tables<'a>(what: &str, node: &'a Node, problems: &mut Vec<Problem>) -> Option<Vec<(Origin, &'a NodeTable)>> {
+    let NodeValue::Array(items) = &node.value else {
+        let problem = Problem::new(
+            node.at,
+            format!("{what} is an array of tables, not {}", node.describe()),
+            "expected an array",
+        );
+        problems.push(problem.help("write [[sweep.list]] tables, or [{ loader.workers = 4 }]"));
+        return None;
+    };
+    let entry = |item: &'a Node| Some((item.at, table_of(&format!("an entry of {what}"), item, problems)?));
+    Some(items.iter().filter_map(entry).collect())
+}

@@ -1,0 +1,215 @@
+use std::path::{Path, PathBuf};
+
+use expctl_ledger::{ArrayFormat, Data};
+use serde::Deserialize;
+
+use crate::DatasetError;
+use crate::array::build::row_bytes;
+use crate::array::convert_file::max_bytes;
+use crate::array::dataset::ARRAY_SCHEMA;
+use crate::manifest::{Family, recipe_text};
+
+/// `experiments/<set>/dataset.toml` of an array: how its counts are drawn.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArrayRecipe {
+    /// `array`.
+    pub family: Family,
+    /// One line.
+    pub title: String,
+    /// Rows where none are asked for.
+    pub rows: u64,
+    /// Genes at scale 1.
+    pub genes: u64,
+    /// Share of the values that are not 0, on average.
+    pub density: f64,
+    /// Shape of the gamma distribution behind each gene's counts in a cell of average size; smaller is more spread.
+    pub dispersion_shape: f64,
+    /// Standard deviation of the logarithm of a gene's mean count.
+    pub gene_log_sd: f64,
+    /// Standard deviation of the logarithm of a cell's size.
+    pub cell_log_sd: f64,
+    /// The cell types.
+    pub cell_types: CellTypes,
+    /// The donors.
+    pub donors: Donors,
+    /// Folder of the recipe.
+    #[serde(skip)]
+    pub folder: PathBuf,
+}
+
+/// Types of cells, which differ in some genes.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CellTypes {
+    /// Number of them.
+    pub count: u32,
+    /// The n-th of them is drawn in proportion to n to the power of minus this.
+    pub skew: f64,
+    /// Share of the genes that are another in a type than in all others.
+    pub markers: f64,
+    /// Standard deviation of the logarithm of the factor by which a marker gene differs.
+    pub marker_log_sd: f64,
+}
+
+/// Donors, each of whom was sequenced to a depth of its own and has cells of other types than the others.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Donors {
+    /// Number of them.
+    pub count: u32,
+    /// Rows of a donor that come one after the other; then the next donor has as many, and after the last one the first again.
+    pub run_rows: u64,
+    /// Standard deviation of the logarithm of the factor by which a type is more frequent in a donor than in all.
+    pub type_log_sd: f64,
+    /// Standard deviation of the logarithm of a donor's depth.
+    pub log_sd: f64,
+    /// Share of the cells whose donor's age is not known.
+    pub age_missing: f64,
+}
+
+impl ArrayRecipe {
+    /// Read the recipe in `folder`.
+    ///
+    /// # Errors
+    /// The recipe cannot be read, or is of another family.
+    pub fn load(folder: &Path) -> Result<Self, DatasetError> {
+        let (path, text) = recipe_text(folder, Family::Array)?;
+        let mut recipe: Self = toml::from_str(&text).map_err(|e| DatasetError::damaged(&path, e))?;
+        recipe.folder = folder.to_owned();
+        recipe.sound().map_err(|reason| DatasetError::damaged(&path, reason))?;
+        Ok(recipe)
+    }
+
+    fn sound(&self) -> Result<(), String> {
+        let CellTypes { count, skew, markers, marker_log_sd } = self.cell_types;
+        let share = |name: &str, value: f64| match value {
+            0.0..=1.0 => Ok(()),
+            _ => Err(format!("{name} is a share in [0, 1], not {value}")),
+        };
+        let spread = |name: &str, value: f64| match value {
+            0.0..=5.0 => Ok(()),
+            _ => Err(format!("{name} is between 0 and 5, not {value}")),
+        };
+        if !(1..=127).contains(&count) || !(1..=127).contains(&self.donors.count) {
+            return Err("there are 1 to 127 cell types and as many donors".to_owned());
+        }
+        if !(1..=i32::MAX as u64).contains(&self.genes) {
+            return Err(format!("genes are 1 to {}, not {}", i32::MAX, self.genes));
+        }
+        if !(self.density > 0.0 && self.density <= 0.9) {
+            return Err(format!("density is a share in (0, 0.9], not {}", self.density));
+        }
+        if !(self.dispersion_shape >= 0.01 && self.dispersion_shape <= 1000.0) {
+            return Err(format!("dispersion_shape is between 0.01 and 1000, not {}", self.dispersion_shape));
+        }
+        if self.donors.run_rows == 0 {
+            return Err("donors.run_rows is at least 1".to_owned());
+        }
+        share("cell_types.markers", markers)?;
+        share("donors.age_missing", self.donors.age_missing)?;
+        spread("gene_log_sd", self.gene_log_sd)?;
+        spread("cell_log_sd", self.cell_log_sd)?;
+        spread("cell_types.skew", skew)?;
+        spread("cell_types.marker_log_sd", marker_log_sd)?;
+        spread("donors.type_log_sd", self.donors.type_log_sd)?;
+        spread("donors.log_sd", self.donors.log_sd)
+    }
+
+    /// Name of the data set: that of its folder.
+    pub fn name(&self) -> String {
+        self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Genes of a data set: as many as `data` names, or its share of the recipe's.
+    pub fn genes_of(&self, data: &expctl_ledger::Data) -> u64 {
+        match data.genes {
+            0 => ((self.genes as f64 * data.scale).round() as u64).max(1),
+            genes => genes,
+        }
+    }
+
+    /// Share of the values of a data set that are not 0, on average. Genes beyond those of the recipe are rare ones: a row has as many
+    /// values as with the recipe's genes, and their share falls.
+    pub fn density_of(&self, data: &expctl_ledger::Data) -> f64 {
+        self.density * (self.genes as f64 / self.genes_of(data) as f64).min(1.0)
+    }
+
+    /// Check that `data` can be built from this recipe.
+    ///
+    /// # Errors
+    /// [`DatasetError::Invalid`] that says what is wrong.
+    pub fn check(&self, data: &expctl_ledger::Data) -> Result<(), DatasetError> {
+        let invalid = |reason: String| Err(DatasetError::Invalid(reason));
+        if data.samples == 0 {
+            return invalid(format!("{} has at least one row", self.name()));
+        }
+        if !(data.scale > 0.0 && data.scale <= 1.0) {
+            return invalid(format!("scale is a share of the genes in (0, 1], not {}", data.scale));
+        }
+        if data.genes > i32::MAX as u64 {
+            return invalid(format!("genes are 1 to {}, not {}", i32::MAX, data.genes));
+        }
+        if data.genes > 0 && data.scale != 1.0 {
+            return invalid(format!(
+                "a number of genes ({}) and a share of them ({}) exclude each other",
+                data.genes, data.scale
+            ));
+        }
+        if data.files == 0 || u64::from(data.files) > data.samples {
+            return invalid(format!("{} rows are in 1 to as many files, not in {}", data.samples, data.files));
+        }
+        Ok(())
+    }
+
+    /// blake3 over the recipe and over `data`: all that a built data set depends on.
+    ///
+    /// # Errors
+    /// The recipe cannot be read.
+    pub fn digest(&self, data: &expctl_ledger::Data) -> Result<String, DatasetError> {
+        let (_, text) = recipe_text(&self.folder, Family::Array)?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+        hasher.update(&ARRAY_SCHEMA.to_le_bytes()).update(data.folder_name().as_bytes());
+        Ok(hasher.finalize().to_hex().to_string())
+    }
+}
+
+/// Bytes that the files of a format of an array data set will take on disk, from its recipe alone: of the base files (`h5ad`) about, of
+/// others at most, about, because what compression saves is not known.
+pub fn expected_bytes(recipe: &ArrayRecipe, data: &Data, format: ArrayFormat) -> u64 {
+    if format == ArrayFormat::H5ad {
+        return data.samples.saturating_mul(row_bytes(recipe, data));
+    }
+    let genes = recipe.genes_of(data);
+    let values = data.samples as f64 * genes as f64 * recipe.density_of(data);
+    max_bytes(format, data.samples, genes, values as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expctl_ledger::{LabelSource, Networks};
+
+    #[test]
+    fn sizes_follow_from_counts() {
+        let recipe = ArrayRecipe::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/arrayloader"));
+        let recipe = recipe.unwrap();
+        let data = |samples: u64| Data {
+            set: "arrayloader".to_owned(),
+            samples,
+            scale: 1.0,
+            networks: Networks::None,
+            seed: 7,
+            labels: LabelSource::Random,
+            files: 1,
+            genes: 0,
+        };
+        let of = |format: ArrayFormat, rows: u64| expected_bytes(&recipe, &data(rows), format) as f64;
+        // A float32 of every gene; a float32 and an int32 of every value.
+        let dense = of(ArrayFormat::H5adDense, 1_000_000) / (1e6 * recipe.genes as f64 * 4.0);
+        let sparse = of(ArrayFormat::H5ad, 1_000_000) / (1e6 * recipe.genes as f64 * recipe.density * 8.0);
+        assert!((1.0..1.05).contains(&dense) && (1.0..1.05).contains(&sparse), "{dense} {sparse}");
+        assert_eq!(expected_bytes(&recipe, &data(u64::MAX), ArrayFormat::H5adDense), u64::MAX);
+    }
+}

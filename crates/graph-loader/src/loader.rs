@@ -1,0 +1,170 @@
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use loader_core::{Batcher, Dataset, Loaded, Reader, Stage, StageClock};
+
+use crate::GraphError;
+use crate::assembler::Assembler;
+use crate::batch::Batch;
+use crate::operations::Marks;
+use crate::records::Sample;
+use crate::sampler::Schedule;
+
+/// A store of records and their decoder: what a [`GraphBatcher`] reads.
+pub trait Records: Send + Sync + 'static {
+    /// Open a reader for the calling thread.
+    ///
+    /// # Errors
+    /// A file cannot be opened, or is not what it was.
+    fn reader(&self) -> Result<Box<dyn ReadRecord + '_>, GraphError>;
+
+    /// Decode record `index`, which lies at `range` of the batch's `bytes`.
+    ///
+    /// # Errors
+    /// The record does not have the documented content.
+    fn decode(&self, index: u64, bytes: &[u8], range: Range<usize>, sample: &mut Sample) -> Result<(), GraphError>;
+}
+
+/// Reads raw records.
+pub trait ReadRecord {
+    /// Append the bytes of record `index` to `out`; returns how many.
+    ///
+    /// # Errors
+    /// There is no such record, or it cannot be read.
+    fn read(&mut self, index: u64, out: &mut Vec<u8>) -> Result<usize, GraphError>;
+
+    /// Check that the store is still the one that was opened. Called once for each batch, after its reads.
+    ///
+    /// # Errors
+    /// The store was written to, replaced or removed.
+    fn unchanged(&self) -> Result<(), GraphError> {
+        Ok(())
+    }
+}
+
+impl Dataset for dyn Records {
+    type Reader<'a> = Box<dyn ReadRecord + 'a>;
+    type Error = GraphError;
+
+    fn reader(&self) -> Result<Box<dyn ReadRecord + '_>, GraphError> {
+        Records::reader(self)
+    }
+}
+
+/// Builds batches of graphs from records, for a [`loader_core::Loader`].
+#[derive(Clone)]
+pub struct GraphBatcher {
+    records: Arc<dyn Records>,
+    schedule: Arc<Schedule>,
+    assembler: Assembler,
+    clock: Instant,
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    samples: Vec<Sample>,
+    /// `None` if operations are not timed.
+    marks: Option<Marks>,
+}
+
+impl GraphBatcher {
+    /// A batcher of the batches of `schedule`.
+    pub fn new(records: Arc<dyn Records>, schedule: Arc<Schedule>, assembler: Assembler) -> Self {
+        Self {
+            records,
+            schedule,
+            assembler,
+            clock: Instant::now(),
+            bytes: Vec::new(),
+            ends: Vec::new(),
+            samples: Vec::new(),
+            marks: None,
+        }
+    }
+
+    /// Time the operations inside the stages *mask* and *collate*, too.
+    #[must_use]
+    pub fn timing_operations(self) -> Self {
+        let marks = Marks::new(self.clock, self.assembler.edge_types());
+        Self { marks: Some(marks), ..self }
+    }
+}
+
+impl Batcher for GraphBatcher {
+    type Dataset = dyn Records;
+    type Batch = Batch;
+    type Error = GraphError;
+
+    fn dataset(&self) -> Arc<dyn Records> {
+        Arc::clone(&self.records)
+    }
+
+    fn empty(&self) -> Batch {
+        self.assembler.empty()
+    }
+
+    fn clock(&self) -> Instant {
+        self.clock
+    }
+
+    fn bytes(batch: &Batch) -> u64 {
+        batch.bytes()
+    }
+
+    /// Each stage goes over the whole batch, so it is one interval, and timing costs six clock readings a batch; another one
+    /// for each operation if these are timed.
+    fn build(
+        &mut self,
+        reader: &mut Reader<'_, Self>,
+        step: u64,
+        mut batch: Batch,
+    ) -> Result<Loaded<Batch>, GraphError> {
+        let mut clock = StageClock::start(self.clock);
+
+        let chosen = self.schedule.batch(step);
+        let indices = chosen.indices();
+        clock.worked(Stage::Sample);
+
+        self.bytes.clear();
+        self.ends.clear();
+        for &index in indices {
+            reader.read(index, &mut self.bytes)?;
+            self.ends.push(self.bytes.len());
+        }
+        reader.unchanged()?;
+        clock.worked(Stage::Read);
+
+        self.samples.resize_with(indices.len(), Sample::default);
+        let mut start = 0;
+        for ((&index, &end), sample) in indices.iter().zip(&self.ends).zip(&mut self.samples) {
+            self.records.decode(index, &self.bytes, start..end, sample)?;
+            start = end;
+        }
+        clock.worked(Stage::Decode);
+
+        match &mut self.marks {
+            None => self.assembler.mask(&self.samples, &self.bytes, &mut batch),
+            Some(marks) => {
+                marks.begin(Stage::Mask);
+                self.assembler.mask_marked(&self.samples, &self.bytes, &mut batch, marks);
+            }
+        }
+        clock.worked(Stage::Mask);
+
+        match &mut self.marks {
+            None => self.assembler.collate(&self.samples, &mut batch),
+            Some(marks) => {
+                marks.begin(Stage::Collate);
+                self.assembler.collate_marked(&self.samples, &mut batch, marks);
+            }
+        }
+        clock.worked(Stage::Collate);
+
+        Ok(Loaded {
+            bytes_read: self.bytes.len() as u64,
+            work_bytes: self.bytes.capacity() as u64 + self.assembler.work_bytes(),
+            intervals: clock.intervals(),
+            operations: self.marks.as_mut().map(Marks::finish),
+            ..Loaded::new(batch, step, chosen.epoch)
+        })
+    }
+}

@@ -1,0 +1,96 @@
+//! What a masked graph is, by its definition, and random graphs and samples to compare batches on.
+
+pub mod described;
+pub mod random;
+pub mod stored;
+
+use std::collections::BTreeSet;
+
+use graph_loader::{CellGraph, EdgeType, Walk};
+
+/// An edge between nodes in the numbers of the whole graph.
+pub type Edge = (i64, i64);
+
+/// What is left of one sample's graph. Lists are sorted, so that parallel edges count and order does not.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Masked {
+    /// Genes kept.
+    pub genes: BTreeSet<i64>,
+    /// Edges kept, by type.
+    pub edges: Vec<Vec<Edge>>,
+    /// Reactions kept.
+    pub reactions: BTreeSet<i64>,
+    /// gpr edges kept.
+    pub gpr: Vec<Edge>,
+    /// rmr edges kept, with their stoichiometry.
+    pub rmr: Vec<(Edge, f32)>,
+}
+
+/// Sorted copies.
+fn sorted<T: PartialOrd>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut items: Vec<T> = items.into_iter().collect();
+    items.sort_by(|a, b| a.partial_cmp(b).unwrap());
+    items
+}
+
+fn pairs<'a>(sources: &'a [i64], targets: &'a [i64]) -> impl Iterator<Item = Edge> + 'a {
+    sources.iter().copied().zip(targets.iter().copied())
+}
+
+/// The definition: an edge is kept if neither gene is perturbed, a reaction if none of its genes is, a gpr edge if its
+/// gene is (or, where `gpr_with_reaction`, its reaction), an rmr edge if its reaction is.
+pub fn naive(graph: &CellGraph, perturbed: &[i64], gpr_with_reaction: bool) -> Masked {
+    let kept = |gene: i64| !perturbed.contains(&gene);
+    let mut masked = Masked {
+        genes: (0..graph.num_genes() as i64).filter(|gene| kept(*gene)).collect(),
+        edges: graph
+            .edge_types
+            .iter()
+            .map(|e| sorted(pairs(e.sources(), e.targets()).filter(|(s, t)| kept(*s) && kept(*t))))
+            .collect(),
+        ..Masked::default()
+    };
+    if let Some(m) = &graph.metabolism {
+        let gpr: Vec<Edge> = pairs(m.gpr_genes(), m.gpr_reactions()).collect();
+        let lost = |reaction: i64| gpr.iter().any(|(gene, of)| *of == reaction && !kept(*gene));
+        masked.reactions = (0..m.reactions as i64).filter(|reaction| !lost(*reaction)).collect();
+        let stays = |(gene, reaction): &Edge| if gpr_with_reaction { !lost(*reaction) } else { kept(*gene) };
+        masked.gpr = sorted(gpr.iter().copied().filter(stays));
+        let rmr = pairs(m.rmr_reactions(), m.rmr_metabolites()).zip(m.stoichiometry.iter().copied());
+        masked.rmr = sorted(rmr.filter(|((reaction, _), _)| !lost(*reaction)));
+    }
+    masked
+}
+
+/// Genes within some steps of others, themselves included.
+pub fn within(graph: &CellGraph, perturbed: &[i64], walk: Walk, hops: u32) -> BTreeSet<i64> {
+    // Types that a step may take together, and whether it may go along an edge as well as against it.
+    let (together, both_ways): (Vec<&[EdgeType]>, bool) = match walk {
+        Walk::Union => (vec![&graph.edge_types], true),
+        Walk::PerType => (graph.edge_types.chunks(1).collect(), false),
+    };
+    let start: BTreeSet<i64> = perturbed.iter().copied().collect();
+    let mut all = start.clone();
+    for types in together {
+        let mut found = start.clone();
+        for _ in 0..hops {
+            let before = found.clone();
+            for (source, target) in types.iter().flat_map(|edges| pairs(edges.sources(), edges.targets())) {
+                if before.contains(&target) {
+                    found.insert(source);
+                }
+                if both_ways && before.contains(&source) {
+                    found.insert(target);
+                }
+            }
+        }
+        all.extend(found);
+    }
+    all
+}
+
+/// All edges between `genes`, kept or not, by type.
+pub fn induced(graph: &CellGraph, genes: &BTreeSet<i64>) -> Vec<Vec<Edge>> {
+    let inside = |(s, t): &Edge| genes.contains(s) && genes.contains(t);
+    graph.edge_types.iter().map(|e| sorted(pairs(e.sources(), e.targets()).filter(inside))).collect()
+}

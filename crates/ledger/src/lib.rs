@@ -1,0 +1,80 @@
+//! The ledger: what a trial is given, and what it leaves. Launcher, worker and reports share these files and nothing else.
+//!
+//! A job is a folder ([`JobDir`]) with a folder for each trial and attempt ([`AttemptDir`]). Ranks write steps ([`StepRecord`]) to a journal,
+//! which becomes a table at their end ([`StepsTable`]). [`MeasuredJob`] reads a job back, with the steps of all attempts that count
+//! ([`joined_steps`]); [`Ledger`] finds jobs, including those that others published.
+//!
+//! Invariant: every file is complete under its final name (written to a temporary name and renamed), except the journals, which are
+//! append-only.
+
+mod bench_record;
+mod checkpoint;
+mod component_kind;
+mod data_read;
+mod environment;
+mod error;
+pub mod hostlist;
+mod job_record;
+mod joined_steps;
+mod layout;
+mod learning;
+mod ledger;
+mod measured_job;
+mod outcome;
+mod provenance;
+mod published_breakdown;
+mod published_file;
+mod rank_env;
+mod samples_table;
+mod slurm_usage;
+mod stage;
+mod step;
+mod step_journal;
+mod steps_table;
+mod table;
+mod trace_meta;
+
+pub use bench_record::{BENCH_SCHEMA_VERSION, BenchFigure, BenchInterval, BenchRecord};
+pub use checkpoint::{CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord, WeightsDir};
+pub use component_kind::ComponentKind;
+pub use data_read::{ArrayRead, DataRead, FileSize, LabelMixing, RankUsage, RemoteCounts, ShuffleQuality};
+pub use environment::{CudaFacts, Environment, ProgramFacts, share_gpus, variables};
+pub use error::{CheckpointMismatch, LedgerError, TableError};
+pub use expctl_settings::{
+    Aggregation, Array, ArrayFormat, BackendChoice, Checkpoint, Collation, Data, DeviceChoice, DeviceMasks, Draw,
+    Estimator, Experiment, Fetch, Gather, GradientCompression, GraphType, ISOLATION_SUFFIX, Implementation, Join,
+    LabelSource, Launch, LearningSchedule, Loader, LocalHead, Loss, MaskSource, Measure, Mode, Model, ModelKind,
+    Monitored, Networks, Norm, OPERANDS, Optimizer, Output, Pipeline, Precision, Processor, Profile, ProfileWindow,
+    Reconstruction, SampleSet, Sampler, SamplerPreset, Select, Settings, Slurm, Split, StoreKind, TRIAL_SCHEMA_VERSION,
+    TraceAt, Train, Trial, Walk, Worker, graph_types, is_url, looks_secret, samples_per_rank,
+};
+// These stand in the ledger's files.
+pub use host_metrics::{DroppedPages, Gpu, Hardware, HardwareSample, RankDevice};
+pub use job_record::JobRecord;
+pub use joined_steps::{JoinedPart, JoinedSteps, is_measured, joined_steps, steps_before};
+pub use layout::{AttemptDir, JobDir, write_atomic, write_json};
+pub use learning::{LearningRecord, Validation, append_learning, joined_learning, read_learning, stopped_early};
+pub use ledger::{FindJobError, FoundJob, Ledger, LedgerFolders, LedgerJob};
+pub use measured_job::{JobVerdictError, MeasuredJob, Run, RunPart, RunState};
+pub use outcome::{
+    Cause, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, EXIT_STUCK, LastWords, Outcome, RankExit,
+    RankStatus, TrialState,
+};
+pub use provenance::{
+    ConfigFile, ConfigOrigin, LibtorchFound, PROVENANCE_SCHEMA_VERSION, Program, Provenance, SourceState,
+};
+pub use published_breakdown::{Amount, FigureClass, PublishedBreakdown, PublishedComponent, TimeUnit};
+pub use published_file::{
+    FormMistake, MAX_BATCH, MAX_JOB, MAX_RANKS, ProgressText, PublishedError, PublishedFile, PublishedRow,
+    PublishedSource, RateReading,
+};
+pub use rank_env::{RankEnv, RankEnvError, RendezvousAddress, RendezvousFile, rendezvous_address};
+pub use samples_table::{
+    SAMPLES_SCHEMA_VERSION, close_sample_journal, read_sample_journal, read_samples, write_samples,
+};
+pub use slurm_usage::{SlurmStep, SlurmTry, SlurmUsage};
+pub use stage::{Operation, OperationTime, PerStage, Stage};
+pub use step::{Rates, StepRecord, StepTotals};
+pub use step_journal::{Journal, JournalTail, read_journal};
+pub use steps_table::{STEPS_SCHEMA_VERSION, StepsTable, close_step_journal, read_steps, write_steps};
+pub use trace_meta::{TRACE_SCHEMA_VERSION, TraceClock, TraceMeta, trace_microseconds, trace_nanoseconds, trace_rows};

@@ -1,0 +1,374 @@
+//! `rank-<r>.parquet`: the steps of a rank, one row a step, flat columns, readable by pandas, polars and DuckDB.
+//!
+//! Invariant: columns of the device stand in the tables of ranks that had one, and in no other. Columns of operations stand in the tables of
+//! trials that time them.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::table::{Cells, Column, TableReader, write_table};
+use crate::{
+    AttemptDir, LedgerError, Operation, OperationTime, PerStage, Stage, StepRecord, StepTotals, TableError, Trial,
+    read_journal,
+};
+
+/// Version of the columns; stored in the file under `expctl.schema`.
+pub const STEPS_SCHEMA_VERSION: u32 = 1;
+
+/// A step table with the entries of its metadata.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepsTable {
+    /// Trial that the rank belonged to.
+    pub trial: String,
+    /// Rank.
+    pub rank: u32,
+    /// Number of ranks.
+    pub world_size: u32,
+    /// The steps, in order.
+    pub steps: Vec<StepRecord>,
+}
+
+type Get = fn(&StepRecord) -> u64;
+type Set = fn(&mut StepRecord, u64);
+
+/// Integer columns before the stage columns.
+const COUNTERS: [(&str, Get, Set); 8] = [
+    ("step", |r| r.step, |r, v| r.step = v),
+    ("epoch", |r| r.epoch, |r, v| r.epoch = v),
+    ("start_ns", |r| r.start_ns, |r, v| r.start_ns = v),
+    ("wall_ns", |r| r.wall_ns, |r, v| r.wall_ns = v),
+    ("samples", |r| r.samples, |r, v| r.samples = v),
+    ("bytes_read", |r| r.bytes_read, |r, v| r.bytes_read = v),
+    ("bytes_batch", |r| r.bytes_batch, |r, v| r.bytes_batch = v),
+    ("bytes_to_device", |r| r.bytes_to_device, |r, v| r.bytes_to_device = v),
+];
+
+/// End of the names of columns of device times.
+const DEVICE_SUFFIX: &str = "_device_ns";
+
+/// Column of the time for which the device copied the batch; null in a row without one.
+const COPY: &str = "copy_device_ns";
+
+/// Names of the stage columns, with the stage and whether they hold busy time.
+fn stage_columns() -> impl Iterator<Item = (String, Stage, bool)> {
+    Stage::ALL.into_iter().flat_map(|s| [(format!("{s}_exposed_ns"), s, false), (format!("{s}_busy_ns"), s, true)])
+}
+
+/// Names of the columns of device times, which are null in a row without them.
+fn device_columns() -> impl Iterator<Item = (String, Stage)> {
+    Stage::ALL.into_iter().map(|s| (format!("{s}{DEVICE_SUFFIX}"), s))
+}
+
+/// The column with the times of one operation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct OperationColumn {
+    stage: Stage,
+    operation: Operation,
+    operand: Arc<str>,
+}
+
+impl OperationColumn {
+    const PREFIX: &str = "operation_";
+    const SUFFIX: &str = "_ns";
+
+    /// The column that a time belongs to.
+    fn from_time(time: &OperationTime) -> Self {
+        Self { stage: time.stage, operation: time.operation, operand: Arc::clone(&time.operand) }
+    }
+
+    /// `operation_mask_fill_physical_ns`.
+    fn name(&self) -> String {
+        let Self { stage, operation, operand } = self;
+        format!("{}{stage}_{operation}_{operand}{}", Self::PREFIX, Self::SUFFIX)
+    }
+
+    /// The column of this name. `None`: the name is not that of an operation. Neither stages nor operations have an underscore.
+    fn parse(name: &str) -> Option<Self> {
+        let (stage, rest) = name.strip_prefix(Self::PREFIX)?.strip_suffix(Self::SUFFIX)?.split_once('_')?;
+        let (operation, operand) = rest.split_once('_')?;
+        Some(Self {
+            stage: Stage::ALL.into_iter().find(|known| known.name() == stage)?,
+            operation: Operation::ALL.into_iter().find(|known| known.name() == operation)?,
+            operand: operand.into(),
+        })
+    }
+}
+
+/// Times of operations, a cell for each step; columns are in the order in which steps first name them.
+fn operation_columns(steps: &[StepRecord]) -> Vec<(OperationColumn, Vec<Option<u64>>)> {
+    let mut indices: HashMap<OperationColumn, usize> = HashMap::new();
+    let mut columns: Vec<(OperationColumn, Vec<Option<u64>>)> = Vec::new();
+    for (row, step) in steps.iter().enumerate() {
+        for time in &step.operations {
+            let column = OperationColumn::from_time(time);
+            let index = *indices.entry(column.clone()).or_insert_with(|| {
+                columns.push((column, vec![None; steps.len()]));
+                columns.len() - 1
+            });
+            columns[index].1[row] = Some(time.ns);
+        }
+    }
+    columns
+}
+
+/// Write a rank's steps as one parquet file, complete or not at all.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_steps(path: &Path, table: &StepsTable) -> Result<(), LedgerError> {
+    let steps = &table.steps;
+    // Nanoseconds and bytes stay far below 2^63.
+    let integers = |get: &dyn Fn(&StepRecord) -> u64| Cells::Integers(steps.iter().map(|r| get(r) as i64).collect());
+    let optional = |get: &dyn Fn(&StepRecord) -> Option<u64>| {
+        Cells::OptionalIntegers(steps.iter().map(|r| get(r).map(|v| v as i64)).collect())
+    };
+    let mut columns = Vec::new();
+    let mut add = |name: String, cells: Cells| columns.push(Column { name, cells });
+    for (name, get, _) in COUNTERS {
+        add(name.to_owned(), integers(&get));
+    }
+    add("measured".to_owned(), Cells::Booleans(steps.iter().map(|r| r.measured).collect()));
+    add("loss".to_owned(), Cells::OptionalReals(steps.iter().map(|r| r.loss).collect()));
+    for (name, stage, busy) in stage_columns() {
+        add(name, integers(&|r| if busy { r.busy[stage] } else { r.exposed[stage] }));
+    }
+    if steps.iter().any(|r| r.device.is_some()) {
+        for (name, stage) in device_columns() {
+            add(name, optional(&|r| Some(r.device?[stage])));
+        }
+    }
+    if steps.iter().any(|r| r.copy_ns.is_some()) {
+        add(COPY.to_owned(), optional(&|r| r.copy_ns));
+    }
+    for (operation, times) in operation_columns(steps) {
+        let cells = times.into_iter().map(|ns| ns.map(|ns| ns as i64)).collect();
+        add(operation.name(), Cells::OptionalIntegers(cells));
+    }
+    let entries = [
+        ("trial", table.trial.clone()),
+        ("rank", table.rank.to_string()),
+        ("world_size", table.world_size.to_string()),
+    ];
+    write_table(path, "step", STEPS_SCHEMA_VERSION, &entries, &columns)
+}
+
+/// Read the totals of a step table, and for that four columns alone.
+pub(crate) fn read_table_totals(path: &Path) -> Result<StepTotals, LedgerError> {
+    let table = TableReader::open(path, STEPS_SCHEMA_VERSION)?;
+    let columns = table.columns(|name| ["step", "measured", "wall_ns", "samples"].contains(&name))?;
+    let missing = |name: &str| table.error(TableError::NoColumn { name: name.to_owned() });
+    let integers = |name| columns.integers(name).ok_or_else(|| missing(name));
+    let (step, wall, samples) = (integers("step")?, integers("wall_ns")?, integers("samples")?);
+    let measured = columns.booleans("measured").ok_or_else(|| missing("measured"))?;
+    let mut totals = StepTotals::default();
+    for (((step, measured), wall), samples) in step.iter().zip(measured).zip(wall).zip(samples) {
+        totals.add(*step as u64, *measured, *wall as u64, *samples as u64);
+    }
+    Ok(totals)
+}
+
+/// Read a step table. A table without columns of device times is of a rank without a device.
+///
+/// # Errors
+/// The file cannot be read, has another schema version, or lacks a column.
+pub fn read_steps(path: &Path) -> Result<StepsTable, LedgerError> {
+    let table = TableReader::open(path, STEPS_SCHEMA_VERSION)?;
+    let columns = table.columns(|_| true)?;
+    let integers =
+        |name: &str| columns.integers(name).ok_or_else(|| table.error(TableError::NoColumn { name: name.to_owned() }));
+    let mut steps = vec![StepRecord::default(); columns.rows];
+    for (name, _, set) in COUNTERS {
+        for (record, v) in steps.iter_mut().zip(integers(name)?) {
+            set(record, *v as u64);
+        }
+    }
+    for (record, v) in steps.iter_mut().zip(columns.booleans("measured").into_iter().flatten()) {
+        record.measured = *v;
+    }
+    for (record, v) in steps.iter_mut().zip(columns.optional_reals("loss").into_iter().flat_map(|c| c.iter())) {
+        record.loss = v;
+    }
+    for (name, stage, busy) in stage_columns() {
+        for (record, v) in steps.iter_mut().zip(integers(&name)?) {
+            let times: &mut PerStage<u64> = if busy { &mut record.busy } else { &mut record.exposed };
+            times[stage] = *v as u64;
+        }
+    }
+    let device = |name: &str| columns.optional_integers(name).into_iter().flat_map(|cells| cells.iter());
+    for (name, stage) in device_columns() {
+        for (record, v) in steps.iter_mut().zip(device(&name)) {
+            if let Some(v) = v {
+                record.device.get_or_insert_default()[stage] = v as u64;
+            }
+        }
+    }
+    for (record, v) in steps.iter_mut().zip(device(COPY)) {
+        record.copy_ns = v.map(|v| v as u64);
+    }
+    for column in columns.iter() {
+        let (Some(of), Cells::OptionalIntegers(times)) = (OperationColumn::parse(&column.name), &column.cells) else {
+            continue;
+        };
+        for (record, ns) in steps.iter_mut().zip(times.iter()).filter_map(|(record, ns)| Some((record, ns?))) {
+            let operand = Arc::clone(&of.operand);
+            record.operations.push(OperationTime { stage: of.stage, operation: of.operation, operand, ns: ns as u64 });
+        }
+    }
+    let (rank, world_size) = (table.number("rank")?, table.number("world_size")?);
+    Ok(StepsTable { trial: table.entry("trial")?, rank, world_size, steps })
+}
+
+/// Replace the step journal of a rank by its table. Nothing happens without a journal; a journal beside a table is only removed.
+///
+/// A journal with fewer than `min_steps` steps stays: another process is closing the attempt and has removed or taken it.
+///
+/// # Errors
+/// The journal cannot be read, or the table not written; the journal stays then.
+pub fn close_step_journal(attempt: &AttemptDir, trial: &Trial, rank: u32, min_steps: u64) -> Result<(), LedgerError> {
+    let (journal, table) = (attempt.journal_path(rank), attempt.steps_path(rank));
+    if !journal.exists() {
+        return Ok(());
+    }
+    if !table.exists() {
+        let steps = read_journal(&journal)?;
+        if (steps.len() as u64) < min_steps {
+            return Ok(());
+        }
+        let world_size = trial.settings.launch.ranks;
+        write_steps(&table, &StepsTable { trial: trial.id.clone(), rank, world_size, steps })?;
+    }
+    // The table holds all of it; a journal that stays is only clutter.
+    let _ = std::fs::remove_file(&journal);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn record() -> impl Strategy<Value = StepRecord> {
+        let device = (proptest::option::of(any::<[u32; 13]>()), proptest::option::of(any::<u32>()));
+        (any::<[u32; 8]>(), any::<bool>(), proptest::option::of(-1e6..1e6f64), any::<[u32; 26]>(), device).prop_map(
+            |(counters, measured, loss, stages, (device, copy))| {
+                let copy_ns = copy.map(u64::from);
+                let mut r = StepRecord { measured, loss, copy_ns, ..StepRecord::default() };
+                for ((_, _, set), v) in COUNTERS.iter().zip(counters) {
+                    set(&mut r, u64::from(v));
+                }
+                for (stage, v) in Stage::ALL.into_iter().zip(stages.chunks(2)) {
+                    r.busy[stage] = u64::from(v[0]);
+                    r.exposed[stage] = u64::from(v[1]);
+                }
+                for (stage, v) in Stage::ALL.into_iter().zip(device.into_iter().flatten()) {
+                    r.device.get_or_insert_default()[stage] = u64::from(v);
+                }
+                r
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(steps in proptest::collection::vec(record(), 0..50)) {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("rank-1.parquet");
+            let table = StepsTable { trial: "lazy-r1-abc".into(), rank: 1, world_size: 2, steps };
+            write_steps(&path, &table).unwrap();
+            prop_assert_eq!(&read_steps(&path).unwrap(), &table);
+            prop_assert_eq!(read_table_totals(&path).unwrap(), StepTotals::from_steps(&table.steps));
+        }
+    }
+
+    #[test]
+    fn columns_of_the_device_are_those_of_ranks_that_had_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rank-0.parquet");
+        let write = |steps: Vec<StepRecord>| {
+            write_steps(&path, &StepsTable { trial: "t".into(), rank: 0, world_size: 1, steps }).unwrap();
+            let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
+            let columns = reader.metadata().file_metadata().schema_descr().columns().to_vec();
+            let names = columns.iter().map(|column| column.name().to_owned());
+            (names.filter(|name| name.ends_with(DEVICE_SUFFIX)).collect::<Vec<_>>(), columns.len())
+        };
+        // As tables were before there were device times.
+        let before = COUNTERS.len() + 2 + stage_columns().count();
+        assert_eq!(write(vec![StepRecord::default(); 2]), (Vec::new(), before));
+        assert!(read_steps(&path).unwrap().steps.iter().all(|step| step.device.is_none()));
+        let mut timed = StepRecord { step: 1, ..StepRecord::default() };
+        timed.device.get_or_insert_default()[Stage::Forward] = 7;
+        let steps = vec![StepRecord::default(), timed];
+        let (names, columns) = write(steps.clone());
+        assert_eq!((names.len(), columns), (Stage::ALL.len(), before + Stage::ALL.len()));
+        assert_eq!((names[0].as_str(), names[7].as_str()), ("sample_device_ns", "forward_device_ns"));
+        let found = read_steps(&path).unwrap().steps;
+        assert_eq!(found, steps);
+        assert_eq!(found[1].device.map(|device| (device[Stage::Forward], device[Stage::Read])), Some((7, 0)));
+        assert_eq!(read_table_totals(&path).unwrap(), StepTotals::from_steps(&steps));
+    }
+
+    #[test]
+    fn operations_have_columns_where_they_were_timed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rank-0.parquet");
+        let time =
+            |stage, operation, operand: &str, ns| OperationTime { stage, operation, operand: operand.into(), ns };
+        let timed = |step, operations: Vec<OperationTime>| StepRecord { step, operations, ..StepRecord::default() };
+        let fill = |ns| time(Stage::Mask, Operation::Fill, "string12_0_fusion", ns);
+        let copy = |ns| time(Stage::Collate, Operation::Copy, "physical", ns);
+        // A step without operations, and one whose batch had no time in one of them.
+        let steps = vec![timed(0, vec![]), timed(1, vec![fill(5), copy(7)]), timed(2, vec![fill(0)])];
+        write_steps(&path, &StepsTable { trial: "t".into(), rank: 0, world_size: 1, steps: steps.clone() }).unwrap();
+        let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
+        let columns = reader.metadata().file_metadata().schema_descr().columns().to_vec();
+        let names = columns.iter().map(|column| column.name().to_owned());
+        let names: Vec<String> = names.filter(|name| name.starts_with("operation_")).collect();
+        assert_eq!(names, ["operation_mask_fill_string12_0_fusion_ns", "operation_collate_copy_physical_ns"]);
+        assert_eq!(read_steps(&path).unwrap().steps, steps);
+        assert_eq!(read_table_totals(&path).unwrap(), StepTotals::from_steps(&steps));
+    }
+
+    #[test]
+    fn the_copy_of_a_batch_has_a_column_where_one_was_timed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rank-0.parquet");
+        let timed = StepRecord { step: 1, copy_ns: Some(7), ..StepRecord::default() };
+        let steps = vec![StepRecord::default(), timed];
+        write_steps(&path, &StepsTable { trial: "t".into(), rank: 0, world_size: 1, steps: steps.clone() }).unwrap();
+        let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
+        let columns = reader.metadata().file_metadata().schema_descr().columns().to_vec();
+        assert_eq!(columns.last().map(|column| column.name()), Some("copy_device_ns"));
+        assert_eq!(read_steps(&path).unwrap().steps, steps);
+    }
+
+    #[test]
+    fn a_damaged_file_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rank-0.parquet");
+        std::fs::write(&path, b"PAR1 nothing").unwrap();
+        let message = read_steps(&path).unwrap_err().to_string();
+        assert!(message.contains("rank-0.parquet"), "{message}");
+    }
+
+    #[test]
+    fn a_column_has_one_name_whatever_the_edge_type_is_called() {
+        for stage in [Stage::Mask, Stage::Collate] {
+            for operation in Operation::ALL {
+                for operand in ["physical", "string12_0_fusion", "_ns", "a_ns", "genes"] {
+                    let column = OperationColumn { stage, operation, operand: operand.into() };
+                    assert_eq!(OperationColumn::parse(&column.name()), Some(column));
+                }
+            }
+        }
+        let column = OperationColumn { stage: Stage::Mask, operation: Operation::Fill, operand: "physical".into() };
+        assert_eq!(column.name(), "operation_mask_fill_physical_ns");
+        for other in ["mask_busy_ns", "operation_mask_fill_physical", "operation_mask_ns", "operation_mask_sort_x_ns"] {
+            assert_eq!(OperationColumn::parse(other), None, "{other}");
+        }
+    }
+}

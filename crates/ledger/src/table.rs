@@ -1,0 +1,313 @@
+//! Flat parquet tables of the ledger: a schema version and further entries in the metadata of the file, columns found by name.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parquet::basic::{Compression, Repetition, Type as PhysicalType};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{BoolType, DataType, DoubleType, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::types::Type;
+
+use crate::{LedgerError, TableError, write_atomic};
+
+/// Key of the schema version.
+const SCHEMA: &str = "schema";
+
+/// A column of a table, in memory.
+#[derive(Debug)]
+pub(crate) struct Column {
+    pub name: String,
+    pub cells: Cells,
+}
+
+/// Values of a column, a cell for each row.
+#[derive(Debug)]
+pub(crate) enum Cells {
+    Integers(Vec<i64>),
+    Booleans(Vec<bool>),
+    OptionalIntegers(OptionalCells<i64>),
+    OptionalReals(OptionalCells<f64>),
+}
+
+impl Cells {
+    const fn physical_type(&self) -> PhysicalType {
+        match self {
+            Self::Integers(_) | Self::OptionalIntegers(_) => PhysicalType::INT64,
+            Self::Booleans(_) => PhysicalType::BOOLEAN,
+            Self::OptionalReals(_) => PhysicalType::DOUBLE,
+        }
+    }
+
+    const fn repetition(&self) -> Repetition {
+        match self {
+            Self::Integers(_) | Self::Booleans(_) => Repetition::REQUIRED,
+            Self::OptionalIntegers(_) | Self::OptionalReals(_) => Repetition::OPTIONAL,
+        }
+    }
+}
+
+/// Values of a column with nulls.
+#[derive(Debug)]
+pub(crate) struct OptionalCells<T> {
+    /// 1 for a row with a value, 0 for null.
+    present: Vec<i16>,
+    /// Values of the rows that have one.
+    values: Vec<T>,
+}
+
+impl<T> Default for OptionalCells<T> {
+    fn default() -> Self {
+        Self { present: Vec::new(), values: Vec::new() }
+    }
+}
+
+impl<T: Copy> OptionalCells<T> {
+    /// A cell for each row.
+    pub fn iter(&self) -> impl Iterator<Item = Option<T>> {
+        let mut values = self.values.iter().copied();
+        self.present.iter().map(move |present| if *present == 1 { values.next() } else { None })
+    }
+}
+
+impl<T> FromIterator<Option<T>> for OptionalCells<T> {
+    fn from_iter<I: IntoIterator<Item = Option<T>>>(cells: I) -> Self {
+        let mut all = Self::default();
+        for cell in cells {
+            all.present.push(i16::from(cell.is_some()));
+            all.values.extend(cell);
+        }
+        all
+    }
+}
+
+/// Write a table, complete or not at all. `entries` stand in the metadata beside the schema version, each as `expctl.<key>`.
+pub(crate) fn write_table(
+    path: &Path,
+    row: &str,
+    schema_version: u32,
+    entries: &[(&str, String)],
+    columns: &[Column],
+) -> Result<(), LedgerError> {
+    let mut buffer = Vec::new();
+    encode(&mut buffer, row, schema_version, entries, columns).map_err(|e| LedgerError::table(path, e))?;
+    write_atomic(path, &buffer)
+}
+
+fn encode(
+    buffer: &mut Vec<u8>,
+    row: &str,
+    schema_version: u32,
+    entries: &[(&str, String)],
+    columns: &[Column],
+) -> Result<(), ParquetError> {
+    let entry = |key: &str, value: &str| KeyValue::new(format!("expctl.{key}"), value.to_owned());
+    let mut metadata = vec![entry(SCHEMA, &schema_version.to_string())];
+    metadata.extend(entries.iter().map(|(key, value)| entry(key, value)));
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        .set_created_by(format!("expctl {}", env!("CARGO_PKG_VERSION")))
+        .set_key_value_metadata(Some(metadata))
+        .build();
+    let field = |column: &Column| {
+        Type::primitive_type_builder(&column.name, column.cells.physical_type())
+            .with_repetition(column.cells.repetition())
+            .build()
+            .map(Arc::new)
+    };
+    let fields = columns.iter().map(field).collect::<Result<Vec<_>, _>>()?;
+    let schema = Arc::new(Type::group_type_builder(row).with_fields(fields).build()?);
+    let mut writer = SerializedFileWriter::new(buffer, schema, Arc::new(properties))?;
+    let mut group = writer.next_row_group()?;
+    for column in columns {
+        match &column.cells {
+            Cells::Integers(values) => write_column::<Int64Type, _>(&mut group, values, None)?,
+            Cells::Booleans(values) => write_column::<BoolType, _>(&mut group, values, None)?,
+            Cells::OptionalIntegers(cells) => {
+                write_column::<Int64Type, _>(&mut group, &cells.values, Some(&cells.present))?;
+            }
+            Cells::OptionalReals(cells) => {
+                write_column::<DoubleType, _>(&mut group, &cells.values, Some(&cells.present))?;
+            }
+        }
+    }
+    group.close()?;
+    writer.close()?;
+    Ok(())
+}
+
+fn write_column<T: DataType, W: std::io::Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
+    values: &[T::T],
+    present: Option<&[i16]>,
+) -> Result<(), ParquetError> {
+    if let Some(mut column) = group.next_column()? {
+        column.typed::<T>().write_batch(values, present, None)?;
+        column.close()?;
+    }
+    Ok(())
+}
+
+/// A table that is open and of the version that this expctl reads.
+pub(crate) struct TableReader {
+    path: PathBuf,
+    reader: SerializedFileReader<File>,
+}
+
+impl TableReader {
+    /// # Errors
+    /// The file cannot be read, or its schema has another version.
+    pub fn open(path: &Path, schema_version: u32) -> Result<Self, LedgerError> {
+        let file = File::open(path).map_err(LedgerError::io("read", path))?;
+        let reader = SerializedFileReader::new(file).map_err(|e| LedgerError::table(path, e))?;
+        let table = Self { path: path.to_owned(), reader };
+        let found = table.number(SCHEMA)?;
+        if found != schema_version {
+            return Err(table.error(TableError::Schema { found, known: schema_version }));
+        }
+        Ok(table)
+    }
+
+    /// The same error as one of this file.
+    pub fn error(&self, error: TableError) -> LedgerError {
+        LedgerError::table(&self.path, error)
+    }
+
+    /// An entry of the metadata.
+    pub fn entry(&self, key: &'static str) -> Result<String, LedgerError> {
+        let entries = self.reader.metadata().file_metadata().key_value_metadata();
+        entries
+            .and_then(|entries| entries.iter().find(|entry| entry.key == format!("expctl.{key}")))
+            .and_then(|entry| entry.value.clone())
+            .ok_or_else(|| self.error(TableError::NoEntry { key }))
+    }
+
+    /// An entry of the metadata that is a number.
+    pub fn number(&self, key: &'static str) -> Result<u32, LedgerError> {
+        self.entry(key)?.parse().map_err(|source| self.error(TableError::NoNumber { key, source }))
+    }
+
+    /// Read the columns whose names are `wanted`, in the order of the file. Columns of other types than those of [`Cells`] are left out.
+    pub fn columns(&self, wanted: impl Fn(&str) -> bool) -> Result<Columns, LedgerError> {
+        self.decode(wanted).map_err(|e| LedgerError::table(&self.path, e))
+    }
+
+    fn decode(&self, wanted: impl Fn(&str) -> bool) -> Result<Columns, ParquetError> {
+        let mut all = Columns { rows: 0, columns: Vec::new() };
+        for g in 0..self.reader.num_row_groups() {
+            let group = self.reader.get_row_group(g)?;
+            let rows = group.metadata().num_rows() as usize;
+            all.rows += rows;
+            for c in 0..group.num_columns() {
+                let description = group.metadata().column(c).column_descr_ptr();
+                let (name, optional) = (description.name(), description.max_def_level() > 0);
+                if !wanted(name) {
+                    continue;
+                }
+                match (group.get_column_reader(c)?, optional) {
+                    (ColumnReader::Int64ColumnReader(mut reader), false) => {
+                        if let Cells::Integers(values) = all.cells(name, || Cells::Integers(Vec::new())) {
+                            reader.read_records(rows, None, None, values)?;
+                        }
+                    }
+                    (ColumnReader::BoolColumnReader(mut reader), false) => {
+                        if let Cells::Booleans(values) = all.cells(name, || Cells::Booleans(Vec::new())) {
+                            reader.read_records(rows, None, None, values)?;
+                        }
+                    }
+                    (ColumnReader::Int64ColumnReader(reader), true) => {
+                        if let Cells::OptionalIntegers(cells) =
+                            all.cells(name, || Cells::OptionalIntegers(OptionalCells::default()))
+                        {
+                            read_optional(reader, rows, cells)?;
+                        }
+                    }
+                    (ColumnReader::DoubleColumnReader(reader), true) => {
+                        if let Cells::OptionalReals(cells) =
+                            all.cells(name, || Cells::OptionalReals(OptionalCells::default()))
+                        {
+                            read_optional(reader, rows, cells)?;
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn read_optional<T: DataType>(
+    mut reader: ColumnReaderImpl<T>,
+    rows: usize,
+    cells: &mut OptionalCells<T::T>,
+) -> Result<(), ParquetError> {
+    // Each row group appends to both vectors.
+    reader.read_records(rows, Some(&mut cells.present), None, &mut cells.values)?;
+    Ok(())
+}
+
+/// Columns that were read from a table.
+///
+/// Invariant: each has a cell for each of `rows` rows; the parquet reader refuses a file in which they differ.
+pub(crate) struct Columns {
+    pub rows: usize,
+    columns: Vec<Column>,
+}
+
+impl Columns {
+    /// The cells of a column that grows while row groups are read.
+    fn cells(&mut self, name: &str, empty: impl FnOnce() -> Cells) -> &mut Cells {
+        let index = self.columns.iter().position(|column| column.name == name).unwrap_or_else(|| {
+            self.columns.push(Column { name: name.to_owned(), cells: empty() });
+            self.columns.len() - 1
+        });
+        &mut self.columns[index].cells
+    }
+
+    /// All columns, in the order of the file.
+    pub fn iter(&self) -> impl Iterator<Item = &Column> {
+        self.columns.iter()
+    }
+
+    fn get(&self, name: &str) -> Option<&Cells> {
+        self.columns.iter().find(|column| column.name == name).map(|column| &column.cells)
+    }
+
+    /// A column of integers without nulls. `None`: the file does not have it.
+    pub fn integers(&self, name: &str) -> Option<&[i64]> {
+        match self.get(name)? {
+            Cells::Integers(values) => Some(values),
+            _ => None,
+        }
+    }
+
+    /// A column of booleans. `None`: the file does not have it.
+    pub fn booleans(&self, name: &str) -> Option<&[bool]> {
+        match self.get(name)? {
+            Cells::Booleans(values) => Some(values),
+            _ => None,
+        }
+    }
+
+    /// A column of integers with nulls. `None`: the file does not have it.
+    pub fn optional_integers(&self, name: &str) -> Option<&OptionalCells<i64>> {
+        match self.get(name)? {
+            Cells::OptionalIntegers(cells) => Some(cells),
+            _ => None,
+        }
+    }
+
+    /// A column of reals with nulls. `None`: the file does not have it.
+    pub fn optional_reals(&self, name: &str) -> Option<&OptionalCells<f64>> {
+        match self.get(name)? {
+            Cells::OptionalReals(cells) => Some(cells),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,374 @@
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use crate::batcher::{Batcher, Dataset, Loaded, Reader};
+use crate::memory_budget::{FewerBatches, MemoryBudget};
+use crate::timing::{BatchTimes, exposed_wait};
+
+/// Why a loader cannot deliver a batch, beside the errors of its [`Batcher`].
+#[derive(Debug, thiserror::Error)]
+pub enum LoaderError {
+    /// The system starts no more threads.
+    #[error("cannot start loader thread {thread}: {source}")]
+    ThreadStart {
+        /// The thread.
+        thread: u32,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A batcher panicked.
+    #[error("a loader thread panicked at step {step}: {message}")]
+    ThreadPanicked {
+        /// The step of the batch that was being built.
+        step: u64,
+        /// Message of the panic.
+        message: String,
+    },
+    /// No thread is left that could build the batch.
+    #[error("all loader threads have ended")]
+    ThreadsEnded,
+    /// The loader ends, or a batch that this one depends on could not be built.
+    #[error("stopped")]
+    Stopped,
+    /// An error of a batcher around another one, whose errors it shares.
+    #[error(transparent)]
+    Other(Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// The message of a panic.
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("unknown reason").to_owned()
+}
+
+/// How a loader works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoaderOptions {
+    /// Threads; 0 builds each batch on the step's own thread.
+    pub workers: u32,
+    /// Batches that each thread may be ahead of the step.
+    pub prefetch_factor: u32,
+    /// First step that a batch is built for.
+    pub first: u64,
+    /// Step after the last one.
+    pub steps: u64,
+    /// Maximum bytes of batches that are being built, ready, or delivered and not given back, and of the threads' scratch
+    /// memory. 0 is no limit; a batch that is larger is held alone. Without threads there is never more than one.
+    pub buffer_bytes: u64,
+    /// Name of the limit in warnings, which give it in MiB.
+    pub buffer_name: &'static str,
+}
+
+impl Default for LoaderOptions {
+    /// No threads, no steps, no limit.
+    fn default() -> Self {
+        Self { workers: 0, prefetch_factor: 2, first: 0, steps: 0, buffer_bytes: 0, buffer_name: "the memory limit" }
+    }
+}
+
+impl LoaderOptions {
+    /// Batches that may be ahead of the step.
+    fn ahead(&self) -> u64 {
+        u64::from(self.workers) * u64::from(self.prefetch_factor.max(1))
+    }
+}
+
+/// Delivers the batches of a schedule in order, built by threads ahead of the step.
+pub struct Loader<B: Batcher> {
+    shared: Arc<Shared<B>>,
+    threads: Vec<JoinHandle<()>>,
+    /// Builds batches if there are no threads; keeps the clock otherwise.
+    batcher: B,
+    /// Reader of `batcher`; `None` before the first batch.
+    reader: Option<OwnedReader<B>>,
+    options: LoaderOptions,
+}
+
+struct Shared<B: Batcher> {
+    state: Mutex<LoaderState<B>>,
+    /// A batch is ready, or a thread has ended.
+    ready: Condvar,
+    /// There is room for another batch, or the loader stops.
+    room: Condvar,
+}
+
+struct LoaderState<B: Batcher> {
+    /// Next step that no thread has claimed.
+    claim: u64,
+    /// Next step to deliver.
+    deliver: u64,
+    finished: BTreeMap<u64, Result<Loaded<B::Batch>, B::Error>>,
+    spare: Vec<B::Batch>,
+    budget: MemoryBudget,
+    stopped: bool,
+}
+
+impl<B: Batcher> LoaderState<B> {
+    /// Takes out the spare buffers that there is no room for. Drop them without the lock: giving a gigabyte back to the
+    /// system takes a while.
+    fn surplus(&mut self) -> Vec<B::Batch> {
+        let keep = self.spare.len() - self.budget.surplus(self.spare.len());
+        self.spare.split_off(keep)
+    }
+
+    /// Whether another batch may be begun.
+    fn may_begin(&self, ahead: u64) -> bool {
+        self.claim < self.deliver + ahead && self.budget.may_begin(self.spare.len())
+    }
+}
+
+impl<B: Batcher> Shared<B> {
+    /// A thread that panicked while it held the lock left whole values: nothing below panics between changes that belong
+    /// together.
+    fn lock(&self) -> MutexGuard<'_, LoaderState<B>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<B: Batcher> Loader<B> {
+    /// Start the threads.
+    ///
+    /// # Errors
+    /// [`LoaderError::ThreadStart`].
+    pub fn start(mut batcher: B, options: LoaderOptions) -> Result<Self, B::Error> {
+        batcher.starting(&options);
+        let shared = Arc::new(Shared {
+            state: Mutex::new(LoaderState {
+                claim: options.first,
+                deliver: options.first,
+                finished: BTreeMap::new(),
+                spare: Vec::new(),
+                budget: MemoryBudget::new(options.buffer_bytes, u64::from(options.workers)),
+                stopped: false,
+            }),
+            ready: Condvar::new(),
+            room: Condvar::new(),
+        });
+        let mut loader = Self { shared, threads: Vec::new(), batcher, reader: None, options };
+        for i in 0..options.workers {
+            let (shared, batcher) = (Arc::clone(&loader.shared), loader.batcher.clone());
+            let thread = std::thread::Builder::new()
+                .name(format!("loader-{i}"))
+                .spawn(move || work(&shared, batcher, options, i))
+                .map_err(|e| LoaderError::ThreadStart { thread: i, source: e })?;
+            loader.threads.push(thread);
+        }
+        Ok(loader)
+    }
+
+    /// Whether the next batch is there, so that [`Loader::next_batch`] would not wait. Without threads it never is.
+    pub fn is_ready(&self) -> bool {
+        let state = self.shared.lock();
+        state.finished.contains_key(&state.deliver)
+    }
+
+    /// Wait for the next batch; `None` after the last. [`Loaded::exposed`] says which stages the wait was for.
+    pub fn next_batch(&mut self) -> Option<Result<Loaded<B::Batch>, B::Error>> {
+        if self.options.workers == 0 { self.build_here() } else { self.wait_for_next() }
+    }
+
+    fn build_here(&mut self) -> Option<Result<Loaded<B::Batch>, B::Error>> {
+        let (step, batch) = {
+            let mut state = self.shared.lock();
+            if state.deliver >= self.options.steps {
+                return None;
+            }
+            state.deliver += 1;
+            (state.deliver - 1, state.spare.pop())
+        };
+        let batch = batch.unwrap_or_else(|| self.batcher.empty());
+        let from = self.batcher.now();
+        // After an error there is none: the reader may be halfway through a read.
+        let reader = self.reader.take().map_or_else(|| OwnedReader::open(&self.batcher), Ok);
+        let result = reader.and_then(|mut reader| {
+            let loaded = self.batcher.build(reader.get(), step, batch)?;
+            self.reader = Some(reader);
+            Ok(loaded)
+        });
+        if result.is_err() {
+            self.batcher.stop(step + 1);
+        }
+        Some(result.map(|loaded| self.with_wait(loaded, from)))
+    }
+
+    fn wait_for_next(&mut self) -> Option<Result<Loaded<B::Batch>, B::Error>> {
+        let from = self.batcher.now();
+        let mut state = self.shared.lock();
+        let step = state.deliver;
+        if step >= self.options.steps {
+            return None;
+        }
+        let result = loop {
+            if let Some(result) = state.finished.remove(&step) {
+                break result;
+            }
+            if self.threads.iter().all(JoinHandle::is_finished) {
+                break Err(LoaderError::ThreadsEnded.into());
+            }
+            // The batches that the step itself holds may be all that fit.
+            state.budget.wait(true);
+            self.memory_changed();
+            // The timeout only guards against a thread that ends without a notice.
+            let (next, _) = self
+                .shared
+                .ready
+                .wait_timeout(state, std::time::Duration::from_millis(500))
+                .unwrap_or_else(PoisonError::into_inner);
+            state = next;
+        };
+        state.deliver = if result.is_ok() { step + 1 } else { self.options.steps };
+        state.stopped |= result.is_err();
+        state.budget.wait(false);
+        state.budget.delivered();
+        drop(state);
+        self.shared.room.notify_all();
+        Some(result.map(|loaded| self.with_wait(loaded, from)))
+    }
+
+    fn with_wait(&self, mut loaded: Loaded<B::Batch>, from: u64) -> Loaded<B::Batch> {
+        loaded.exposed = exposed_wait(from, self.batcher.now(), &loaded.intervals);
+        loaded
+    }
+
+    /// Give a batch's buffers back for reuse. A batch that is not given back counts as held.
+    pub fn recycle(&self, batch: B::Batch) {
+        let mut state = self.shared.lock();
+        state.budget.given_back();
+        state.spare.push(batch);
+        let surplus = state.surplus();
+        drop(state);
+        self.memory_changed();
+        drop(surplus);
+    }
+
+    /// Time 0 of the clock that intervals are measured on.
+    pub fn clock(&self) -> Instant {
+        self.batcher.clock()
+    }
+
+    /// Times of the batches that are ready and not delivered yet, in order of their steps.
+    pub fn ahead(&self) -> Vec<BatchTimes> {
+        let state = self.shared.lock();
+        state.finished.values().filter_map(|result| result.as_ref().ok()).map(BatchTimes::from).collect()
+    }
+
+    /// Wake threads that wait for memory. Without a limit there are none, and steps do not pay for it.
+    fn memory_changed(&self) {
+        if self.options.buffer_bytes > 0 {
+            self.shared.room.notify_all();
+        }
+    }
+}
+
+impl<B: Batcher> Drop for Loader<B> {
+    fn drop(&mut self) {
+        self.shared.lock().stopped = true;
+        self.shared.room.notify_all();
+        self.batcher.stop(0);
+        for thread in self.threads.drain(..) {
+            // A panic in a thread has been delivered as an error already.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A loader thread: claim the next step, build it, hand it over.
+fn work<B: Batcher>(shared: &Shared<B>, mut batcher: B, options: LoaderOptions, thread: u32) {
+    let dataset = batcher.dataset();
+    let mut reader = None;
+    let ahead = options.ahead();
+    loop {
+        let (step, batch) = {
+            let mut state = shared.lock();
+            while !state.stopped && state.claim < options.steps && !state.may_begin(ahead) {
+                state = shared.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            if state.stopped || state.claim >= options.steps {
+                return;
+            }
+            state.claim += 1;
+            state.budget.begin();
+            (state.claim - 1, state.spare.pop())
+        };
+        let batch = batch.unwrap_or_else(|| batcher.empty());
+        let built = std::panic::catch_unwind(AssertUnwindSafe(|| -> Result<Loaded<B::Batch>, B::Error> {
+            if reader.is_none() {
+                reader = Some(dataset.reader()?);
+            }
+            match &mut reader {
+                Some(reader) => Ok(Loaded { thread: Some(thread), ..batcher.build(reader, step, batch)? }),
+                None => Err(LoaderError::Stopped.into()),
+            }
+        }));
+        let result = built.unwrap_or_else(|panic| {
+            let message = panic_message(panic.as_ref());
+            Err(LoaderError::ThreadPanicked { step, message }.into())
+        });
+        if result.is_err() {
+            // Earlier steps are still wanted.
+            batcher.stop(step + 1);
+        }
+        let size = result.as_ref().ok().map(|loaded| (B::bytes(&loaded.batch), loaded.work_bytes));
+        let mut state = shared.lock();
+        let reduced = match size {
+            Some((bytes, scratch)) => state.budget.built(bytes, scratch, ahead + 1),
+            None => {
+                state.budget.failed();
+                None
+            }
+        };
+        state.finished.insert(step, result);
+        let surplus = state.surplus();
+        drop(state);
+        shared.ready.notify_all();
+        if options.buffer_bytes > 0 {
+            // Now that the size of a batch is known, others may be begun.
+            shared.room.notify_all();
+        }
+        drop(surplus);
+        if let Some(FewerBatches { batches, largest, scratch }) = reduced {
+            let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+            tracing::warn!(
+                "batches of {:.1} MiB: {batches} of them fit into {} = {:.0} beside the {:.1} MiB that the \
+                 threads work with, the step's own among them, and not {}; fewer are loaded ahead",
+                mib(largest),
+                options.buffer_name,
+                mib(options.buffer_bytes),
+                mib(scratch),
+                ahead + 1
+            );
+        }
+        if size.is_none() {
+            return;
+        }
+    }
+}
+
+/// A reader together with the data set that it borrows from, for a loader without threads.
+struct OwnedReader<B: Batcher> {
+    // Dropped before what it borrows from: fields are dropped in this order.
+    reader: Reader<'static, B>,
+    _dataset: Arc<B::Dataset>,
+}
+
+impl<B: Batcher> OwnedReader<B> {
+    /// Open a reader of the batcher's data set.
+    ///
+    /// # Errors
+    /// As [`Dataset::reader`].
+    fn open(batcher: &B) -> Result<Self, B::Error> {
+        let dataset = batcher.dataset();
+        // SAFETY: the data set lies on the heap, is never moved or changed, and lives as long as `_dataset`, which is dropped
+        // after the reader. The reader is seen through `get` alone, with a lifetime for which it cannot lend what outlives it:
+        // `Batcher::build` takes readers of every lifetime.
+        let lent: &'static B::Dataset = unsafe { &*Arc::as_ptr(&dataset) };
+        Ok(Self { reader: lent.reader()?, _dataset: dataset })
+    }
+
+    fn get(&mut self) -> &mut Reader<'static, B> {
+        &mut self.reader
+    }
+}

@@ -1,0 +1,43 @@
+//! The settings of a trial: a typed struct per section of a config, which is also what `trial.json` holds.
+//!
+//! A setting is declared once, as a field. The macro [`section`](expctl_settings_derive::section) makes the rest from it: the key
+//! ([`Key`]), and a line of [`KEYS`] with type, default, help and the workloads that it matters for. Configs are read, checked and documented
+//! by that table.
+//!
+//! Invariant: a ledger stays readable. Keys that a newer expctl wrote are ignored here (configs refuse them), and a field that is younger than the
+//! first ledgers is `added`, with the value that trials had before.
+
+// The macros name the crate, and are used in it alone.
+extern crate self as expctl_settings;
+
+mod array;
+mod data;
+mod estimator;
+mod graph_type;
+mod key;
+mod launch;
+mod loader;
+mod model;
+mod pipeline;
+mod profile;
+mod secret;
+mod settings;
+mod train;
+mod trial;
+
+pub use array::{Array, ArrayFormat, Draw, Fetch, Join, Output, Sampler, SamplerPreset, is_url};
+pub use data::{Data, LabelSource, Networks, SampleSet, Select, Split};
+pub use estimator::Estimator;
+pub use graph_type::{GraphType, OPERANDS, graph_types};
+pub use key::{InId, Key, KeyDefault, KeySpec, Section, SettingValue, ValueType, Workload, to_json};
+pub use launch::{BackendChoice, DeviceChoice, Launch, Slurm, Worker};
+pub use loader::{Checkpoint, Loader, Measure, samples_per_rank};
+pub use model::{Aggregation, Implementation, LocalHead, Model, ModelKind, Norm, model_remarks};
+pub use pipeline::{Collation, DeviceMasks, MaskSource, Pipeline, Processor, StoreKind, Walk};
+pub use profile::{Profile, ProfileWindow, TraceAt};
+pub use secret::looks_secret;
+pub use settings::{Experiment, KEYS, NO_DATA_SET, SECTIONS, Settings, find, reference};
+pub use train::{
+    Gather, GradientCompression, LearningSchedule, Loss, Mode, Monitored, Optimizer, Precision, Reconstruction, Train,
+};
+pub use trial::{ISOLATION_SUFFIX, TRIAL_SCHEMA_VERSION, Trial};

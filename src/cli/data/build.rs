@@ -1,0 +1,225 @@
+//! Building the data sets that trials read, with progress on stderr.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anndata_io::AnnDataError;
+use expctl_datasets::array::{ArrayDataset, ArrayRecipe, ConvertOptions};
+use expctl_datasets::graph::{Dataset, Recipe};
+use expctl_datasets::{BuildProgress, DatasetError, array, graph};
+use expctl_ledger::{ArrayFormat, Data, Settings, StoreKind, Trial};
+use graph_loader::GraphError;
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+
+use super::{AnyRecipe, convert};
+use crate::console::say;
+use crate::data_state::{DataState, Wanted};
+use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
+use crate::project::Project;
+
+/// Hint after work that was stopped.
+pub const RESUME_HINT: &str = "the same command goes on where it stopped";
+
+/// Build the data set if it is missing and convert it to what is `wanted`, with progress on stderr; a build that is interrupted can be
+/// resumed. An array gets `file_count` files, unless that is 0.
+pub fn ensure(
+    project: &Project,
+    data: &Data,
+    wanted: Wanted,
+    file_count: u32,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
+    match (AnyRecipe::load(project, &data.set)?, wanted) {
+        (AnyRecipe::Graph(recipe), Wanted::Graph(store)) => ensure_graph(project, &recipe, data, store, interrupt),
+        (AnyRecipe::Array(recipe), Wanted::Array(format)) => {
+            ensure_array(project, &recipe, data, (format, file_count), interrupt)
+        }
+        (recipe, _) => {
+            let (is, asked) = match recipe {
+                AnyRecipe::Graph(_) => ("samples of a graph", "rows of an array"),
+                AnyRecipe::Array(_) => ("rows of an array", "samples of a graph"),
+            };
+            let message = format_args!("data set `{}` has {is}, and {asked} are to be read", data.set);
+            Err(Failure::new(Exit::Config, message))
+        }
+    }
+}
+
+fn ensure_graph(
+    project: &Project,
+    recipe: &Recipe,
+    data: &Data,
+    store: StoreKind,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
+    let folder = project.data_dir(data);
+    let new = Dataset::open(&folder).is_err();
+    let mut progress = BuildProgressBar::new(interrupt);
+    let manifest = graph::build(recipe, data, &folder, &mut |p| progress.show(p)).map_err(|e| failure(&e))?;
+    progress.finish();
+    if new {
+        say(format_args!(
+            "built {} samples and {} edges in {:.1} s: {}",
+            HumanCount(manifest.samples.count),
+            HumanCount(manifest.num_edges()),
+            manifest.build_seconds,
+            folder.display()
+        ));
+    }
+    if store == StoreKind::Json {
+        return Ok(());
+    }
+    let dataset = Dataset::open(&folder).map_err(|e| failure(&e))?;
+    convert::convert_graph(&dataset, store, crate::parallel::threads(), interrupt)
+}
+
+fn ensure_array(
+    project: &Project,
+    recipe: &ArrayRecipe,
+    data: &Data,
+    (format, file_count): (ArrayFormat, u32),
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
+    let folder = project.data_dir(data);
+    let new = ArrayDataset::open(&folder).is_err();
+    let mut progress = BuildProgressBar::new(interrupt);
+    let jobs = crate::parallel::threads();
+    let manifest = array::build(recipe, data, &folder, jobs, &mut |p| progress.show(p)).map_err(|e| failure(&e))?;
+    progress.finish();
+    if new {
+        say(format_args!(
+            "built {} rows of {} genes with {} values in {:.1} s: {}",
+            HumanCount(manifest.rows),
+            HumanCount(manifest.genes),
+            HumanCount(manifest.nnz),
+            manifest.build_seconds,
+            folder.display()
+        ));
+    }
+    let dataset = ArrayDataset::open(&folder).map_err(|e| failure(&e))?;
+    // Existing files serve with whatever options they were made, except where a number of files is asked for.
+    if format == ArrayFormat::H5ad || dataset.converted_of(format, file_count).map_err(|e| failure(&e))?.is_some() {
+        return Ok(());
+    }
+    let file_count = u64::from(file_count);
+    let options = ConvertOptions { seed: data.seed, file_count, jobs, ..ConvertOptions::default() };
+    convert::convert_array(&dataset, format, &options, interrupt)
+}
+
+/// Refuse damaged data, as [`ensure`] would, before hours of building other data.
+pub fn refuse_damaged(states: &BTreeMap<PathBuf, DataState>) -> Result<(), Failure> {
+    states.values().try_for_each(|state| match state {
+        DataState::Refused(e) => Err(failure(e)),
+        DataState::There(()) | DataState::Missing => Ok(()),
+    })
+}
+
+/// [`ensure`] for all data that trials read.
+pub fn ensure_all(project: &Project, trials: &[Trial], interrupt: &Interrupt) -> Result<(), Failure> {
+    let mut all: BTreeMap<(&PathBuf, Wanted), (&Data, u32)> = BTreeMap::new();
+    for trial in trials {
+        let Settings { data, array, .. } = &trial.settings;
+        let Some(wanted) = Wanted::of(&trial.settings) else { continue };
+        let (_, count) = all.entry((&trial.data_dir, wanted)).or_insert((data, 0));
+        // A trial that asks for no number of files reads the files of the others.
+        *count = (*count).max(array.file_count);
+    }
+    all.iter().try_for_each(|((_, wanted), (data, count))| ensure(project, data, *wanted, *count, interrupt))
+}
+
+pub fn failure(e: &DatasetError) -> Failure {
+    match e.cause() {
+        DatasetError::Stopped => {
+            Failure::new(Exit::Incomplete, "stopped before the data set was complete").hint(RESUME_HINT)
+        }
+        DatasetError::NotBuilt { .. } if e.advice().is_none() => {
+            Failure::new(Exit::Incomplete, e).hint("`expctl data build SET` with the same options builds it")
+        }
+        DatasetError::Busy { .. } => Failure::new(Exit::Incomplete, e).hint("wait for it, or stop it"),
+        DatasetError::NotConverted { .. } => Failure::new(Exit::Incomplete, e),
+        DatasetError::Invalid(_)
+        | DatasetError::AnnData(AnnDataError::Invalid(_))
+        | DatasetError::Graph(GraphError::UnknownEdgeType { .. } | GraphError::NoMasks { .. }) => {
+            Failure::new(Exit::Config, e)
+        }
+        DatasetError::Io { source, .. }
+        | DatasetError::AnnData(AnnDataError::Io { source, .. })
+        | DatasetError::Graph(GraphError::Io { source, .. })
+            if source.kind() == std::io::ErrorKind::StorageFull =>
+        {
+            Failure::internal(e).hint("fewer --samples need less; EXPCTL_DATA moves data sets to another disk")
+        }
+        DatasetError::NotBuilt { .. }
+        | DatasetError::Damaged { .. }
+        | DatasetError::Graph(GraphError::Rewritten { .. })
+        | DatasetError::AnnData(
+            AnnDataError::Damaged { .. } | AnnDataError::Rewritten { .. } | AnnDataError::CscTooLarge { .. },
+        ) => Failure::new(Exit::Incomplete, e),
+        _ => Failure::internal(e),
+    }
+}
+
+/// Progress on stderr: a bar on a terminal, otherwise a line at the start of a phase and every ten seconds. A phase that repeats for each of
+/// many files has a starting line once. Ctrl-C stops the work at its next step.
+pub struct BuildProgressBar {
+    bar: Option<ProgressBar>,
+    phase: &'static str,
+    phases: Vec<&'static str>,
+    last_line: Instant,
+    interrupt: Interrupt,
+}
+
+impl BuildProgressBar {
+    /// Progress of work that `interrupt` stops.
+    pub fn new(interrupt: &Interrupt) -> Self {
+        let bar = std::io::stderr().is_terminal().then(ProgressBar::no_length);
+        Self { bar, phase: "", phases: Vec::new(), last_line: Instant::now(), interrupt: interrupt.clone() }
+    }
+
+    /// Show progress; breaks after an interrupt.
+    pub fn show(&mut self, p: BuildProgress) -> ControlFlow<()> {
+        let changed = std::mem::replace(&mut self.phase, p.phase) != p.phase;
+        let new = !self.phases.contains(&p.phase);
+        if new {
+            self.phases.push(p.phase);
+        }
+        match &self.bar {
+            Some(bar) => {
+                if changed {
+                    bar.reset();
+                    bar.set_style(style(p.phase));
+                    bar.set_message(p.phase);
+                }
+                bar.set_length(p.total);
+                bar.set_position(p.done);
+            }
+            None if new || self.last_line.elapsed() >= Duration::from_secs(10) => {
+                self.last_line = Instant::now();
+                say(format_args!("{}: {} of {}", p.phase, HumanCount(p.done), HumanCount(p.total)));
+            }
+            None => {}
+        }
+        if self.interrupt.is_set() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Remove the bar.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn style(phase: &str) -> ProgressStyle {
+    let counts = match phase {
+        "checksum" => "{decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec}",
+        _ => "{human_pos}/{human_len} {per_sec}",
+    };
+    ProgressStyle::with_template(&format!("{{msg:9}} [{{bar:40}}] {counts} eta {{eta}}"))
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("=> ")
+}

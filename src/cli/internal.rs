@@ -1,0 +1,162 @@
+//! Hidden verbs, which expctl calls itself: in the background, as a rank, and in the jobs of Slurm.
+
+use std::path::PathBuf;
+
+use expctl_ledger::{AttemptDir, Cause, JobDir, Ledger, TrialState};
+
+use super::{data, submit};
+use crate::console::{out, say};
+use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
+use crate::launch::{self, command, local, slurm};
+use crate::project::Project;
+
+/// Arguments of `expctl run-local`.
+#[derive(Debug, clap::Args)]
+pub struct RunLocalArgs {
+    /// The job
+    job: u64,
+    /// Only these trials
+    #[arg(long, value_name = "TRIAL")]
+    only: Vec<String>,
+}
+
+/// Run the trials of a job that `submit` put into the ledger, then write its note.
+pub fn run_local(project: &Project, args: &RunLocalArgs) -> Result<(), Failure> {
+    let mut job = project.job(args.job).record()?;
+    job.trials.retain(|trial| args.only.is_empty() || args.only.contains(&trial.id));
+    submit::finish(project, args.job, local::run(project, &job, &Interrupt::listen()?))
+}
+
+/// Arguments of `expctl run-command`.
+#[derive(Debug, clap::Args)]
+pub struct RunCommandArgs {
+    /// Folder of the attempt, with trial.json
+    #[arg(long, value_name = "DIR")]
+    attempt: PathBuf,
+    /// What to become where the trial runs no program of the user's
+    #[arg(long, value_name = "FILE")]
+    worker: Option<PathBuf>,
+}
+
+/// Run as a rank. Ends this process with the exit codes of ranks, not with those of the other verbs.
+pub fn run_command(project: &Project, args: &RunCommandArgs) -> Result<(), Failure> {
+    let code = command::run_rank(project.root(), &AttemptDir::open(&args.attempt), args.worker.as_deref())?;
+    std::process::exit(code)
+}
+
+/// Arguments of `expctl stage-attempt`.
+#[derive(Debug, clap::Args)]
+pub struct StageAttemptArgs {
+    /// Folder of the job in the ledger
+    job_dir: PathBuf,
+    /// Slurm's number of the array
+    array: u64,
+    /// Index of the array task
+    task: u32,
+    /// How many trials of its list the task has behind it
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    turn: usize,
+}
+
+/// Create the folder of the next attempt of an array task; prints its trial's number in the task's list, from 1, and the
+/// folder. Prints nothing when the list is done.
+pub fn stage_attempt(args: &StageAttemptArgs) -> Result<(), Failure> {
+    if let Some((turn, attempt)) = slurm::stage_task(&JobDir::new(&args.job_dir), args.array, args.task, args.turn)? {
+        out(format_args!("{turn} {}", attempt.path().display()));
+    }
+    Ok(())
+}
+
+/// Arguments of `expctl conclude`.
+#[derive(Debug, clap::Args)]
+pub struct ConcludeArgs {
+    /// Folder of the attempt
+    attempt: PathBuf,
+    /// Exit code of srun
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    exit_code: i32,
+    /// What srun printed: it tells how each rank ended
+    #[arg(long, value_name = "FILE")]
+    srun_log: Option<PathBuf>,
+    /// This array task was told to stop; Slurm is asked why
+    #[arg(long, value_name = "JOB_TASK")]
+    interrupted: Option<String>,
+    /// The time limit is near, and the task goes back into the queue
+    #[arg(long, requires = "interrupted")]
+    requeue: bool,
+}
+
+/// Write the outcome of an attempt; a trial that did not complete is a failure, so that Slurm shows it as one.
+pub fn conclude(args: &ConcludeArgs) -> Result<(), Failure> {
+    let attempt = AttemptDir::open(&args.attempt);
+    let trial = attempt.trial()?;
+    if let Some(outcome) = attempt.outcome()? {
+        // The attempt was closed while this node was out of reach. Others rely on the outcome that was written then.
+        let message = format!("trial {} was closed as {}: {}", trial.id, outcome.state.name(), outcome.message);
+        return if outcome.state == TrialState::Completed {
+            Ok(())
+        } else {
+            Err(Failure::new(Exit::TrialsFailed, message))
+        };
+    }
+    // Without the log the messages of the ranks still count.
+    let log = args.srun_log.as_ref().and_then(|path| std::fs::read(path).ok()).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    let ends = slurm::process_ends(&log, args.exit_code, trial.settings.launch.ranks);
+    let mut outcome = launch::conclude(&attempt, &trial, launch::started(&attempt), &ends, args.interrupted.is_some())?;
+    if args.requeue && outcome.state == TrialState::Interrupted {
+        outcome.cause = Some(Cause::TimeLimit);
+        "the time limit is near: the task goes back into the queue".clone_into(&mut outcome.message);
+        outcome.save(&attempt)?;
+    } else if let Some(reason) = args.interrupted.as_deref().and_then(slurm::stop_reason)
+        && outcome.state == TrialState::Interrupted
+    {
+        // Nobody cancelled the trial, so it failed.
+        outcome.state = TrialState::Failed;
+        outcome.cause = Cause::from_slurm("", &reason).or(Some(Cause::Killed));
+        outcome.message = format!("stopped by Slurm ({reason})");
+        outcome.save(&attempt)?;
+    }
+    if outcome.state == TrialState::Failed && out_of_memory(&log) {
+        outcome.cause = Some(Cause::OutOfMemory);
+        outcome.message = format!("{}; it ran out of memory", outcome.message);
+        outcome.save(&attempt)?;
+    }
+    match outcome.state {
+        TrialState::Completed => Ok(()),
+        state => {
+            Err(Failure::new(Exit::TrialsFailed, format!("trial {} {}: {}", trial.id, state.name(), outcome.message)))
+        }
+    }
+}
+
+/// Whether srun reports that the kernel killed a rank for its memory.
+fn out_of_memory(srun_log: &str) -> bool {
+    srun_log.contains("Out Of Memory") || srun_log.contains("oom_kill event") || srun_log.contains("oom-kill event")
+}
+
+/// Arguments of the steps of a chain: `expctl build-step` and `expctl note-step`.
+#[derive(Debug, clap::Args)]
+pub struct StepArgs {
+    /// The job
+    #[arg(value_name = "JOB")]
+    job: u64,
+}
+
+/// Build the data that the trials of a job need.
+pub fn build_data(project: &Project, args: &StepArgs) -> Result<(), Failure> {
+    let interrupt = Interrupt::listen()?;
+    let record = Ledger::open(project)?.measured(args.job)?.record()?;
+    data::ensure_all(project, &record.trials, &interrupt)
+}
+
+/// Give every trial of a job an outcome, and write its note. Whether the results are complete is judged here, not by Slurm:
+/// the arrays may have ended in any way.
+pub fn write_note(project: &Project, args: &StepArgs) -> Result<(), Failure> {
+    say(format!("job {} has ended", args.job));
+    let interrupt = Interrupt::listen()?;
+    let job = project.job(args.job).record().map_err(Failure::from);
+    let result = job.and_then(|job| launch::backend_for_job(&job.backend)?.wait(project, &job, &interrupt));
+    submit::finish(project, args.job, result)
+}

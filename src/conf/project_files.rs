@@ -1,0 +1,186 @@
+//! Answers to what configs ask about the data of a project: recipes, the user's files and their rows.
+
+use std::fmt::Display;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use anndata_io::remote::check_url;
+use anndata_io::{MDS_INDEX_FILE, MatrixFile, MdsStore, zarr};
+use expctl_config::{GraphDataSet, NoteNameError, ProjectFiles, Reason};
+use expctl_datasets::array::ArrayRecipe;
+use expctl_datasets::graph::Recipe;
+use expctl_ledger::{Data, is_url};
+use expctl_text::{NoteName, NoteNameError as NameMistake};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+
+use crate::program::find_program;
+use crate::project::Project;
+
+impl ProjectFiles for Project {
+    fn root(&self) -> &Path {
+        self.root()
+    }
+
+    fn studies(&self) -> PathBuf {
+        self.studies()
+    }
+
+    fn config_home(&self) -> Option<&Path> {
+        self.config_home()
+    }
+
+    fn data_dir(&self, data: &Data) -> PathBuf {
+        self.data_dir(data)
+    }
+
+    fn graph_data_set(&self, folder: &Path) -> Result<GraphDataSet, Reason> {
+        let recipe = Recipe::load(folder)?;
+        Ok(GraphDataSet {
+            networks: recipe.network.into_iter().map(|network| network.name).collect(),
+            samples: recipe.samples.count,
+            genes: recipe.genes,
+            genes_per_sample: recipe.samples.genes_per_sample,
+        })
+    }
+
+    fn array_data_set(&self, folder: &Path) -> Result<u64, Reason> {
+        Ok(ArrayRecipe::load(folder)?.rows)
+    }
+
+    fn array_files(&self, named: &str) -> Result<Vec<PathBuf>, Reason> {
+        matching(self.root(), named)
+    }
+
+    fn is_zarr(&self, path: &Path) -> bool {
+        zarr::is_zarr(path)
+    }
+
+    fn rows(&self, file: &Path, layer: &str) -> Result<u64, Reason> {
+        count_rows(file, layer)
+    }
+
+    fn find_program(&self, name: &str) -> Result<PathBuf, Reason> {
+        Ok(find_program(self.root(), name)?)
+    }
+
+    fn check_note_name(&self, pattern: &str) -> Result<(), NoteNameError> {
+        // A job to fill the pattern with: a config is checked before it has one.
+        const SAMPLE: NoteName<'_> = NoteName { study: "study", config: "config", job: 1, submitted: 0 };
+        let mistake = match SAMPLE.fill(pattern) {
+            Ok(_) => return Ok(()),
+            Err(mistake) => mistake,
+        };
+        let help = match mistake {
+            NameMistake::UnknownPlaceholder { .. } => format!("known are {}", NoteName::PLACEHOLDERS),
+            NameMistake::NoFileName { .. } => "--notes names the folder, --name only the file in it".to_owned(),
+            _ => String::new(),
+        };
+        Err(NoteNameError { message: mistake.to_string(), help })
+    }
+}
+
+/// Rows of a file; nothing of its values is read.
+fn count_rows(file: &Path, layer: &str) -> Result<u64, Reason> {
+    let layer = if layer.is_empty() { "X" } else { layer };
+    if zarr::is_zarr(file) {
+        return Ok(zarr::size(file, layer)?.0);
+    }
+    if file.is_dir() {
+        return Ok(MdsStore::rows(file)?);
+    }
+    if file.extension().is_some_and(|extension| extension == "parquet") {
+        let fail = |reason: &dyn Display| format!("{}: {reason}", file.display());
+        let open = File::open(file).map_err(|e| fail(&e))?;
+        let reader = SerializedFileReader::new(open).map_err(|e| fail(&e))?;
+        return Ok(u64::try_from(reader.metadata().file_metadata().num_rows()).map_err(|e| fail(&e))?);
+    }
+    Ok(MatrixFile::size(file, layer)?.0)
+}
+
+/// The files that `named` stands for, below `root`: itself, or, where there is no such file and it has `*`, `?` or `[…]`, all
+/// that fit, sorted by name. A folder in zarr, or with MDS shards, is one, too. A URL is itself: whether there is such an object
+/// is seen when it is read.
+///
+/// # Errors
+/// There is none, or it is no pattern; the message says which.
+fn matching(root: &Path, named: &str) -> Result<Vec<PathBuf>, Reason> {
+    if is_url(named) {
+        return check_object(named).map(|()| vec![PathBuf::from(named)]);
+    }
+    let path = root.join(named);
+    if is_file(&path) {
+        return Ok(vec![path]);
+    }
+    if !named.contains(['*', '?', '[']) {
+        return Err(format!("there is no file {named}").into());
+    }
+    // The root's own name is not a pattern.
+    let pattern = if Path::new(named).is_absolute() {
+        named.to_owned()
+    } else {
+        format!("{}/{named}", glob::Pattern::escape(&root.to_string_lossy()))
+    };
+    let found = glob::glob(&pattern).map_err(|e| format!("`{named}` is no pattern: {e}"))?;
+    let mut files = found.collect::<Result<Vec<PathBuf>, _>>()?;
+    files.retain(|file| is_file(file));
+    files.sort();
+    if files.is_empty() { Err(format!("no file is like {named}").into()) } else { Ok(files) }
+}
+
+/// A file, or a folder that is read as one.
+fn is_file(path: &Path) -> bool {
+    path.is_file() || zarr::is_zarr(path) || path.join(MDS_INDEX_FILE).is_file()
+}
+
+/// A URL that can be read without looking at it: one object, and no secret in it.
+fn check_object(named: &str) -> Result<(), Reason> {
+    check_url(named)?;
+    match named.contains(['*', '?', '[']) {
+        true => Err(format!("{named}: patterns are for local files; objects are named one by one").into()),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_expanded_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("a[b]");
+        std::fs::create_dir_all(root.join("data/c.h5ad")).unwrap();
+        for name in ["data/b.h5ad", "data/a.h5ad", "data/a.txt", "data/[x].h5ad"] {
+            std::fs::write(root.join(name), "").unwrap();
+        }
+        std::fs::create_dir_all(root.join("shards/b")).unwrap();
+        std::fs::create_dir_all(root.join("shards/a/raw")).unwrap();
+        std::fs::write(root.join("shards/b/index.json"), "").unwrap();
+        let matching = |named: &str| matching(&root, named).map_err(|reason| reason.to_string());
+        let names = |named: &str| -> Result<Vec<String>, String> {
+            let files = matching(named)?;
+            Ok(files.iter().map(|f| f.file_name().unwrap().to_string_lossy().into_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(names("data/*.h5ad"), Ok(vec!["[x].h5ad".to_owned(), "a.h5ad".to_owned(), "b.h5ad".to_owned()]));
+        assert_eq!(names("data/[x].h5ad").unwrap(), ["[x].h5ad"]);
+        assert_eq!(
+            (names("shards/*").unwrap(), names("shards/b").unwrap()),
+            (vec!["b".to_owned()], vec!["b".to_owned()])
+        );
+        assert!(names("data/d.h5ad").unwrap_err().contains("there is no file"));
+        assert!(names("data/*.zarr").unwrap_err().contains("no file is like"));
+        for (folder, name) in
+            [("x.zarr", "zarr.json"), ("x.zarr/dataset_0", "zarr.json"), ("y.zarr", ".zgroup"), ("z.zarr", "z")]
+        {
+            std::fs::create_dir_all(root.join("data").join(folder)).unwrap();
+            std::fs::write(root.join("data").join(folder).join(name), "").unwrap();
+        }
+        assert_eq!(names("data/*.zarr").unwrap(), ["x.zarr", "y.zarr"]);
+        assert_eq!(names("data/x.zarr/dataset_*").unwrap(), ["dataset_0"]);
+        assert_eq!(names("data/y.zarr").unwrap(), ["y.zarr"]);
+        assert!(names("data/[.h5ad").unwrap_err().contains("is no pattern"));
+        assert_eq!(matching("s3://b/c.h5ad"), Ok(vec![PathBuf::from("s3://b/c.h5ad")]));
+        assert!(matching("s3://b/*.h5ad").unwrap_err().contains("one by one"));
+        assert!(!matching("https://u:hunter2@h/c.h5ad").unwrap_err().contains("hunter2"));
+    }
+}

@@ -1,0 +1,236 @@
+//! An attempt of a trial: created in the ledger, and concluded with its outcome.
+
+use std::time::UNIX_EPOCH;
+
+use expctl_ledger::{
+    AttemptDir, Cause, CheckpointDir, EXIT_STORAGE, EXIT_STUCK, JobDir, LedgerError, Outcome, RankExit, RankStatus,
+    RendezvousFile, Trial, TrialState, close_sample_journal, close_step_journal, write_json,
+};
+
+use crate::exit::Failure;
+
+/// Create the next attempt of a trial, with its `trial.json`.
+///
+/// # Errors
+/// The ledger cannot be written.
+pub fn stage(job: &JobDir, trial: &Trial) -> Result<AttemptDir, Failure> {
+    let attempt = job.next_attempt(&trial.id)?;
+    write_json(&attempt.trial_path(), trial)?;
+    Ok(attempt)
+}
+
+/// Create attempt `number` of a trial, and no other; `None` if it is there already.
+///
+/// # Errors
+/// The ledger cannot be written.
+pub fn stage_exactly(job: &JobDir, trial: &Trial, number: u32) -> Result<Option<AttemptDir>, Failure> {
+    let Some(attempt) = job.new_attempt(&trial.id, number)? else { return Ok(None) };
+    write_json(&attempt.trial_path(), trial)?;
+    Ok(Some(attempt))
+}
+
+/// Start of an attempt, seconds since the epoch: when its `trial.json` was written; now, if it has none.
+pub fn started(attempt: &AttemptDir) -> i64 {
+    let written = attempt.trial_path().metadata().and_then(|m| m.modified()).ok();
+    written
+        .and_then(|time| time.duration_since(UNIX_EPOCH).ok())
+        .and_then(|age| i64::try_from(age.as_secs()).ok())
+        .unwrap_or_else(|| jiff::Timestamp::now().as_second())
+}
+
+/// End of a rank's process, as its parent saw it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessEnd {
+    /// Exit code, if it exited.
+    pub code: Option<i32>,
+    /// Signal, if one ended it.
+    pub signal: Option<i32>,
+    /// It was ended by the launcher or srun, because another rank had ended before.
+    pub forced: bool,
+}
+
+/// Close an attempt: recover the tables of ranks that could not write their own, and write `outcome.json`.
+///
+/// `ends` has the end of each rank's process; a rank without one is judged by its exit record alone. `interrupted`: the user,
+/// not a fault, stopped the attempt. `started` is its start, seconds since the epoch.
+///
+/// # Errors
+/// The ledger cannot be written. A file of a rank that cannot be read becomes part of the outcome instead.
+pub fn conclude(
+    attempt: &AttemptDir,
+    trial: &Trial,
+    started: i64,
+    ends: &[Option<ProcessEnd>],
+    interrupted: bool,
+) -> Result<Outcome, Failure> {
+    let world_size = trial.settings.launch.ranks;
+    let mut ranks = Vec::new();
+    for rank in 0..world_size {
+        let end = ends.get(rank as usize).copied().flatten();
+        // A record that cannot be read becomes part of the reason; the outcome is written in any case.
+        let (said, unreadable) = match attempt.rank_exit(rank) {
+            Ok(said) => (said, None),
+            Err(e) => (None, Some(format!("rank {rank} left last words that cannot be read: {e}"))),
+        };
+        let mut exit = said.unwrap_or_else(|| RankExit {
+            rank,
+            status: RankStatus::Killed,
+            message: unreadable.unwrap_or_else(|| silent_end(rank, end)),
+            lost_peer: None,
+            steps: 0,
+            parameters_digest: None,
+            exit_code: None,
+            signal: None,
+        });
+        match recover_steps(attempt, trial, rank) {
+            Ok(steps) => exit.steps = steps,
+            Err(e) => {
+                exit.status = RankStatus::Failed;
+                exit.message = format!("the steps of rank {rank} cannot be kept: {e}");
+            }
+        }
+        // Samples add to the steps: without the table their journal is read.
+        if let Err(e) = close_sample_journal(attempt, rank) {
+            tracing::warn!("the hardware samples of rank {rank} stay a journal: {e}");
+        }
+        exit.exit_code = end.and_then(|e| e.code);
+        exit.signal = end.and_then(|e| e.signal);
+        ranks.push(exit);
+    }
+    let forced = |rank: u32| ends.get(rank as usize).copied().flatten().is_some_and(|end| end.forced);
+    let outcome = judge(ranks, &forced, started, interrupted);
+    outcome.save(attempt)?;
+    if outcome.state == TrialState::Completed {
+        // Nothing resumes from checkpoints any more. Not before the outcome is written: until then the trial may still
+        // need them.
+        CheckpointDir::new(attempt).clear()?;
+    }
+    for rank in 0..world_size {
+        // Its content is in outcome.json now.
+        let _ = std::fs::remove_file(attempt.exit_path(rank));
+    }
+    RendezvousFile::new(attempt).clear();
+    Ok(outcome)
+}
+
+fn silent_end(rank: u32, end: Option<ProcessEnd>) -> String {
+    match end {
+        Some(ProcessEnd { signal: Some(signal), .. }) => {
+            let name = nix::sys::signal::Signal::try_from(signal).map_or("", nix::sys::signal::Signal::as_str);
+            format!("rank {rank} was killed by signal {signal} {name}")
+        }
+        Some(ProcessEnd { code: Some(EXIT_STORAGE), .. }) => {
+            format!("rank {rank} could not write its records; see rank-{rank}.log")
+        }
+        Some(ProcessEnd { code: Some(code), .. }) => {
+            format!("rank {rank} ended with exit code {code} and left no reason; see rank-{rank}.log")
+        }
+        _ => format!("rank {rank} ended without a word (killed, or its node was lost)"),
+    }
+}
+
+/// Turn the journal that a rank left into its table; returns the number of steps.
+fn recover_steps(attempt: &AttemptDir, trial: &Trial, rank: u32) -> Result<u64, LedgerError> {
+    close_step_journal(attempt, trial, rank, 0)?;
+    Ok(attempt.steps(rank)?.len() as u64)
+}
+
+/// The outcome of an attempt. If it failed, names the rank at the root: one that reports a failure itself, else the one
+/// that others lost, else one that was killed from outside, before those that only stopped because of it.
+fn judge(ranks: Vec<RankExit>, forced: &dyn Fn(u32) -> bool, started: i64, interrupted: bool) -> Outcome {
+    let ended = jiff::Timestamp::now().as_second();
+    let with = |state, cause, message, failed_rank| Outcome {
+        state,
+        message,
+        cause,
+        failed_rank,
+        started,
+        ended,
+        ranks: ranks.clone(),
+    };
+    if ranks.iter().all(|r| r.status == RankStatus::Completed) {
+        return with(TrialState::Completed, None, String::new(), None);
+    }
+    let failed = ranks.iter().find(|r| r.status == RankStatus::Failed);
+    let on_request = interrupted && failed.is_none();
+    if on_request || ranks.iter().all(|r| matches!(r.status, RankStatus::Completed | RankStatus::Interrupted)) {
+        return with(TrialState::Interrupted, Some(Cause::Cancelled), "stopped on request".to_owned(), None);
+    }
+    let lost = || {
+        let lost = ranks.iter().find_map(|r| r.lost_peer)?;
+        ranks.iter().find(|r| r.rank == lost && r.status != RankStatus::PeerLost)
+    };
+    let killed = |by_us: bool| ranks.iter().find(|r| r.status == RankStatus::Killed && forced(r.rank) == by_us);
+    let root = failed
+        .or_else(lost)
+        .or_else(|| killed(false))
+        .or_else(|| ranks.iter().find(|r| r.status == RankStatus::PeerLost))
+        .or_else(|| killed(true));
+    match root {
+        // It was silent until the launcher or srun told it to stop.
+        Some(root) if root.status == RankStatus::Interrupted && forced(root.rank) => {
+            let said = ranks.iter().find(|r| r.lost_peer == Some(root.rank)).map_or("", |r| r.message.as_str());
+            with(TrialState::Failed, Some(Cause::Hang), said.to_owned(), Some(root.rank))
+        }
+        Some(root) if root.status == RankStatus::Interrupted => {
+            let message = format!("rank {} alone was told to stop (TERM) from outside", root.rank);
+            with(TrialState::Failed, Some(Cause::Killed), message, Some(root.rank))
+        }
+        Some(root) => {
+            let cause = match root.status {
+                _ if root.exit_code == Some(EXIT_STORAGE) => Cause::Storage,
+                _ if root.exit_code == Some(EXIT_STUCK) => Cause::Hang,
+                RankStatus::Failed => Cause::Error,
+                _ => Cause::Killed,
+            };
+            with(TrialState::Failed, Some(cause), root.message.clone(), Some(root.rank))
+        }
+        None => with(TrialState::Failed, None, "no rank says why".to_owned(), None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exit(rank: u32, status: RankStatus, lost_peer: Option<u32>) -> RankExit {
+        let message = format!("rank {rank} {status:?}");
+        RankExit { rank, status, message, lost_peer, steps: 0, parameters_digest: None, exit_code: None, signal: None }
+    }
+
+    #[test]
+    fn a_ledger_that_could_not_be_written_is_no_error_of_the_trial() {
+        let cause = |code| {
+            let own = RankExit { exit_code: Some(code), ..exit(0, RankStatus::Failed, None) };
+            judge(vec![own, exit(1, RankStatus::PeerLost, Some(0))], &|_| false, 0, false).cause
+        };
+        assert_eq!((cause(EXIT_STORAGE), cause(EXIT_STUCK)), (Some(Cause::Storage), Some(Cause::Hang)));
+        assert_eq!(cause(1), Some(Cause::Error));
+    }
+
+    #[test]
+    fn the_rank_at_the_root_is_named() {
+        use RankStatus::{Completed, Failed, Interrupted, Killed, PeerLost};
+        let root = |ranks: &[RankExit], forced: &[u32], interrupted| {
+            let outcome = judge(ranks.to_vec(), &|rank| forced.contains(&rank), 0, interrupted);
+            (outcome.state, outcome.failed_rank)
+        };
+        let failed = |rank| (TrialState::Failed, Some(rank));
+        // The peer's report comes before the rank that it names by position.
+        assert_eq!(root(&[exit(0, PeerLost, Some(1)), exit(1, Killed, None)], &[], false), failed(1));
+        assert_eq!(root(&[exit(0, PeerLost, Some(1)), exit(1, Failed, None)], &[], false), failed(1));
+        // One rank alone was stopped from outside: the survivor is not to blame.
+        assert_eq!(root(&[exit(0, PeerLost, Some(1)), exit(1, Interrupted, None)], &[], false), failed(1));
+        let frozen = [exit(0, Interrupted, None), exit(1, PeerLost, Some(0))];
+        let outcome = judge(frozen.to_vec(), &|rank| rank == 0, 0, false);
+        assert_eq!((outcome.failed_rank, outcome.cause), (Some(0), Some(Cause::Hang)));
+        assert_eq!(outcome.message, "rank 1 PeerLost");
+        // A rank that the launcher had to kill is not the root.
+        assert_eq!(root(&[exit(0, Killed, None), exit(1, Killed, None)], &[0], false), failed(1));
+        // A failure before the user's Ctrl-C stays a failure; otherwise the user stopped it.
+        assert_eq!(root(&[exit(0, Failed, None), exit(1, Interrupted, None)], &[], true), failed(0));
+        let stopped = (TrialState::Interrupted, None);
+        assert_eq!(root(&[exit(0, Killed, None), exit(1, Interrupted, None)], &[0], true), stopped);
+        assert_eq!(root(&[exit(0, Completed, None), exit(1, Interrupted, None)], &[], false), stopped);
+    }
+}

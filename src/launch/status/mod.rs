@@ -1,0 +1,284 @@
+//! The status of jobs: where their trials stand now, whichever backend runs them.
+//!
+//! Invariant: looking never writes, and a trial is called running only if something that runs it was seen.
+
+mod attempts;
+mod existing;
+mod follow;
+mod pace;
+
+use expctl_ledger::{AttemptDir, JobDir, JobRecord, JobVerdictError, Outcome, Trial, TrialState};
+
+pub use attempts::{Attempt, lineage};
+pub use existing::ExistingTrials;
+pub use follow::{Follow, estimated_s_left};
+pub use pace::{Pace, RankPace, WINDOW_S};
+
+use crate::exit::Failure;
+use crate::launch::local::{Launcher, LauncherState};
+use crate::launch::slurm::{SlurmBackend, Standing, Standings};
+use crate::parallel;
+
+/// State of a trial, as seen now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunState {
+    /// Every rank did all its steps.
+    Completed,
+    /// A rank failed, or Slurm ended the trial.
+    Failed,
+    /// It was stopped on request.
+    Interrupted,
+    /// Its ranks are at work.
+    Running,
+    /// A task or a launcher is there that will run it.
+    Waiting,
+    /// It began, left no outcome, and nothing runs it any more.
+    Lost,
+    /// It never began, and nothing is there that will run it.
+    NotStarted,
+    /// It cannot be seen from here.
+    Unknown,
+}
+
+impl RunState {
+    /// The word used in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Interrupted => "interrupted",
+            Self::Running => "running",
+            Self::Waiting => "waiting",
+            Self::Lost => "lost",
+            Self::NotStarted => "not started",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Whether something runs the trial or will, or may do so.
+    pub const fn is_active(self) -> bool {
+        matches!(self, Self::Running | Self::Waiting | Self::Unknown)
+    }
+}
+
+impl From<TrialState> for RunState {
+    fn from(state: TrialState) -> Self {
+        match state {
+            TrialState::Completed => Self::Completed,
+            TrialState::Failed => Self::Failed,
+            TrialState::Interrupted => Self::Interrupted,
+        }
+    }
+}
+
+/// A trial of a job, as seen now.
+#[derive(Clone, Debug)]
+pub struct TrialStatus {
+    /// The trial.
+    pub trial: Trial,
+    /// Its state.
+    pub state: RunState,
+    /// Its last attempt on disk.
+    pub attempt: Option<AttemptDir>,
+    /// Outcome of that attempt, if it has one.
+    pub outcome: Option<Outcome>,
+    /// Why it is in that state; may be empty.
+    pub reason: String,
+}
+
+/// A job, as seen now.
+#[derive(Clone, Debug)]
+pub struct JobStatus {
+    /// The job as it was submitted.
+    pub record: JobRecord,
+    /// Its folder.
+    pub folder: JobDir,
+    /// Its trials, in the order of array tasks.
+    pub trials: Vec<TrialStatus>,
+}
+
+impl JobStatus {
+    /// Look at one job; also returns why Slurm could not be asked, if so.
+    ///
+    /// # Errors
+    /// As [`JobStatuses::load`].
+    pub fn load(folder: &JobDir) -> Result<(Self, Option<String>), Failure> {
+        let mut seen = JobStatuses::load(std::slice::from_ref(folder))?;
+        let job = seen.jobs.pop().ok_or_else(|| Failure::internal("a look at one job saw none"))?;
+        Ok((job, seen.trouble))
+    }
+
+    /// Look at a job, of which Slurm said `standings`.
+    fn from_standings(folder: JobDir, record: JobRecord, standings: &Standings) -> Result<Self, Failure> {
+        let source = StatusSource::new(&folder, &record, standings)?;
+        let trials: Vec<(usize, &Trial)> = record.trials.iter().enumerate().collect();
+        let trials = parallel::map(&trials, |(index, trial)| source.status(&folder, *index, trial));
+        let trials = trials.into_iter().collect::<Result<_, _>>()?;
+        Ok(Self { record, folder, trials })
+    }
+
+    /// Number of trials in each state that occurs.
+    pub fn counts(&self) -> Vec<(RunState, usize)> {
+        let mut counts = std::collections::BTreeMap::new();
+        for trial in &self.trials {
+            *counts.entry(trial.state).or_insert(0) += 1;
+        }
+        counts.into_iter().collect()
+    }
+
+    /// The counts in words: `2 completed, 1 running`.
+    pub fn summary(&self) -> String {
+        let parts: Vec<String> = self.counts().iter().map(|(state, n)| format!("{n} {}", state.name())).collect();
+        parts.join(", ")
+    }
+
+    /// Whether every trial completed.
+    ///
+    /// # Errors
+    /// Exit 6 if trials did not end, exit 5 if some failed; the message names them.
+    pub fn verdict(&self) -> Result<(), Failure> {
+        let ids = |which: fn(RunState) -> bool| -> Vec<&str> {
+            self.trials.iter().filter(|t| which(t.state)).map(|t| t.trial.id.as_str()).collect()
+        };
+        let failed = ids(|state| state == RunState::Failed);
+        let unended = ids(|state| !matches!(state, RunState::Completed | RunState::Failed));
+        Ok(JobVerdictError::check(self.trials.len(), &unended, &[], &failed)?)
+    }
+
+    /// Whether something runs a trial of the job or will, or may do so.
+    pub fn is_active(&self) -> bool {
+        self.trials.iter().any(|trial| trial.state.is_active())
+    }
+}
+
+/// Jobs, as seen now.
+#[derive(Clone, Debug)]
+pub struct JobStatuses {
+    /// The jobs, in the order asked for.
+    pub jobs: Vec<JobStatus>,
+    /// Why Slurm could not be asked, if so.
+    pub trouble: Option<String>,
+}
+
+impl JobStatuses {
+    /// Look at jobs. Slurm is asked once for all of them, and only about trials without a final outcome.
+    ///
+    /// # Errors
+    /// A file of the ledger cannot be read.
+    pub fn load(folders: &[JobDir]) -> Result<Self, Failure> {
+        let jobs = folders.iter().map(|f| Ok((f.clone(), f.record()?))).collect::<Result<Vec<_>, Failure>>()?;
+        let mut standings = Standings::default();
+        for backend in ["slurm", "slurmrest"] {
+            let jobs: Vec<_> = jobs.iter().filter(|(_, record)| record.backend == backend).cloned().collect();
+            if !jobs.is_empty() {
+                standings.extend(standings_of(backend, &jobs)?);
+            }
+        }
+        let trouble = standings.trouble.clone();
+        let jobs = jobs.into_iter().map(|(folder, record)| JobStatus::from_standings(folder, record, &standings));
+        Ok(Self { jobs: jobs.collect::<Result<_, _>>()?, trouble })
+    }
+}
+
+/// Look up where jobs on Slurm stand. A slurmrestd without address or token counts as one that cannot be asked.
+fn standings_of(backend: &str, jobs: &[(JobDir, JobRecord)]) -> Result<Standings, Failure> {
+    match SlurmBackend::for_job(backend) {
+        Ok(slurm) => slurm.standings(jobs),
+        Err(failure) => Standings::from_queue(jobs, |_| Err(failure.message)),
+    }
+}
+
+/// The source of the states of a job's trials.
+enum StatusSource<'a> {
+    /// The launcher on this machine, and whether it runs; `None` if there was none.
+    Launcher(Option<(Launcher, LauncherState)>),
+    /// Slurm, and the job's id.
+    Slurm(&'a Standings, u64),
+}
+
+impl<'a> StatusSource<'a> {
+    fn new(folder: &JobDir, record: &JobRecord, standings: &'a Standings) -> Result<Self, Failure> {
+        Ok(match record.on_slurm() {
+            true => Self::Slurm(standings, record.job),
+            false => Self::Launcher(Launcher::load(folder)?.map(|launcher| {
+                let state = launcher.state();
+                (launcher, state)
+            })),
+        })
+    }
+
+    /// Status of the trial at `index` in the job.
+    fn status(&self, folder: &JobDir, index: usize, trial: &Trial) -> Result<TrialStatus, Failure> {
+        let (attempt, outcome) = last_attempt(folder, trial)?;
+        let (state, reason) = match self {
+            Self::Launcher(launcher) => state_by_launcher(launcher.as_ref(), trial, attempt.as_ref(), outcome.as_ref()),
+            Self::Slurm(standings, job) => {
+                let standing = standings.trials.get(&(*job, index)).unwrap_or(&Standing::Unknown);
+                state_by_slurm(standing, attempt.is_some(), outcome.as_ref())
+            }
+        };
+        Ok(TrialStatus { trial: trial.clone(), state, attempt, outcome, reason })
+    }
+}
+
+fn last_attempt(folder: &JobDir, trial: &Trial) -> Result<(Option<AttemptDir>, Option<Outcome>), Failure> {
+    let attempt = folder.attempts(&trial.id)?.pop();
+    let outcome = match &attempt {
+        Some(attempt) => attempt.outcome()?,
+        None => None,
+    };
+    Ok((attempt, outcome))
+}
+
+fn ended(outcome: &Outcome) -> (RunState, String) {
+    (outcome.state.into(), outcome.message.clone())
+}
+
+fn state_by_slurm(standing: &Standing, began: bool, outcome: Option<&Outcome>) -> (RunState, String) {
+    match (standing, outcome) {
+        (Standing::Ended, Some(outcome)) => ended(outcome),
+        // Its outcome was removed in between.
+        (Standing::Ended, None) | (Standing::Unknown, _) => (RunState::Unknown, String::new()),
+        (Standing::Later(_), _) => (RunState::Waiting, "its task runs other trials first".to_owned()),
+        (Standing::Active(task), _) if task.state.is_waiting() => (RunState::Waiting, task.detail.clone()),
+        (Standing::Active(task), _) => {
+            let word = task.state.to_string();
+            (RunState::Running, if word == "RUNNING" { String::new() } else { format!("Slurm says {word}") })
+        }
+        (Standing::Gone(said), None) if began => (RunState::Lost, said.clone()),
+        // A retry that never began: the outcome of the attempt before it still holds.
+        (Standing::Gone(said), Some(outcome)) => {
+            let (state, reason) = ended(outcome);
+            (state, format!("{reason}; its retry never began: {said}"))
+        }
+        (Standing::Gone(said), None) => (RunState::NotStarted, said.clone()),
+    }
+}
+
+fn state_by_launcher(
+    launcher: Option<&(Launcher, LauncherState)>,
+    trial: &Trial,
+    attempt: Option<&AttemptDir>,
+    outcome: Option<&Outcome>,
+) -> (RunState, String) {
+    let running = launcher.filter(|(_, state)| *state != LauncherState::Gone);
+    let planned = running.and_then(|(launcher, state)| Some((launcher, *state, *launcher.attempts.get(&trial.id)?)));
+    if let Some((launcher, state, number)) = planned {
+        let began = attempt.is_some_and(|attempt| attempt.number() >= number);
+        if !began || outcome.is_none() {
+            return match state {
+                LauncherState::Elsewhere => {
+                    (RunState::Unknown, format!("its launcher is on {}: ask there", launcher.host))
+                }
+                _ if began => (RunState::Running, String::new()),
+                _ => (RunState::Waiting, String::new()),
+            };
+        }
+    }
+    match (attempt, outcome) {
+        (_, Some(outcome)) => ended(outcome),
+        (Some(_), None) => (RunState::Lost, "its launcher is gone".to_owned()),
+        (None, None) => (RunState::NotStarted, String::new()),
+    }
+}

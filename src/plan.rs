@@ -1,0 +1,273 @@
+//! Views of a plan for the command line: its trials, upper bounds of their cost, and their models.
+//!
+//! Invariant: a cost is a bound from what is asked for, never a forecast, and says so.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
+
+pub use expctl_config::{
+    ISOLATED, Isolation, Modes, PastJob, Plan, Point, UnknownName, expand, is_isolation, isolation_path,
+};
+use expctl_datasets::graph::Recipe;
+use expctl_ledger::{JobRecord, Settings, StoreKind, TRIAL_SCHEMA_VERSION, Trial};
+use expctl_settings::{NO_DATA_SET, model_remarks};
+use expctl_text::Table;
+use expctl_text::format::{MISSING, count, thousands};
+
+use crate::exit::{Exit, Failure};
+use crate::project::Project;
+
+impl From<UnknownName> for Failure {
+    fn from(unknown: UnknownName) -> Self {
+        Self::new(Exit::Usage, &unknown).hint(format_args!("variants are {}", unknown.variants.join(", ")))
+    }
+}
+
+/// The job that running a plan would make. What only submitting knows is left open: the job id and the time are 0, the commit is
+/// unknown.
+pub fn job_record(plan: &Plan, backend: &str) -> JobRecord {
+    JobRecord {
+        schema: TRIAL_SCHEMA_VERSION,
+        job: 0,
+        backend: backend.to_owned(),
+        config: plan.config.clone(),
+        study: plan.study.clone(),
+        config_path: plan.path.clone(),
+        overrides: plan.overrides.clone(),
+        submitted: 0,
+        commit: None,
+        expctl_version: env!("CARGO_PKG_VERSION").to_owned(),
+        baseline: plan.baseline.clone(),
+        estimators: plan.estimators.clone(),
+        trials: plan.trials.clone(),
+    }
+}
+
+/// The trials as a table, a row each: drawn with lines, or as markdown.
+pub fn table(plan: &Plan, markdown: bool) -> String {
+    let table = trials(plan);
+    if markdown { table.markdown() } else { table.terminal() }
+}
+
+/// Without a sweep there is no column for its points, none for the store where all trials read the base store, and none for the model
+/// where no step computes one.
+fn trials(plan: &Plan) -> Table {
+    let swept = plan.trials.iter().any(|trial| !trial.point.is_empty());
+    let mut header = vec!["Trial", "Variant"];
+    if swept {
+        header.push("Point");
+    }
+    let of_base = |trial: &Trial| {
+        let settings = &trial.settings;
+        settings.pipeline.store == StoreKind::Json && !settings.reads_array() && settings.data.set != NO_DATA_SET
+    };
+    let stores = plan.trials.iter().any(|trial| !of_base(trial));
+    let repeat = header.len();
+    header.push("Repeat");
+    header.extend(stores.then_some("Store"));
+    header.extend(["Processor", "Mode"]);
+    let models = plan.trials.iter().any(|trial| trial.settings.computes_model());
+    header.extend(models.then_some("Model"));
+    let first_number = header.len();
+    header.extend(["Batch", "Workers", "Ranks", "Warm-up", "Steps"]);
+    let numbers = std::iter::once(repeat).chain(first_number..header.len());
+    let mut table = Table::new(header.clone()).right(numbers);
+    for trial in &plan.trials {
+        let s = &trial.settings;
+        let mut row = vec![trial.id.clone(), trial.variant.clone()];
+        if swept {
+            let point: Vec<String> = trial.point.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            row.push(point.join(", "));
+        }
+        row.push(trial.repeat.to_string());
+        let store = match s.data.set.as_str() {
+            NO_DATA_SET => NO_DATA_SET,
+            _ if s.reads_array() => s.array.format.name(),
+            _ => s.pipeline.store.name(),
+        };
+        row.extend(stores.then(|| store.to_owned()));
+        row.extend([
+            if s.runs_command() { "command" } else { s.pipeline.processor.name() }.to_owned(),
+            s.train.mode.name().to_owned(),
+        ]);
+        row.extend(models.then(|| model_cell(trial)));
+        row.extend([
+            s.loader.batch_size.to_string(),
+            s.loader.workers.to_string(),
+            s.launch.ranks.to_string(),
+            s.measure.warmup.to_string(),
+            s.measure.steps.to_string(),
+        ]);
+        table.row(row);
+    }
+    table
+}
+
+/// The model that the steps of a trial compute, marked where nothing said which.
+fn model_cell(trial: &Trial) -> String {
+    match (trial.settings.computes_model(), trial.default_model) {
+        (false, _) => MISSING.to_owned(),
+        (true, false) => trial.settings.model.words(),
+        (true, true) => format!("{} (default)", trial.settings.model.words()),
+    }
+}
+
+/// The most that Slurm may charge for a plan: every trial with all its CPUs up to its time limit.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Cost {
+    /// Number of trials.
+    pub trials: u64,
+    /// Fewest and most ranks of a trial.
+    pub ranks: (u64, u64),
+    /// Fewest and most processors of a trial.
+    pub cpus: (u64, u64),
+    /// Fewest and most GPUs of a trial.
+    pub gpus: (u64, u64),
+    /// Shortest and longest time limit, minutes; none where a trial has none.
+    pub time_min: Option<(u64, u64)>,
+    /// Processor hours of all trials, at most; none without time limits, or where whole nodes are asked for.
+    pub cpu_hours_at_most: Option<f64>,
+    /// GPU hours of all trials, at most; none where processor hours are, and where no GPU is asked for.
+    pub gpu_hours_at_most: Option<f64>,
+    /// A trial asks for whole nodes, whose size the config does not know.
+    pub exclusive: bool,
+}
+
+/// Upper bounds of a plan's cost on Slurm; none for a plan without trials.
+pub fn cost(plan: &Plan) -> Option<Cost> {
+    let trials = &plan.trials;
+    let span = |of: &dyn Fn(&Trial) -> u64| Some((trials.iter().map(of).min()?, trials.iter().map(of).max()?));
+    let ranks = |trial: &Trial| u64::from(trial.settings.launch.ranks);
+    let cpus = |trial: &Trial| ranks(trial) * u64::from(trial.settings.slurm.cpus_per_rank);
+    let gpus = |trial: &Trial| ranks(trial) * u64::from(trial.settings.slurm.gpus_per_rank);
+    let minutes = |trial: &Trial| trial.settings.slurm.time_min;
+    let time_min = span(&minutes).filter(|(shortest, _)| *shortest > 0);
+    let exclusive = trials.iter().any(|trial| trial.settings.slurm.exclusive);
+    let hours = |of: &dyn Fn(&Trial) -> u64| {
+        let known = time_min.is_some() && !exclusive;
+        known.then(|| trials.iter().map(|trial| of(trial) as f64 * minutes(trial) as f64 / 60.0).sum::<f64>())
+    };
+    Some(Cost {
+        trials: trials.len() as u64,
+        ranks: span(&ranks)?,
+        cpus: span(&cpus)?,
+        gpus: span(&gpus)?,
+        time_min,
+        cpu_hours_at_most: hours(&cpus),
+        gpu_hours_at_most: hours(&gpus).filter(|hours| *hours > 0.0),
+        exclusive,
+    })
+}
+
+impl Cost {
+    /// The same for trials that run on this machine, where nothing is charged and no limit holds.
+    pub fn on_this_machine(&self) -> String {
+        format!("{} on this machine, one after another", self.shape())
+    }
+
+    /// `6 trials × 2 ranks`.
+    fn shape(&self) -> String {
+        let (fewest, most) = self.ranks;
+        let ranks = if fewest == most { count(most, "rank") } else { format!("{fewest} to {most} ranks") };
+        format!("{} × {ranks}", count(self.trials, "trial"))
+    }
+}
+
+/// One line: `6 trials × 2 ranks: at most 24.0 GPU h, 96.0 CPU h (time limit 120 min)`.
+impl Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let range = |(low, high): (u64, u64)| if low == high { low.to_string() } else { format!("{low} to {high}") };
+        write!(f, "{}: ", self.shape())?;
+        let limit = self.time_min.map_or_else(
+            || "no time limit in the config: the partition's holds".to_owned(),
+            |limit| format!("time limit {} min", range(limit)),
+        );
+        if let Some(cpu_hours) = self.cpu_hours_at_most {
+            let gpu_hours = self.gpu_hours_at_most.map(|hours| format!("{} GPU h, ", figure(hours)));
+            return write!(f, "at most {}{} CPU h ({limit})", gpu_hours.unwrap_or_default(), figure(cpu_hours));
+        }
+        let gpus = if self.gpus.1 > 0 { format!("{} GPUs and ", range(self.gpus)) } else { String::new() };
+        let nodes = if self.exclusive { "whole nodes with at least " } else { "" };
+        write!(f, "{nodes}{gpus}{} CPUs per trial ({limit})", range(self.cpus))
+    }
+}
+
+/// Hours with the digits that matter for a bill.
+fn figure(hours: f64) -> String {
+    if hours < 10.0 { format!("{hours:.2}") } else { format!("{hours:.1}") }
+}
+
+/// The model of a variant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VariantModel {
+    /// Name of the variant.
+    pub variant: String,
+    /// Its model, or models where points of a sweep have several: `lazy, replicated, 1,781,187 parameters (derived)`. The number
+    /// follows from the settings, and is left out where these do not tell it. Empty where no trial of the variant computes a model.
+    pub words: String,
+    /// Whether nothing said which model, so that it is the one by default.
+    pub by_default: bool,
+}
+
+/// The model of each variant of a plan, in the order of the variants.
+pub fn models(project: &Project, plan: &Plan) -> Vec<VariantModel> {
+    let mut recipes = Recipes { project, read: BTreeMap::new() };
+    plan.variants().into_iter().map(|variant| model_of_variant(plan, variant, &mut recipes)).collect()
+}
+
+fn model_of_variant(plan: &Plan, variant: String, recipes: &mut Recipes<'_>) -> VariantModel {
+    // Repeats share their model.
+    let computes = |trial: &&Trial| trial.variant == variant && trial.repeat == 1 && trial.settings.computes_model();
+    let trials: Vec<&Trial> = plan.trials.iter().filter(computes).collect();
+    let mut models: Vec<String> = Vec::new();
+    for trial in &trials {
+        let model = &trial.settings.model;
+        let count = recipes.genes(&trial.settings).and_then(|genes| model.parameter_count(genes));
+        let words = match count {
+            Some(count) => format!("{}, {} parameters (derived)", model.words(), thousands(count)),
+            None => model.words(),
+        };
+        if !models.contains(&words) {
+            models.push(words);
+        }
+    }
+    VariantModel { words: models.join("; "), by_default: trials.iter().any(|trial| trial.default_model), variant }
+}
+
+/// Recipes of data sets, each read once.
+struct Recipes<'a> {
+    project: &'a Project,
+    /// By name; none for a recipe that cannot be read.
+    read: BTreeMap<String, Option<Recipe>>,
+}
+
+impl Recipes<'_> {
+    /// Genes of the graph; none of an array, and without a recipe.
+    fn genes(&mut self, settings: &Settings) -> Option<u64> {
+        if settings.reads_array() {
+            return None;
+        }
+        let (project, set) = (self.project, &settings.data.set);
+        let recipe = self.read.entry(set.clone()).or_insert_with(|| Recipe::load(&project.study(set)).ok());
+        recipe.as_ref().map(|recipe| recipe.genes_at(settings.data.scale))
+    }
+}
+
+/// Remarks on the models of a plan, a line each: the variants, and a sentence about them.
+pub fn remarks(plan: &Plan) -> Vec<String> {
+    let mut found: Vec<(String, Vec<&str>)> = Vec::new();
+    for trial in &plan.trials {
+        for said in model_remarks(&trial.settings) {
+            let known = found.iter().position(|(sentence, _)| *sentence == said);
+            let known = known.unwrap_or_else(|| {
+                found.push((said, Vec::new()));
+                found.len() - 1
+            });
+            let variants = &mut found[known].1;
+            if !variants.contains(&trial.variant.as_str()) {
+                variants.push(&trial.variant);
+            }
+        }
+    }
+    found.into_iter().map(|(said, variants)| format!("{}: {said}", variants.join(", "))).collect()
+}

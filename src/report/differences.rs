@@ -1,0 +1,194 @@
+//! Settings in which rows differ, and the comparability classes of rows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::row::Row;
+use super::setting_names::{CLASS, FIRST, in_order, is_relevant, setting_name};
+
+/// Number of rows up to which a list has one value for each.
+const MANY_ROWS: usize = 8;
+
+/// A setting that is not the same in all rows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// The setting, as a reader calls it.
+    pub setting: String,
+    /// Its value in each row, in order; `?` if not known.
+    pub values: Vec<String>,
+}
+
+impl Difference {
+    /// `workers 4/6/12`, or for many rows each value once: `workers 4 (9 rows), 6, 12 (2 rows)`.
+    pub fn words(&self) -> String {
+        if self.values.len() > MANY_ROWS {
+            let mut rows: Vec<(&str, usize)> = Vec::new();
+            for value in &self.values {
+                match rows.iter_mut().find(|(known, _)| known == value) {
+                    Some((_, n)) => *n += 1,
+                    None => rows.push((value, 1)),
+                }
+            }
+            let one = |(value, n): &(&str, usize)| match n {
+                1 => (*value).to_owned(),
+                n => format!("{value} ({n} rows)"),
+            };
+            return format!("{} {}", self.setting, rows.iter().map(one).collect::<Vec<_>>().join(", "));
+        }
+        let separator = if self.values.iter().any(|v| v.contains([' ', '/'])) { " / " } else { "/" };
+        format!("{} {}", self.setting, self.values.join(separator))
+    }
+}
+
+/// Settings in which rows differ besides the method, without those that no rate depends on. A setting that is known for one row only is no
+/// difference.
+pub fn differences(rows: &[&Row]) -> Vec<Difference> {
+    in_order(rows.iter().flat_map(|r| r.settings.keys().map(String::as_str)))
+        .into_iter()
+        .filter(|key| is_relevant(key))
+        .filter_map(|key| {
+            let found: Vec<Option<&String>> = rows.iter().map(|r| r.settings.get(key)).collect();
+            let distinct: BTreeSet<&String> = found.iter().flatten().copied().collect();
+            (distinct.len() > 1).then(|| Difference {
+                setting: setting_name(key).to_owned(),
+                values: found.iter().map(|v| v.map_or_else(|| "?".to_owned(), Clone::clone)).collect(),
+            })
+        })
+        .collect()
+}
+
+/// Words in front of a list of differences: ` besides the method`, or nothing if all rows have the same processor, so that the differences
+/// are the subject of the comparison.
+pub fn besides_the_method(rows: &[&Row]) -> &'static str {
+    if rows.windows(2).all(|two| two[0].same_processor(two[1])) { "" } else { " besides the method" }
+}
+
+/// Settings, of those that readers ask for first, that are known for some rows only.
+pub fn known_for_some(rows: &[&Row]) -> Vec<String> {
+    let known = |key: &str| rows.iter().filter(|r| r.settings.contains_key(key)).count();
+    let some = |key: &str| (1..rows.len()).contains(&known(key));
+    FIRST.iter().filter(|(key, _)| some(key)).map(|(_, name)| (*name).to_owned()).collect()
+}
+
+/// A setting in which a row differs from the base of its ratio.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Confound {
+    /// The setting, as a reader calls it.
+    pub setting: String,
+    /// Its value in the base.
+    pub base: String,
+    /// Its value in the row.
+    pub row: String,
+}
+
+impl Confound {
+    /// `workers 4 → 6`.
+    pub fn confound_words(&self) -> String {
+        let shown = |value: &str| if value.is_empty() { "none".to_owned() } else { value.to_owned() };
+        format!("{} {} → {}", self.setting, shown(&self.base), shown(&self.row))
+    }
+}
+
+/// Several of them: `workers 4 → 6, pin_memory true → false`.
+pub fn confound_words(confounds: &[Confound]) -> String {
+    confounds.iter().map(Confound::confound_words).collect::<Vec<_>>().join(", ")
+}
+
+/// Settings in which a row differs from the base of its ratio: those of its class, across which the ratio goes, and the others.
+pub fn confounds(row: &Row, base: &Row) -> (Vec<Confound>, Vec<Confound>) {
+    let differs = |key: &str| {
+        let (of_row, of_base) = (row.settings.get(key)?, base.settings.get(key)?);
+        (of_row != of_base).then(|| (of_base.clone(), of_row.clone()))
+    };
+    let found = |key: &str, name: &str| {
+        let (base, row) = differs(key)?;
+        Some(Confound { setting: name.to_owned(), base, row })
+    };
+    let crossed = CLASS.iter().filter_map(|(key, name)| found(key, name)).collect();
+    let others = in_order(row.settings.keys().map(String::as_str))
+        .into_iter()
+        .filter(|key| is_relevant(key) && CLASS.iter().all(|(class, _)| class != key))
+        .filter_map(|key| found(key, setting_name(key)))
+        .collect();
+    (crossed, others)
+}
+
+/// Settings by which tables are split, with their names in headings. Rows of different data sets are never in one table.
+const SPLIT: [(&str, &str); 15] = [
+    ("launch.ranks", "ranks"),
+    ("data.samples", "samples"),
+    ("data.scale", "scale"),
+    ("data.networks", "networks"),
+    ("data.files", "files"),
+    ("data.genes", "genes of the data set"),
+    ("array.files", "own files"),
+    ("array.genes", "genes of a batch"),
+    ("select.samples", "samples taken"),
+    ("select.subset", "subset"),
+    ("select.split", "split"),
+    ("measure.cold_cache", "cold page cache"),
+    ("device", "device"),
+    ("gpu", "GPU"),
+    ("cpu", "processor"),
+];
+
+/// Settings that all rows of a class share, as far as they are known.
+type SharedSettings = BTreeMap<&'static str, String>;
+
+/// Rows with the same world size, data and device.
+pub struct ComparabilityClass {
+    /// Settings that they share.
+    shared: SharedSettings,
+    /// Indices among all rows, in order.
+    pub rows: Vec<usize>,
+}
+
+impl ComparabilityClass {
+    /// Settings that distinguish this class from `others`: `ranks 1, samples 10000`; empty for the only class.
+    pub fn name(&self, others: &[Self]) -> String {
+        let apart = |key: &str| others.iter().any(|other| other.shared.get(key) != self.shared.get(key));
+        let said = SPLIT.iter().filter(|(key, _)| apart(key));
+        let said = said.filter_map(|(key, name)| {
+            // A cold page cache is named, a warm one is not.
+            let value = self.shared.get(key).filter(|value| !matches!(value.as_str(), "" | "false"))?;
+            Some(format!("{name} {value}"))
+        });
+        said.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Split the rows of several jobs by class, the class of the job `first` in front.
+///
+/// A setting that a job varies, by a sweep or between its variants, does not split that job, but ratios across it are marked.
+pub fn comparability_classes(rows: &[(usize, &Row)], first: usize) -> Vec<ComparabilityClass> {
+    let mut jobs: Vec<usize> = Vec::new();
+    for job in std::iter::once(first).chain(rows.iter().map(|(job, _)| *job)) {
+        if !jobs.contains(&job) && rows.iter().any(|(of, _)| *of == job) {
+            jobs.push(job);
+        }
+    }
+    let mut found: Vec<ComparabilityClass> = Vec::new();
+    for job in jobs {
+        let mine: Vec<usize> = (0..rows.len()).filter(|i| rows[*i].0 == job).collect();
+        let shared = shared(&mine.iter().map(|i| rows[*i].1).collect::<Vec<_>>());
+        let agrees = |class: &&mut ComparabilityClass| {
+            SPLIT.iter().all(|(key, _)| class.shared.get(key).zip(shared.get(key)).is_none_or(|(a, b)| a == b))
+        };
+        match found.iter_mut().find(agrees) {
+            Some(class) => class.rows.extend(mine),
+            None => found.push(ComparabilityClass { shared, rows: mine }),
+        }
+    }
+    found.iter_mut().for_each(|class| class.rows.sort_unstable());
+    found
+}
+
+fn shared(rows: &[&Row]) -> SharedSettings {
+    let value = |key: &str| {
+        let first = rows.first()?.settings.get(key)?;
+        let same = rows.iter().all(|row| row.settings.get(key) == Some(first) && !row.point.contains_key(key));
+        same.then(|| first.clone())
+    };
+    SPLIT.iter().filter_map(|(key, _)| Some((*key, value(key)?))).collect()
+}

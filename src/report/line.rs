@@ -1,0 +1,365 @@
+//! A row against the row that its ratios refer to: ratios, verdict, and what else differs; in numbers and in words.
+
+use expctl_stats::{
+    ALPHA, MIN_RUNS_FOR_VERDICT, MIN_SECONDS_FOR_VERDICT, POWER, Permutation, Ratio, Verdict, judge,
+    minimum_detectable, minimum_detectable_paired, paired_ratio, permutation_test, ratio,
+};
+use expctl_text::format;
+use serde::Serialize;
+
+use super::differences::{Confound, confound_words, confounds, known_for_some};
+use super::row::Row;
+
+/// Index of the base of each row: the row that its ratios refer to, itself for a baseline. `None` if the baseline was not run at the point of
+/// the row, and for profiled rows. `rows` come with the index of their job; the baseline is in `job`.
+pub fn baselines(rows: &[(usize, &Row)], job: usize) -> Vec<Option<usize>> {
+    // A group without rows of the baseline's job refers to its first job.
+    let job = if rows.iter().any(|(j, _)| *j == job) { job } else { rows.first().map_or(job, |(j, _)| *j) };
+    let chosen = baseline_rows(rows, job);
+    let find = |index: usize| {
+        if chosen.contains(&index) {
+            return Some(index);
+        }
+        let (of, row) = rows[index];
+        if row.profiler {
+            return None;
+        }
+        chosen.iter().copied().find(|base| same_point(rows[*base].1, row, of == job))
+    };
+    (0..rows.len()).map(find).collect()
+}
+
+/// The baseline's rows, one for each point of a sweep.
+fn baseline_rows(rows: &[(usize, &Row)], job: usize) -> Vec<usize> {
+    let of_job: Vec<usize> = (0..rows.len()).filter(|i| rows[*i].0 == job && !rows[*i].1.profiler).collect();
+    let Some(first) = of_job.first().map(|i| rows[*i].1) else { return Vec::new() };
+    let named = first.job_baseline.as_ref().filter(|name| of_job.iter().any(|i| rows[*i].1.variant == **name));
+    let others = of_job.len() < rows.len();
+    let one_variant = of_job.iter().all(|i| rows[*i].1.variant == first.variant);
+    let variant = match (&first.job_baseline, named) {
+        (None, _) => &first.variant,
+        (Some(_), Some(name)) => name,
+        // Several jobs, and this one has a single variant.
+        (Some(_), None) if others && one_variant => &first.variant,
+        // Another baseline than the named one would change the meaning of the ratios.
+        (Some(_), None) => return Vec::new(),
+    };
+    let mut chosen: Vec<usize> = Vec::new();
+    for index in of_job.into_iter().filter(|i| rows[*i].1.variant == *variant) {
+        if chosen.iter().all(|i| rows[*i].1.point != rows[index].1.point) {
+            chosen.push(index);
+        }
+    }
+    chosen
+}
+
+/// Whether a row is at the point of a baseline: in the same job, with the same swept settings; in another job, with the settings that the
+/// baseline's job swept.
+pub fn same_point(base: &Row, row: &Row, same_job: bool) -> bool {
+    if same_job {
+        return base.point == row.point;
+    }
+    base.point.iter().all(|(key, value)| row.point.get(key).or_else(|| row.settings.get(key)) == Some(value))
+}
+
+/// A row with its ratios and verdict against its base, the row that they refer to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Line {
+    /// The row.
+    #[serde(flatten)]
+    pub row: Row,
+    /// Whether ratios refer to this row.
+    pub baseline: bool,
+    /// Name of its base; `None` for the baseline of all, and if there is none at its point of the sweep.
+    pub against: Option<String>,
+    /// Its base. A baseline has one if it is the baseline of another class.
+    #[serde(skip)]
+    pub base: Option<Box<Row>>,
+    /// Whether it is a row of the baseline's job.
+    #[serde(skip)]
+    pub of_baseline_job: bool,
+    /// For gates: the row of the same variant and sweep point in the baseline's job, if this is a row of another job.
+    #[serde(skip)]
+    pub before: Option<Box<Row>>,
+    /// Ratio of it/s.
+    pub ratio_it_per_s: Option<Ratio>,
+    /// Ratio of samples/s; verdicts rest on it.
+    pub ratio_samples_per_s: Option<Ratio>,
+    /// The same ratio as a change in percent; below zero for slower.
+    pub percent: Option<f64>,
+    /// Whether runs were paired by repeat: both rows are of one interleaved job.
+    pub paired: bool,
+    /// Number of runs on both sides of the ratio, or of pairs.
+    pub runs: Option<(usize, usize)>,
+    /// Ratio of the storage.
+    pub ratio_storage: Option<f64>,
+    /// Class settings in which the two rows differ; empty if both are of one class.
+    pub crosses: Vec<Confound>,
+    /// Other settings in which they differ.
+    pub confounds: Vec<Confound>,
+    /// Settings known for one of the two rows only.
+    pub unknown: Vec<String>,
+    /// The verdict; `None` without a ratio.
+    pub verdict: Option<Verdict>,
+    /// p value of the ratio, corrected by Holm over the table; `None` without a test.
+    pub p_holm: Option<f64>,
+    /// Whether the ratio would have a verdict alone, but has none among those of the table.
+    pub lone: bool,
+    /// Permutation test; `None` for pairs, and below two runs on a side.
+    pub permutation: Option<Permutation>,
+    /// The smallest ratio above 1 that so many runs would have shown, if no difference was shown.
+    pub detectable: Option<f64>,
+    /// For a profiled row: lowest and highest rate as a share of the rate of the same variant without a profiler.
+    pub with_profiler: Option<(f64, f64)>,
+    /// The same as a ratio with its interval; `None` for an imported range.
+    pub profiler_ratio: Option<Ratio>,
+    /// Number of runs with and without the profiler in this ratio, or of pairs.
+    pub profiler_runs: Option<(usize, usize)>,
+}
+
+impl Line {
+    /// A row with its ratios to `base`; not judged yet.
+    pub fn new(row: &Row, baseline: bool, base: Option<&Row>) -> Self {
+        let its = base.map(|base| compared(row, base, |row| &row.it_per_s));
+        let samples = base.map(|base| compared(row, base, |row| &row.samples_per_s));
+        let (ratio, paired, runs) = samples.unwrap_or((None, false, (0, 0)));
+        let (crosses, confounds) = base.map(|base| confounds(row, base)).unwrap_or_default();
+        let permutation = base.filter(|_| !paired).and_then(|b| permutation_test(&row.samples_per_s, &b.samples_per_s));
+        Self {
+            baseline,
+            against: base.map(Row::name),
+            base: base.map(|base| Box::new(base.clone())),
+            of_baseline_job: true,
+            before: None,
+            ratio_it_per_s: its.and_then(|its| its.0),
+            ratio_samples_per_s: ratio,
+            percent: ratio.map(|ratio| (ratio.value - 1.0) * 100.0),
+            paired,
+            runs: ratio.map(|_| runs),
+            ratio_storage: base.and_then(|base| row.storage_ratio(base)),
+            crosses,
+            confounds,
+            unknown: base.map(|base| known_for_some(&[row, base])).unwrap_or_default(),
+            verdict: None,
+            p_holm: None,
+            lone: false,
+            permutation,
+            detectable: None,
+            with_profiler: None,
+            profiler_ratio: None,
+            profiler_runs: None,
+            row: row.clone(),
+        }
+    }
+
+    /// Measured time of the shortest run of both rows, s, if that is too short for a verdict.
+    pub fn too_short(&self) -> Option<f64> {
+        [Some(&self.row), self.base.as_deref()].into_iter().flatten().filter_map(Row::too_short).reduce(f64::min)
+    }
+
+    /// Whether the ratios of it/s and samples/s differ, because the batches do.
+    pub fn mixed_batch(&self) -> bool {
+        self.base.as_ref().is_some_and(|base| base.global_batch() != self.row.global_batch())
+    }
+
+    /// Whether the ratio is of rows of different classes.
+    pub fn across(&self) -> bool {
+        !self.crosses.is_empty()
+    }
+}
+
+/// The rows of one job, each against its baseline, judged together.
+pub fn lines_of_job(rows: &[Row]) -> Vec<Line> {
+    let indexed: Vec<(usize, &Row)> = rows.iter().map(|row| (0, row)).collect();
+    let bases = baselines(&indexed, 0);
+    let line = |(i, row): (usize, &Row)| {
+        let own = bases[i] == Some(i);
+        Line::new(row, own, bases[i].filter(|_| !own).map(|base| &rows[base]))
+    };
+    let mut lines: Vec<Line> = rows.iter().enumerate().map(line).collect();
+    judge_together(&mut lines);
+    lines
+}
+
+/// Judge the ratios of a table together.
+pub fn judge_together(lines: &mut [Line]) {
+    let with = |short: bool| {
+        let judged = |i: &usize| lines[*i].ratio_samples_per_s.is_some() && lines[*i].too_short().is_some() == short;
+        (0..lines.len()).filter(judged).collect::<Vec<usize>>()
+    };
+    let (short, with) = (with(true), with(false));
+    for index in short {
+        let few = lines[index].runs.is_none_or(|(own, base)| own.min(base) < MIN_RUNS_FOR_VERDICT);
+        lines[index].verdict = Some(if few { Verdict::TooFewRuns } else { Verdict::TooShort });
+    }
+    let table: Vec<_> = with.iter().filter_map(|i| lines[*i].ratio_samples_per_s.zip(lines[*i].runs)).collect();
+    for (index, judgement) in with.into_iter().zip(judge(&table)) {
+        let line = &mut lines[index];
+        line.verdict = Some(judgement.verdict);
+        line.p_holm = judgement.p_holm;
+        line.lone = judgement.lone;
+        let Some(base) = line.base.as_ref().filter(|_| judgement.verdict == Verdict::NoDifferenceShown) else {
+            continue;
+        };
+        line.detectable = match line.paired {
+            true => minimum_detectable_paired(&pairs(&line.row, base, |row| &row.samples_per_s)),
+            false => minimum_detectable(&line.row.samples_per_s, &base.samples_per_s),
+        };
+    }
+}
+
+/// The ratio of the samples/s of two rows of a job, whether it is of pairs, and the runs behind it.
+pub fn samples_ratio(row: &Row, base: &Row) -> (Option<Ratio>, bool, (usize, usize)) {
+    compared(row, base, |row| &row.samples_per_s)
+}
+
+/// The ratio of two rows, whether it is of pairs, and the runs behind it.
+fn compared(row: &Row, base: &Row, of: fn(&Row) -> &Vec<f64>) -> (Option<Ratio>, bool, (usize, usize)) {
+    let pairs = pairs(row, base, of);
+    if pairs.len() >= 2 {
+        return (paired_ratio(&pairs), true, (pairs.len(), pairs.len()));
+    }
+    (ratio(of(row), of(base)), false, (row.n, base.n))
+}
+
+/// Pairs of figures of both rows by repeat; empty unless both are of one interleaved job.
+pub fn pairs(row: &Row, base: &Row, of: fn(&Row) -> &Vec<f64>) -> Vec<(f64, f64)> {
+    if !row.interleaved || !base.interleaved || row.job != base.job {
+        return Vec::new();
+    }
+    by_repeat((&row.repeats, of(row)), (&base.repeats, of(base)))
+}
+
+/// Pairs of figures of two sides by the repeats that both have; a side is a list of repeats and one of their figures.
+pub fn by_repeat(side: (&[u32], &[f64]), base: (&[u32], &[f64])) -> Vec<(f64, f64)> {
+    let same = |repeat: &u32| base.0.iter().position(|other| other == repeat).and_then(|at| base.1.get(at));
+    side.0.iter().zip(side.1).filter_map(|(repeat, figure)| Some((*figure, *same(repeat)?))).collect()
+}
+
+/// The ratio of a line in samples/s, in words.
+#[derive(Clone, Copy, Debug)]
+pub struct RatioWords<'a> {
+    /// The line.
+    pub line: &'a Line,
+    /// Name of the row.
+    pub name: &'a str,
+    /// Name of its base.
+    pub base: &'a str,
+    /// Number of ratios of the table that were tested together.
+    pub tested: usize,
+}
+
+impl RatioWords<'_> {
+    /// One sentence: ratio, verdict and tests; with the settings that differ if `confounds`. `None` without a ratio.
+    pub fn sentence(&self, confounds: bool) -> Option<String> {
+        let line = self.line;
+        let (ratio, verdict, (n, base_n)) = (line.ratio_samples_per_s?, line.verdict?, line.runs?);
+        let other_ways = [line.percent.and_then(percent_words), format::slower(ratio.value)];
+        let other_ways: Vec<String> = other_ways.into_iter().flatten().collect();
+        let shown = match other_ways.as_slice() {
+            [] => format::ratio_with_interval(&ratio),
+            _ => format!("{} ({})", format::ratio_with_interval(&ratio), other_ways.join(", ")),
+        };
+        let runs = if line.paired { format!("{n} pairs, by repeat") } else { format!("n = {n} and {base_n}") };
+        let (name, base) = (self.name, self.base);
+        let mut said = vec![match verdict {
+            Verdict::TooFewRuns => format!("{name}: {shown} of {base} in samples/s ({runs}): no verdict"),
+            Verdict::TooShort => {
+                let why = line.too_short().map(too_short_words).unwrap_or_default();
+                format!("{name}: {shown} of {base} in samples/s ({runs}): no verdict, {why}")
+            }
+            Verdict::NoSpread => format!(
+                "{name}: {shown} of {base} in samples/s ({runs}): no test is possible, because no run differs from another (rounded or \
+                 imported figures?)"
+            ),
+            _ => format!("{name}: {} {base}, {shown} in samples/s ({runs})", verdict.against()),
+        }];
+        said.extend(self.tests());
+        if let Some(detectable) = line.detectable {
+            said.push(format!(
+                "a ratio of {} or more, or of {} or less, would have been shown in {:.0} % of such comparisons",
+                format::ratio(detectable),
+                format::ratio(1.0 / detectable),
+                POWER * 100.0
+            ));
+        }
+        if confounds {
+            said.extend(self.differing());
+        }
+        Some(said.join("; "))
+    }
+
+    /// p values and their corrections.
+    fn tests(&self) -> Option<String> {
+        let line = self.line;
+        let p = line.ratio_samples_per_s?.p.filter(|_| line.p_holm.is_some())?;
+        let mut said = vec![format!("{} ({})", p_value(p), if line.paired { "paired t" } else { "Welch" })];
+        if let Some(holm) = line.p_holm.filter(|_| self.tested > 1) {
+            said.push(format!("{} among the {} ratios of the table (Holm)", p_value(holm), self.tested));
+        }
+        if let Some(test) = line.permutation {
+            let least = if test.smallest > ALPHA {
+                format!(", and {} is the least that so few runs can give", p_value(test.smallest))
+            } else {
+                String::new()
+            };
+            said.push(format!("{} by permutation{least}", p_value(test.p)));
+        }
+        let lone = if line.lone { "; alone it would have had a verdict, among so many ratios it has none" } else { "" };
+        Some(format!("{}{lone}", said.join(", ")))
+    }
+
+    /// Classes that the ratio crosses, other settings that differ, and settings known for one side only.
+    pub fn differing(&self) -> Vec<String> {
+        let line = self.line;
+        let mut said = Vec::new();
+        if line.across() {
+            said.push(format!("† another class, so no effect of the method alone: {}", confound_words(&line.crosses)));
+        }
+        if !line.confounds.is_empty() {
+            let same = line.base.as_ref().is_some_and(|base| line.row.same_processor(base));
+            let lead = if same { "they differ in" } else { "besides the method differ" };
+            said.push(format!("{lead}: {}", confound_words(&line.confounds)));
+        }
+        if !line.unknown.is_empty() {
+            said.push(format!("known of one of the two only: {}", line.unknown.join(", ")));
+        }
+        said
+    }
+}
+
+/// `measured for 3.6 ms per run, which is less than 1 s`.
+pub fn too_short_words(seconds: f64) -> String {
+    let needed = format::seconds(MIN_SECONDS_FOR_VERDICT);
+    format!("measured for {} per run, which is less than {needed}", format::seconds(seconds))
+}
+
+/// Number of runs that a verdict needs.
+pub fn needed() -> String {
+    format!("{MIN_RUNS_FOR_VERDICT} are needed on both sides")
+}
+
+/// `−43 %`; `None` for changes that are easier to read as a ratio.
+pub fn percent_words(percent: f64) -> Option<String> {
+    (percent < 100.0 && percent.abs() >= 0.05).then(|| {
+        let decimals = usize::from(percent.abs() < 9.95);
+        let sign = if percent < 0.0 { "−" } else { "+" };
+        format!("{sign}{} %", format::round(percent.abs(), decimals))
+    })
+}
+
+fn p_value(p: f64) -> String {
+    if p < 0.0001 { "p < 0.0001".to_owned() } else { format!("p = {}", format::figure(p)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percent_words;
+
+    #[test]
+    fn the_published_percentages() {
+        let shown = [0.24 / 0.42, 0.22 / 0.42, 1.19, 1.004, 0.9951].map(|r| percent_words((r - 1.0) * 100.0).unwrap());
+        assert_eq!(shown, ["−43 %", "−48 %", "+19 %", "+0.4 %", "−0.5 %"]);
+        assert_eq!((percent_words((128.8 - 1.0) * 100.0), percent_words(0.0)), (None, None));
+    }
+}

@@ -1,0 +1,353 @@
+//! A [`View`] as text: a frame for a terminal, or a line per change.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use console::truncate_str;
+use expctl_text::format::{MISSING, moment, percent, rate};
+
+use super::{RunningTrial, View};
+use crate::launch::status::{Pace, RankPace, WINDOW_S};
+
+/// Time without a step above which it is shown, s.
+const MIN_SILENCE: f64 = 5.0;
+/// Lines for failed trials, while running ones need the room.
+const MAX_FAILURES: usize = 5;
+
+/// The view as lines for a terminal of `height` rows and `width` columns.
+pub fn frame(view: &View, height: usize, width: usize) -> Vec<String> {
+    let (total, over) = (view.total(), view.over());
+    let mut lines = vec![header(view), format!("{}{}", view.summary(), left(view.estimated_s_left))];
+    lines.push(format!("{} {over} of {total} ended", bar(over, total, 24)));
+    lines.extend(view.trouble.iter().map(|trouble| format!("Slurm cannot be asked: {trouble}")));
+    let failed: Vec<String> = view
+        .failures
+        .iter()
+        .map(|f| if f.reason.is_empty() { String::new() } else { format!(": {}", f.reason) })
+        .zip(&view.failures)
+        .map(|(reason, f)| format!("{} {}{reason}", f.state.name(), f.trial))
+        .collect();
+    let running: Vec<Vec<String>> = view.running.iter().map(trial).collect();
+    // One line for the foot; each part has an empty line before it.
+    let room = height.saturating_sub(lines.len() + 1);
+    let wanted = if failed.is_empty() { 0 } else { 1 + failed.len().min(MAX_FAILURES) };
+    let for_failures = wanted.min(room / 2);
+    let mut part = vec![String::new()];
+    let mut shown = 0;
+    for trial in &running {
+        let more = usize::from(shown + 1 < running.len());
+        if part.len() + trial.len() + more > room - for_failures {
+            break;
+        }
+        part.extend(trial.iter().cloned());
+        shown += 1;
+    }
+    if shown < running.len() && part.len() < room - for_failures {
+        part.push(format!("… and {} more that run", running.len() - shown));
+    }
+    let room = room.saturating_sub(part.len());
+    lines.extend(part);
+    if !failed.is_empty() && room > 1 {
+        lines.push(String::new());
+        let fit = failed.len().min(room - 1);
+        let fit = if fit < failed.len() { fit - 1 } else { fit };
+        lines.extend(failed[failed.len() - fit..].iter().cloned());
+        if fit < failed.len() {
+            lines.push(format!("… and {} more that did not complete", failed.len() - fit));
+        }
+    }
+    lines.truncate(height.saturating_sub(1));
+    lines.push(if view.ended { String::new() } else { "q leaves; the job goes on".to_owned() });
+    lines.iter().map(|line| truncate_str(line, width, "…").into_owned()).collect()
+}
+
+/// `job 12, small on slurm, arrays 12, 15, submitted 2026-01-02 03:04 UTC, 5 min ago`.
+fn header(view: &View) -> String {
+    let arrays: Vec<String> = view.arrays.iter().map(u64::to_string).collect();
+    let arrays = if arrays.is_empty() { String::new() } else { format!(", array {}", arrays.join(" and ")) };
+    let (submitted, elapsed) = (moment(view.submitted), duration(view.elapsed_s as f64));
+    let elapsed = if view.ended { format!("took {elapsed}") } else { format!("{elapsed} ago") };
+    format!("job {}, {} on {}{arrays}, submitted {submitted}, {elapsed}", view.job, view.config, view.backend)
+}
+
+/// A line for a trial, and one for its ranks if it has several.
+fn trial(running: &RunningTrial) -> Vec<String> {
+    let again = if running.attempt > 1 { format!(", attempt {}", running.attempt) } else { String::new() };
+    let reason = if running.reason.is_empty() { String::new() } else { format!(", {}", running.reason) };
+    let Some(pace) = &running.pace else { return vec![format!("{}{again}{reason}: starting", running.trial)] };
+    let silent = pace.last_step_s.filter(|s| *s >= MIN_SILENCE).map(|s| format!(", last step {} ago", duration(s)));
+    let rates = if pace.ranks.iter().all(|r| r.step == 0) { "no step yet".to_owned() } else { rates(pace) };
+    let first = format!(
+        "{}{again}{reason}: {} {}/{}, {rates}{}{}",
+        running.trial,
+        bar(pace.step as usize, pace.steps_total as usize, 12),
+        pace.step,
+        pace.steps_total,
+        left(pace.estimated_s_left),
+        silent.unwrap_or_default(),
+    );
+    if pace.ranks.len() < 2 {
+        return vec![first];
+    }
+    // Stragglers first: the terminal cuts off the end.
+    let stragglers = pace.ranks.iter().filter(|r| r.straggler).map(behind);
+    let ranks = pace.ranks.iter().map(|r| format!("r{} {}", r.rank, r.it_per_s.map_or(MISSING.to_owned(), rate)));
+    let all = format!("{} it/s", ranks.collect::<Vec<_>>().join("  "));
+    vec![first, format!("    {}", stragglers.chain([all]).collect::<Vec<_>>().join("; "))]
+}
+
+/// `rank 3 on n2 takes 18 % longer than the median of the ranks`.
+fn behind(rank: &RankPace) -> String {
+    let node = rank.node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
+    let more = (rank.own_time.unwrap_or(1.0) - 1.0) * 100.0;
+    format!("rank {}{node} takes {more:.0} % longer than the median of the ranks", rank.rank)
+}
+
+/// `waits most for collate (62 %), 12.3 it/s, 98 samples/s (last 10 s)`: the stage first, so that a narrow terminal shows
+/// it.
+fn rates(pace: &Pace) -> String {
+    let shown = |value: Option<f64>| value.map_or_else(|| MISSING.to_owned(), rate);
+    let stage = pace.slowest_stage.zip(pace.slowest_share);
+    let stage = stage.map(|(stage, share)| format!("waits most for {stage} ({}), ", percent(share)));
+    let (it, samples) = (shown(pace.it_per_s), shown(pace.samples_per_s));
+    format!("{}{it} it/s, {samples} samples/s (last {WINDOW_S} s)", stage.unwrap_or_default())
+}
+
+/// `, about 3 min left (estimated)`; empty without an estimate.
+fn left(seconds: Option<f64>) -> String {
+    seconds.map(|s| format!(", about {} left (estimated)", duration(s))).unwrap_or_default()
+}
+
+/// Two units at most: `12 s`, `3 min 5 s`, `5 h 20 min`, `9 d 3 h`.
+fn duration(seconds: f64) -> String {
+    let s = seconds.max(0.0).round() as u64;
+    let two = |n: u64, unit: &str, rest: u64, small: &str| match rest {
+        0 => format!("{n} {unit}"),
+        rest => format!("{n} {unit} {rest} {small}"),
+    };
+    match s {
+        0..60 => format!("{s} s"),
+        60..3600 => two(s / 60, "min", s % 60, "s"),
+        3600..86_400 => two(s / 3600, "h", s % 3600 / 60, "min"),
+        _ => two(s / 86_400, "d", s % 86_400 / 3600, "h"),
+    }
+}
+
+fn bar(done: usize, of: usize, width: usize) -> String {
+    let full = (width * done.min(of)).checked_div(of).unwrap_or(0);
+    format!("{}{}", "█".repeat(full), "░".repeat(width - full))
+}
+
+/// Number of lines for a trial's progress.
+const PROGRESS_LINES: u64 = 10;
+
+/// Output without a terminal: a line with its time for each change.
+#[derive(Debug, Default)]
+pub struct Lines {
+    begun: bool,
+    summary: String,
+    trouble: Option<String>,
+    /// Attempt and tenth of the steps of each running trial.
+    running: BTreeMap<String, (u32, u64)>,
+    stragglers: BTreeSet<(String, u32)>,
+    failed: BTreeSet<String>,
+    completed: BTreeSet<String>,
+}
+
+impl Lines {
+    /// The changes since the last view.
+    pub fn changes(&mut self, view: &View) -> Vec<String> {
+        let mut said = Vec::new();
+        if !self.begun {
+            said.push(header(view));
+        }
+        let running = std::mem::take(&mut self.running);
+        for now in &view.running {
+            let part = now.pace.as_ref().map_or(0, |p| p.step * PROGRESS_LINES / p.steps_total.max(1));
+            let before = running.get(&now.trial).filter(|(attempt, _)| *attempt == now.attempt);
+            if before.is_none() {
+                said.push(format!("{}: attempt {} runs", now.trial, now.attempt));
+            }
+            if let Some(pace) = now.pace.as_ref().filter(|_| before.map_or(part > 0, |(_, before)| part > *before)) {
+                let (step, of) = (pace.step, pace.steps_total);
+                said.push(format!("{}: step {step}/{of}, {}{}", now.trial, rates(pace), left(pace.estimated_s_left)));
+            }
+            for rank in now.pace.iter().flat_map(|pace| &pace.ranks) {
+                let key = (now.trial.clone(), rank.rank);
+                if !rank.straggler {
+                    self.stragglers.remove(&key);
+                } else if self.stragglers.insert(key) {
+                    said.push(format!("{}: {}", now.trial, behind(rank)));
+                }
+            }
+            self.running.insert(now.trial.clone(), (now.attempt, part));
+        }
+        for done in &view.completed {
+            if self.completed.insert(done.trial.clone()) {
+                let rates = done.it_per_s.zip(done.samples_per_s);
+                let rates = rates.map(|(it, samples)| format!(", {} it/s, {} samples/s", rate(it), rate(samples)));
+                said.push(format!("{}: completed{}", done.trial, rates.unwrap_or_default()));
+            }
+        }
+        let mut failed = BTreeSet::new();
+        for failure in &view.failures {
+            let reason = if failure.reason.is_empty() { String::new() } else { format!(": {}", failure.reason) };
+            let line = format!("{}: {}{reason}", failure.trial, failure.state.name());
+            if !self.failed.contains(&line) {
+                said.push(line.clone());
+            }
+            failed.insert(line);
+        }
+        self.failed = failed;
+        if self.trouble != view.trouble {
+            self.trouble.clone_from(&view.trouble);
+            said.push(match &view.trouble {
+                Some(trouble) => format!("Slurm cannot be asked: {trouble}"),
+                None => "Slurm answers again".to_owned(),
+            });
+        }
+        let summary = view.summary();
+        if summary != self.summary {
+            said.push(format!("{summary}{}", left(view.estimated_s_left)));
+            self.summary = summary;
+        }
+        if view.ended {
+            said.push(format!("ended after {}", duration(view.elapsed_s as f64)));
+        }
+        self.begun = true;
+        let time = jiff::Timestamp::from_second(view.time).map(|t| t.to_string()).unwrap_or_default();
+        said.into_iter().map(|line| format!("{time} job {}: {line}", view.job)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::status::RunState;
+    use crate::watch::{CompletedTrial, FailedTrial, StateCount, WaitingTrials};
+    use expctl_ledger::Stage;
+
+    /// A job with trials of two ranks that run, one of them late, failed ones, and three that wait.
+    fn view(running: usize, failures: usize) -> View {
+        let rank = |rank: u32| RankPace {
+            rank,
+            node: Some(format!("n{rank}")),
+            step: 40,
+            it_per_s: Some(9.5),
+            samples_per_s: Some(76.0),
+            own_time: Some(if rank == 1 { 1.18 } else { 1.0 }),
+            straggler: rank == 1,
+            last_step_s: Some(75.0),
+        };
+        let pace = Pace {
+            step: 40,
+            steps_total: 100,
+            it_per_s: Some(9.5),
+            samples_per_s: Some(152.0),
+            slowest_stage: Some(Stage::Collate),
+            slowest_share: Some(0.625),
+            estimated_s_left: Some(6.3),
+            last_step_s: Some(75.0),
+            ranks: vec![rank(0), rank(1)],
+        };
+        let one = |task: usize| RunningTrial {
+            task,
+            trial: format!("lazy-r{task}"),
+            attempt: 1,
+            reason: String::new(),
+            since_s: 4.0,
+            pace: Some(pace.clone()),
+        };
+        let failed =
+            |n: usize| FailedTrial { trial: format!("ids-r{n}"), state: RunState::Failed, reason: "it broke".into() };
+        View {
+            time: 1_767_323_145,
+            job: 12,
+            config: "086_ddp".into(),
+            backend: "slurm".into(),
+            arrays: vec![12, 15],
+            submitted: 1_767_323_045,
+            elapsed_s: 100,
+            ended: false,
+            trials: vec![
+                StateCount { state: RunState::Failed, trials: failures },
+                StateCount { state: RunState::Running, trials: running },
+                StateCount { state: RunState::Waiting, trials: 3 },
+            ],
+            estimated_s_left: Some(200.0),
+            trouble: None,
+            running: (0..running).map(one).collect(),
+            completed: Vec::new(),
+            waiting: vec![WaitingTrials { reason: "JobArrayTaskLimit".into(), trials: 3 }],
+            failures: (0..failures).map(failed).collect(),
+        }
+    }
+
+    #[test]
+    fn the_picture_is_this() {
+        insta::assert_snapshot!(frame(&view(2, 1), 24, 120).join("\n"), @r"
+        job 12, 086_ddp on slurm, array 12 and 15, submitted 2026-01-02 03:04 UTC, 1 min 40 s ago
+        1 failed, 2 running, 3 waiting (JobArrayTaskLimit), about 3 min 20 s left (estimated)
+        ████░░░░░░░░░░░░░░░░░░░░ 1 of 6 ended
+
+        lazy-r0: ████░░░░░░░░ 40/100, waits most for collate (62.5 %), 9.5 it/s, 152 samples/s (last 10 s), about 6 s left (est…
+            rank 1 on n1 takes 18 % longer than the median of the ranks; r0 9.5  r1 9.5 it/s
+        lazy-r1: ████░░░░░░░░ 40/100, waits most for collate (62.5 %), 9.5 it/s, 152 samples/s (last 10 s), about 6 s left (est…
+            rank 1 on n1 takes 18 % longer than the median of the ranks; r0 9.5  r1 9.5 it/s
+
+        failed ids-r0: it broke
+        q leaves; the job goes on
+        ");
+    }
+
+    #[test]
+    fn it_fits_every_terminal() {
+        for (height, width) in [(3, 11), (4, 20), (5, 40), (8, 80), (24, 80), (50, 200)] {
+            for (running, failures) in [(0, 0), (1, 0), (0, 30), (3, 2), (30, 30), (500, 1)] {
+                let lines = frame(&view(running, failures), height, width);
+                assert!(lines.len() <= height, "{running} {failures} in {height}: {lines:?}");
+                assert!(lines.iter().all(|line| console::measure_text_width(line) <= width), "{lines:?}");
+            }
+        }
+        let lines = frame(&view(30, 30), 24, 100);
+        assert!(lines.iter().any(|l| l.starts_with("… and ") && l.ends_with(" more that run")), "{lines:?}");
+        assert!(lines.iter().any(|l| l.ends_with(" more that did not complete")), "{lines:?}");
+    }
+
+    #[test]
+    fn a_line_for_each_change_and_none_without() {
+        let mut lines = Lines::default();
+        let mut now = view(1, 0);
+        let first = lines.changes(&now);
+        assert!(first.iter().all(|line| line.starts_with("2026-01-02T03:05:45Z job 12: ")), "{first:?}");
+        let words: Vec<&str> = first.iter().map(|line| line.split_once("job 12: ").unwrap().1).collect();
+        assert_eq!(
+            words[1..4],
+            [
+                "lazy-r0: attempt 1 runs",
+                "lazy-r0: step 40/100, waits most for collate (62.5 %), 9.5 it/s, 152 samples/s (last 10 s), about 6 s left (estimated)",
+                "lazy-r0: rank 1 on n1 takes 18 % longer than the median of the ranks",
+            ]
+        );
+        now.time += 1;
+        now.estimated_s_left = Some(199.0);
+        assert_eq!(lines.changes(&now), [""; 0]);
+        // The rates of a trial that completed are said once.
+        let rates = |it| CompletedTrial { trial: "lazy-r9".into(), it_per_s: it, samples_per_s: it };
+        now.completed = vec![rates(Some(75.6249))];
+        let said = lines.changes(&now);
+        assert!(said.len() == 1 && said[0].ends_with("lazy-r9: completed, 75.625 it/s, 75.625 samples/s"), "{said:?}");
+        assert_eq!(lines.changes(&now), [""; 0]);
+        // Not another tenth of the way yet, then one.
+        for (step, said) in [(49, 0), (50, 1)] {
+            now.running[0].pace.as_mut().unwrap().step = step;
+            assert_eq!(lines.changes(&now).len(), said, "step {step}");
+        }
+        now.trouble = Some("no answer".into());
+        assert!(lines.changes(&now)[0].ends_with("Slurm cannot be asked: no answer"));
+        let mut later = view(0, 1);
+        later.ended = true;
+        let last = lines.changes(&later);
+        assert!(last[0].ends_with("ids-r0: failed: it broke") && last[1].ends_with("Slurm answers again"), "{last:?}");
+        assert!(last.last().unwrap().ends_with("job 12: ended after 1 min 40 s"), "{last:?}");
+    }
+}
