@@ -3,7 +3,7 @@
 //! Content goes to a temporary name in the folder of the target, is flushed to the disk (`fsync`) and renamed. A reader therefore sees
 //! the old content or the whole new one, and a machine that loses power leaves no empty file under the final name.
 //!
-//! [`write`] is for content in memory. [`Staged`] is for a file or folder that is written piece by piece:
+//! [`write()`] is for content in memory. [`Staged`] is for a file or folder that is written piece by piece:
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,7 +1,7 @@
 //! Charts as SVG and PNG.
 //!
-//! A [`Chart`] holds data and words; colours, sizes and positions are chosen where it is drawn. [`svg`] gives a picture that follows
-//! the light or dark scheme of its reader, [`png`] the same for readers without SVG, [`svg_in_page`] one for an HTML page with
+//! A [`Chart`] holds data and words; colours, sizes and positions are chosen where it is drawn. [`svg()`] gives a picture that follows
+//! the light or dark scheme of its reader, [`png()`] the same for readers without SVG, [`svg_in_page`] one for an HTML page with
 //! [`page_style`].
 //!
 //! ```

@@ -221,7 +221,7 @@ fn encode_ids(sample: &Sample, out: &mut Vec<u8>) {
     sample.genes.iter().for_each(|gene| out.extend_from_slice(&(*gene as u32).to_le_bytes()));
 }
 
-/// Read what [`encode`] wrote, about one of `genes` genes.
+/// Read what `encode` wrote, about one of `genes` genes.
 ///
 /// # Errors
 /// Another length, a label that is no number, or genes that are not in the graph or not in order.

@@ -1,7 +1,7 @@
 //! What a machine has, and what processes use of it: readings of /proc, control groups, the page cache and NVML.
 //!
 //! [`MetricsRecorder`] takes a [`HardwareSample`] of some processes and their GPU at even intervals, by a thread of its own, and appends
-//! it to a journal. [`hardware`] describes the machine; [`gpu_topology`] says how its GPUs are connected.
+//! it to a journal. [`hardware()`] describes the machine; [`gpu_topology`] says how its GPUs are connected.
 //!
 //! Invariant: nothing here ends a process. A value that the system does not give is `None`; a journal that cannot be written any more
 //! ends the recording, and that is logged.

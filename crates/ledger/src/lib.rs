@@ -2,7 +2,7 @@
 //!
 //! A job is a folder ([`JobDir`]) with a folder for each trial and attempt ([`AttemptDir`]). Ranks write steps ([`StepRecord`]) to a journal,
 //! which becomes a table at their end ([`StepsTable`]). [`MeasuredJob`] reads a job back, with the steps of all attempts that count
-//! ([`joined_steps`]); [`Ledger`] finds jobs, including those that others published.
+//! ([`joined_steps()`]); [`Ledger`] finds jobs, including those that others published.
 //!
 //! Invariant: every file is complete under its final name (written to a temporary name and renamed), except the journals, which are
 //! append-only.

@@ -1,4 +1,4 @@
-//! Text of reports and messages: numbers ([`format`]), tables ([`Table`]), and markdown notes whose generated regions keep what a writer
+//! Text of reports and messages: numbers ([`mod@format`]), tables ([`Table`]), and markdown notes whose generated regions keep what a writer
 //! put around them ([`RegionLayout`], [`merge_regions`]).
 
 pub mod format;

@@ -5,10 +5,10 @@
 //! They cover the edge types between genes. Masks of reactions and of the edges gpr and rmr stay with the loader.
 //!
 //! On a GPU the published loops waited for the device more often. 081 read every gene of every sample for each edge type (its notes count
-//! 864 reads a batch: 32 samples, 9 types, 3 genes), and so does [`LoopedMasks`]; 082 has 64 reads left by its notes, two a sample. Not counted
+//! 864 reads a batch: 32 samples, 9 types, 3 genes), and so does `LoopedMasks`; 082 has 64 reads left by its notes, two a sample. Not counted
 //! there: both first split the batch into a list of genes per sample, and 082 waits twice per type to see whether a gene is out of range and
 //! once to count what is no padding. Here the loader has left the starts of the samples on the host, genes are checked there, and
-//! [`VectorisedMasks`] waits for nothing.
+//! `VectorisedMasks` waits for nothing.
 
 use expctl_ledger::DeviceMasks;
 use graph_loader::{CellGraph, Common, EdgeType, Incidence};

@@ -25,7 +25,7 @@ use crate::{AnnDataError, ArrayStore, Form, Labels, ReadRows};
 ///
 /// They are `ndarray` with any numeric dtype, or `bytes`, which are int32 gene numbers and float32 values. Values are rounded
 /// to the nearest float32. All other columns with one number or string a sample are obs. `genes.txt` beside the index has the
-/// gene names, one a line. The index may have the additional keys that [`super::MdsWriter`] writes.
+/// gene names, one a line. The index may have the additional keys that [`crate::MdsWriter`] writes.
 #[derive(Debug)]
 pub struct MdsStore {
     path: PathBuf,

@@ -1,7 +1,7 @@
 //! Objects behind HTTP(S), S3 and Google Cloud Storage, read by byte range.
 //!
-//! A reader asks a [`RemoteObject`](object::RemoteObject) for ranges. Blocks come from the [`BlockCache`](block_cache::BlockCache)
-//! on disk; the rest becomes [`RangeRequest`](request::RangeRequest)s in the queue of the process, which two threads of a tokio
+//! A reader asks a `RemoteObject` for ranges. Blocks come from the `BlockCache`
+//! on disk; the rest becomes `RangeRequest`s in the queue of the process, which two threads of a tokio
 //! runtime execute.
 //!
 //! Invariants: all bytes of an object are of the version that was found when it was opened, or an error says that it changed;
