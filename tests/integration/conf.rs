@@ -860,7 +860,7 @@ fn generated_part_is_current(document: &str, name: &str, part: &str) {
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(&path, &current).unwrap();
     } else {
-        assert!(current == text, "{document} is not current: UPDATE_DOCS=1 cargo test --release --test conf");
+        assert!(current == text, "{document} is not current: UPDATE_DOCS=1 cargo test --release --test integration");
     }
 }
 
