@@ -1,4 +1,4 @@
-//! What a chart shows: data and words. Colours and positions are chosen where it is drawn.
+//! The data and words of a chart. Colours and positions are chosen where it is drawn.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -110,7 +110,7 @@ pub enum Layer {
         /// Quantity and unit of the value.
         name: String,
         /// The rectangles.
-        cells: Vec<Cell>,
+        cells: Vec<ShadedCell>,
     },
     /// A line across the panel.
     Rule {
@@ -151,9 +151,9 @@ pub struct BoxMark {
     pub median: f64,
 }
 
-/// One cell.
+/// A rectangle of a heat map, shaded by its value; positions in units of the axes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Cell {
+pub struct ShadedCell {
     /// Left and right edge.
     pub x: [f64; 2],
     /// Lower and upper edge.

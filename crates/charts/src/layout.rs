@@ -170,7 +170,7 @@ fn beside(axis: &Axis, span: &AxisMap) -> Labels {
     Labels::Lines(axis.names.iter().map(|name| vec![shorten(name, FONT_SIZE, MAX_NAME)]).collect())
 }
 
-/// As many numbers as fit below the axis; names in lines, or leaning if their lines are too wide.
+/// Labels below an axis: as many numbers as fit; names in lines, or leaning if their lines are too wide.
 fn below(axis: &Axis, span: &AxisMap) -> Labels {
     if axis.names.is_empty() {
         let max = (span.length() / 60.0).clamp(2.0, 12.0) as usize;

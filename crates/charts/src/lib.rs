@@ -24,12 +24,10 @@
 mod chart;
 mod layout;
 mod marks;
-mod png;
 mod scale;
 mod svg;
 mod theme;
 
-pub use chart::{Axis, Bar, BoxMark, Cell, Chart, ChartError, Layer, Panel, Point, Scale, Size, SizeError};
-pub use png::{chart_files, png};
-pub use svg::{svg, svg_in_page};
+pub use chart::{Axis, Bar, BoxMark, Chart, ChartError, Layer, Panel, Point, Scale, ShadedCell, Size, SizeError};
+pub use svg::{chart_files, png, svg, svg_in_page};
 pub use theme::page_style;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use crate::chart::{Bar, BoxMark, Cell, Layer, Point};
+use crate::chart::{Bar, BoxMark, Layer, Point, ShadedCell};
 use crate::layout::PlacedPanel;
 use crate::scale::four_digits;
 use crate::svg::{Pen, at};
@@ -14,7 +14,7 @@ const MANY_DOTS: usize = 600;
 /// Number of cells up to which each has a title.
 const MAX_TITLED_CELLS: usize = 400;
 
-/// Dashes of a line by its index into the palette; none for the first five.
+/// Dashes of a line by its index into the palette; the first five are solid.
 pub fn dash(colour: usize) -> &'static str {
     ["none", "7 3", "2 3", "9 3 2 3"][(colour / 5) % 4]
 }
@@ -236,7 +236,7 @@ fn box_mark(pen: &mut Pen, placed: &PlacedPanel<'_>, [name, whiskers]: [&str; 2]
     pen.close("g");
 }
 
-fn cell(pen: &mut Pen, placed: &PlacedPanel<'_>, name: &str, cell: &Cell, [low, high]: [f64; 2], named: bool) {
+fn cell(pen: &mut Pen, placed: &PlacedPanel<'_>, name: &str, cell: &ShadedCell, [low, high]: [f64; 2], named: bool) {
     let Some([x, y, w, h]) = rectangle(placed, cell.x, cell.y) else { return };
     if !cell.value.is_finite() || w <= 0.0 || h <= 0.0 {
         return;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::control_group::GroupLimits;
 
-/// How long the GPUs' driver may take to answer: one that is broken can take for ever.
+/// Time limit of an answer of the GPUs' driver: a broken one may never answer.
 const DRIVER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A GPU of the node, whether the rank may use it or not.

@@ -1,4 +1,4 @@
-//! What a machine has, and what processes use of it: readings of /proc, control groups, the page cache and NVML.
+//! The hardware of a machine and its use by processes: readings of /proc, control groups, the page cache and NVML.
 //!
 //! [`MetricsRecorder`] takes a [`HardwareSample`] of some processes and their GPU at even intervals, by a thread of its own, and appends
 //! it to a journal. [`hardware()`] describes the machine; [`gpu_topology`] says how its GPUs are connected.

@@ -40,7 +40,7 @@ fn load_nvml() -> Result<Nvml, GpuError> {
     load(first).or_else(|_| load(second)).map_err(|source| GpuError::NoDriver { library: second, source })
 }
 
-/// How a GPU is named.
+/// Name of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum GpuId {
     /// By its number on the node.
@@ -112,7 +112,7 @@ fn parse_gpu_id(name: &str, count: u32) -> Option<GpuId> {
     name.parse().ok().filter(|index| *index < count).map(GpuId::Index)
 }
 
-/// How each pair of the node's GPUs is connected, one line a pair: `GPU 0 - GPU 1: NVLink x18`, or their nearest common ancestor on the bus,
+/// Connection of each pair of the node's GPUs, one line a pair: `GPU 0 - GPU 1: NVLink x18`, or their nearest common ancestor on the bus,
 /// `GPU 0 - GPU 1: same NUMA node`. Numbers are those of `nvidia-smi`, which `CUDA_VISIBLE_DEVICES` does not change. Empty without a driver and
 /// with a single GPU; a GPU that does not answer is left out.
 pub fn gpu_topology() -> Vec<String> {

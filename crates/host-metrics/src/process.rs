@@ -15,7 +15,7 @@ pub enum WatchedProcesses {
 }
 
 impl WatchedProcesses {
-    /// Their numbers, including those that ended and were not waited for.
+    /// Ids of the processes, including those that ended and were not waited for.
     pub(crate) fn pids(self) -> Vec<i32> {
         let own = std::process::id() as i32;
         match self {
@@ -81,7 +81,7 @@ fn parent(folder: &Path) -> Option<i32> {
 pub(crate) struct CpuTicks {
     /// Its own, including that of threads that ended.
     pub own: u64,
-    /// That of its children that ended and were waited for, and of their children.
+    /// Time of children that ended and were waited for, and of their children.
     pub ended_children: u64,
 }
 
@@ -171,12 +171,12 @@ fn kib(text: &str, name: &str) -> Option<u64> {
     Some(value(text, name)?.parse::<u64>().ok()? * 1024)
 }
 
-/// How much longer than a reading of proportional memory the next one waits. A single process gives the same figures in its status, so
-/// reading may take a thousandth of the time; several processes give what they share in no other way, and reading may take 0.5 %.
+/// Minimum time between readings of proportional memory, in durations of a reading: it may take 0.1 % of the time for a single process, whose
+/// status has the same figures, and 0.5 % for several, whose shared memory shows in no other way.
 const REST_OF_ONE: u32 = 1000;
 const REST_OF_SEVERAL: u32 = 200;
 
-/// Reads proportional memory, and the more rarely the slower that is: the kernel walks all pages of a process for it.
+/// Reads proportional memory, the more rarely the slower a reading is: the kernel walks all pages of a process.
 #[derive(Debug, Default)]
 pub(crate) struct ProportionalReader {
     /// When the next reading may be. `None`: now.

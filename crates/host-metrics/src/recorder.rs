@@ -11,7 +11,7 @@ use crate::process::WatchedProcesses;
 use crate::reader::{MetricsReader, monotonic_ns_at};
 use crate::sample::HardwareSample;
 
-/// How long the last sample may take: a driver that is broken can take for ever.
+/// Time limit of the last sample: a broken driver may never answer.
 const LAST_SAMPLE_TIMEOUT: Duration = Duration::from_secs(2);
 /// A last sample so soon after another has no information: processor time is counted in hundredths of a second.
 const MIN_SPACING: Duration = Duration::from_millis(100);

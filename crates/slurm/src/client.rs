@@ -12,9 +12,9 @@ use std::time::Duration;
 use wait_timeout::ChildExt;
 
 use crate::error::SlurmError;
-use crate::job_id::JobId;
 use crate::queue;
 use crate::rest::{Rest, RestOptions};
+use crate::task::JobId;
 use crate::task::{Queue, TasksByIndex};
 use crate::task_run::{self, LastRun, TaskRuns};
 
@@ -23,7 +23,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit of a question whether a controller is there.
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where sites and packages put the configuration; the third is where a node keeps one that it was sent.
+/// Usual files of Slurm's configuration; the third is one that the controller has sent to the node.
 const CONFIGURATIONS: [&str; 4] =
     ["/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf", "/usr/local/etc/slurm.conf"];
 
@@ -64,20 +64,20 @@ impl Slurm {
         Self::default()
     }
 
-    /// The same with a variable set for the commands, for example `SLURM_CONF`.
+    /// Set an environment variable for the commands, for example `SLURM_CONF`.
     #[must_use]
     pub fn with_variable(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.variables.push((name.into(), value.into()));
         self
     }
 
-    /// The same with times printed as seconds since 1970.
+    /// A copy whose commands print times as seconds since 1970.
     #[must_use]
     pub fn with_time_in_seconds(&self) -> Self {
         self.clone().with_variable("SLURM_TIME_FORMAT", "%s")
     }
 
-    /// The same Slurm over HTTP: jobs are submitted, cancelled and listed through slurmrestd. See [`Rest::new`].
+    /// Use HTTP: jobs are submitted, cancelled and listed through slurmrestd. See [`Rest::new`].
     ///
     /// # Errors
     /// [`SetupError`](crate::SetupError) if the address, the user or the token is missing or malformed.
@@ -311,7 +311,7 @@ impl Slurm {
         environment
     }
 
-    /// What `program` says of `arrays`, where `parse` reads its table for one of them.
+    /// The tasks of `arrays` by `program`; `parse` reads its table for one array.
     fn ask_about(
         &self,
         program: &str,

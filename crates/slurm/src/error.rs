@@ -134,7 +134,7 @@ pub enum SetupError {
     /// `scontrol token` failed.
     #[error("no token for slurmrestd: {source}")]
     TokenCommand {
-        /// How.
+        /// The failure of the command.
         source: Box<SlurmError>,
     },
     /// `scontrol token` answered something else.

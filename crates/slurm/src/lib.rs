@@ -23,7 +23,6 @@
 
 mod client;
 mod error;
-mod job_id;
 mod poll;
 mod queue;
 mod rest;
@@ -33,9 +32,8 @@ mod task_run;
 
 pub use client::{Availability, Slurm, SubmitOptions, sbatch_variables};
 pub use error::{SetupError, SlurmError};
-pub use job_id::JobId;
 pub use poll::PollInterval;
 pub use rest::{Rest, RestOptions};
 pub use srun_log::{ProcessExit, process_exits};
-pub use task::{Queue, Task, TaskState};
+pub use task::{JobId, Queue, Task, TaskState};
 pub use task_run::{JobStep, LastRun, TaskRun, TaskRuns};

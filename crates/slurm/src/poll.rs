@@ -35,12 +35,12 @@ impl PollInterval {
         Self::with_seed((u64::from(std::process::id()) << 32) ^ u64::from(now.subsec_nanos()))
     }
 
-    /// The same intervals for the same seed.
+    /// Intervals whose jitter is a function of `seed`.
     pub const fn with_seed(seed: u64) -> Self {
         Self { current: None, quiet: Duration::ZERO, many_tasks: false, random: seed }
     }
 
-    /// The same for a job of `tasks` array tasks.
+    /// Longer intervals if the job has many array `tasks`.
     #[must_use]
     pub const fn for_tasks(mut self, tasks: usize) -> Self {
         self.many_tasks = tasks > MANY_TASKS;

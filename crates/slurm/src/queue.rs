@@ -85,7 +85,7 @@ pub(crate) fn expand(list: &str) -> Vec<u32> {
     ranges(list).flatten().take(MAX_INDICES).collect()
 }
 
-/// The same as ranges, in the order of the list.
+/// The ranges of a list of indices, in its order.
 pub(crate) fn ranges(list: &str) -> impl Iterator<Item = StepBy<RangeInclusive<u32>>> {
     list.split(',').filter_map(|item| {
         // Tasks that wait together at equal distances are written with a step.

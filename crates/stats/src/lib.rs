@@ -2,16 +2,15 @@
 //!
 //! | Module | What it computes |
 //! |---|---|
-//! | `descriptive` | mean, median, quantiles, modified z scores |
-//! | `run_rate` | rate of the steps of one run, with an interval that allows for dependent steps (block bootstrap) |
-//! | `estimate` | rates over runs, mean epoch time |
-//! | `ratio` | ratio and difference of two sides, unpaired (Welch) and paired; smallest ratio that can be detected |
-//! | `compared_steps` | difference and ratio of two short series of steps |
+//! | `descriptive` | mean, median, quantiles, modified z scores; slow steps, runs apart from the others |
+//! | `run_rate` | rate of the steps of one run, rates over runs, mean epoch time, each with an interval |
+//! | `block_bootstrap` | standard error of the mean of dependent steps |
+//! | `ratio` | ratio and difference of two sides, unpaired (Welch), paired, and of two short series of steps; smallest ratio that can be detected |
 //! | `permutation` | permutation test of two sides |
+//! | `student` | Student's t and its interval |
 //! | `verdict` | Holm's correction, and the words "faster" and "slower" |
 //! | `stationarity` | warm-up (MSER-5) and drift of a series |
-//! | `outliers` | slow steps, runs apart from the others |
-//! | `periods`, `autocorrelation` | steps after which a series repeats itself |
+//! | `periods` | steps after which a series repeats itself |
 //!
 //! Invariants: all functions work on raw values and round nothing. They are deterministic: where one draws random numbers, the seed
 //! is a function of the values. They are free of units but for [`MIN_SECONDS_FOR_VERDICT`]: a result has the unit of its values.
@@ -27,12 +26,8 @@
 //! assert_eq!(verdict(&found, (3, 3)), Verdict::Faster);
 //! ```
 
-mod autocorrelation;
 mod block_bootstrap;
-mod compared_steps;
 mod descriptive;
-mod estimate;
-mod outliers;
 mod periods;
 mod permutation;
 mod ratio;
@@ -41,19 +36,17 @@ mod stationarity;
 mod student;
 mod verdict;
 
-pub use autocorrelation::LaggedProducts;
 pub use block_bootstrap::MIN_PERIODS_FOR_INTERVAL;
-pub use compared_steps::{ComparedSteps, compare_steps};
-pub use descriptive::{mean, median, modified_z, quantile};
-pub use estimate::{Estimate, RateOverRuns, Scope, epoch_mean, rate_over_runs};
-pub use outliers::{Outliers, outlying, slow_outliers};
-pub use periods::{MIN_PERIODS_FOR_SHAPE, Periods};
+pub use descriptive::{Outliers, mean, median, modified_z, outlying, quantile, slow_outliers};
+pub use periods::{LaggedProducts, MIN_PERIODS_FOR_SHAPE, Periods};
 pub use permutation::{Permutation, permutation_test};
 pub use ratio::{
-    Difference, POWER, Ratio, difference, minimum_detectable, minimum_detectable_paired, paired_difference,
-    paired_ratio, ratio,
+    ComparedSteps, Difference, POWER, Ratio, compare_steps, difference, minimum_detectable, minimum_detectable_paired,
+    paired_difference, paired_ratio, ratio,
 };
-pub use run_rate::{MIN_STEPS_FOR_INTERVAL, RunRate, run_rate};
+pub use run_rate::{
+    Estimate, MIN_STEPS_FOR_INTERVAL, RateOverRuns, RunRate, Scope, epoch_mean, rate_over_runs, run_rate,
+};
 pub use stationarity::{Drift, MIN_STEPS_FOR_SHAPE, WarmUp, drift, warm_up};
 pub use student::{ALPHA, Interval, noncentral_t};
 pub use verdict::{

@@ -1,7 +1,12 @@
 //! Periods of a series of step times: blocks of rows that are read together, loader threads that deliver in turn.
 
-use crate::autocorrelation::centred;
-use crate::{LaggedProducts, mean, median, modified_z};
+use std::fmt;
+use std::sync::Arc;
+
+use realfft::{ComplexToReal, FftNum, RealFftPlanner, RealToComplex};
+
+use crate::block_bootstrap::centred;
+use crate::{mean, median, modified_z};
 
 /// Steps at the start of a series in which a period is looked for.
 const SEARCHED_STEPS: usize = 1 << 18;
@@ -102,7 +107,7 @@ impl Periods {
         self.steps
     }
 
-    /// How many periods the series has, whole and in part.
+    /// Number of periods of the series, incomplete ones included.
     pub fn count(&self) -> f64 {
         self.steps as f64 / self.length
     }
@@ -253,6 +258,60 @@ fn refine(lag: usize, r: &[f64]) -> f64 {
     }
 }
 
+/// Computes sums of lagged products, Σᵢ xᵢ·xᵢ₊ₖ, by the fast Fourier transform; keeps its tables for series of about the same length.
+pub struct LaggedProducts<T: FftNum> {
+    planner: RealFftPlanner<T>,
+    transforms: Option<Transforms<T>>,
+}
+
+/// The forward and inverse transform of one length.
+struct Transforms<T> {
+    length: usize,
+    forward: Arc<dyn RealToComplex<T>>,
+    inverse: Arc<dyn ComplexToReal<T>>,
+}
+
+impl<T: FftNum> Default for LaggedProducts<T> {
+    fn default() -> Self {
+        Self { planner: RealFftPlanner::new(), transforms: None }
+    }
+}
+
+impl<T: FftNum + Into<f64>> LaggedProducts<T> {
+    /// Σᵢ xᵢ·xᵢ₊ₖ for the lags k = 0 … `count` − 1, by the Wiener–Khinchin theorem; in the squared unit of `values`.
+    pub fn compute(&mut self, values: &[T], count: usize) -> Vec<f64> {
+        // Zeros behind the values, so that the end does not meet the start.
+        let length = (values.len() + count).next_power_of_two();
+        let Transforms { forward, inverse, .. } = match self.transforms.take() {
+            Some(transforms) if transforms.length == length => transforms,
+            _ => Transforms {
+                length,
+                forward: self.planner.plan_fft_forward(length),
+                inverse: self.planner.plan_fft_inverse(length),
+            },
+        };
+        let mut padded = forward.make_input_vec();
+        padded[..values.len()].copy_from_slice(values);
+        let mut spectrum = forward.make_output_vec();
+        // Both transforms fail only for buffers of another length, and all buffers come from them.
+        let transformed = forward.process(&mut padded, &mut spectrum);
+        debug_assert!(transformed.is_ok());
+        for value in &mut spectrum {
+            (value.re, value.im) = (value.re * value.re + value.im * value.im, T::zero());
+        }
+        let transformed = inverse.process(&mut spectrum, &mut padded);
+        debug_assert!(transformed.is_ok());
+        self.transforms = Some(Transforms { length, forward, inverse });
+        padded[..count].iter().map(|sum| (*sum).into() / length as f64).collect()
+    }
+}
+
+impl<T: FftNum> fmt::Debug for LaggedProducts<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LaggedProducts").finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -303,5 +362,19 @@ mod tests {
         // One a step late, and one of another kind.
         assert_eq!(periods.unexplained(&[7, 107, 208, 307, 350, 407]), [350]);
         assert_eq!(Periods::new(400.0, &[0.0], 500).unwrap().unexplained(&[7]), [0; 0]);
+    }
+
+    #[test]
+    fn lagged_products_are_those_of_the_definition() {
+        let values: Vec<f64> = (0..97u32).map(|i| f64::from(i * i * 31 % 89) - 44.0).collect();
+        let mut products = LaggedProducts::default();
+        for count in [97, 12, 12] {
+            let found = products.compute(&values, count);
+            assert_eq!(found.len(), count);
+            for (lag, found) in found.iter().enumerate() {
+                let sum: f64 = values.iter().zip(&values[lag..]).map(|(a, b)| a * b).sum();
+                assert!((found - sum).abs() < 1e-6, "lag {lag}: {found} is not {sum}");
+            }
+        }
     }
 }

@@ -3,7 +3,7 @@
 use rand::{RngExt, SeedableRng};
 use serde::Serialize;
 
-use crate::autocorrelation::centred;
+use crate::block_bootstrap::centred;
 
 /// Largest number of arrangements of which all are computed.
 const EXACT_UP_TO: f64 = 50_000.0;

@@ -35,17 +35,17 @@ const DRIFT_PARAMETERS: usize = 3;
 /// The first steps of a run that are not like the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct WarmUp {
-    /// How many there are.
+    /// Number of these steps.
     pub steps: usize,
-    /// Their mean time over that of the rest; below 1 where they are faster, as batches that were prefetched are.
+    /// Mean time of these steps over that of the rest; below 1 where they are faster, because their batches were prefetched.
     pub ratio: f64,
-    /// Mean time with them over the one without, minus 1: their effect on the figure.
+    /// Mean time with these steps over the mean time without, minus 1: their effect on the figure.
     pub harm: f64,
     /// Steps after which the series repeats itself, not always a whole number: whole periods should be left out.
     pub period: Option<f64>,
 }
 
-/// How step times change in the course of a run.
+/// Change of step times in the course of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Drift {
     /// Mean time of a step in the second half over that in the first.
@@ -137,7 +137,7 @@ impl WarmUp {
     }
 }
 
-/// How many means to cut; `None` if it is best to cut none, or half of them or more: then the series never settles, and its halves
+/// Number of means to cut by MSER; `None` if the best cut is none, or half of them or more: then the series never settles, and its halves
 /// differ ([`drift`]).
 fn mser_cut(means: &[f64]) -> Option<usize> {
     let n = means.len();

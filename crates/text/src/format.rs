@@ -1,4 +1,4 @@
-//! How numbers are written. Every number of a table or note is rounded here, last and once, half away from zero.
+//! Numbers as text. Every number of a table or note is rounded here, last and once, half away from zero.
 
 use expctl_stats::{Interval, RateOverRuns, Ratio, Scope};
 

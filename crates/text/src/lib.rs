@@ -2,16 +2,31 @@
 //! put around them ([`RegionLayout`], [`merge_regions`]).
 
 pub mod format;
-mod frontmatter;
 mod merge;
-mod note_name;
+mod note;
 mod regions;
-mod suggest;
 mod table;
 
-pub use frontmatter::{Frontmatter, with_updated};
 pub use merge::{GeneratedText, MergedNote, merge_regions, tidy};
-pub use note_name::{NoteName, NoteNameError};
+pub use note::{Frontmatter, NoteName, NoteNameError, with_updated};
 pub use regions::{Marker, MarkerError, Region, RegionError, RegionLayout};
-pub use suggest::closest;
 pub use table::Table;
+
+/// The candidate that `word` was probably meant to be.
+pub fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = word.to_ascii_lowercase().replace('-', "_");
+    candidates
+        .into_iter()
+        .map(|candidate| {
+            let other = candidate.to_ascii_lowercase().replace('-', "_");
+            let mut near = strsim::normalized_damerau_levenshtein(&lower, &other);
+            // `prefetch` for `prefetch_factor`, `kuzmin` for `006-kuzmin-tmi`.
+            if lower.len() >= 4 && (other.contains(&lower) || lower.contains(&other)) {
+                near = near.max(0.7);
+            }
+            (near, candidate)
+        })
+        .filter(|(near, _)| *near >= 0.6)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}

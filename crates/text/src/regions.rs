@@ -47,7 +47,7 @@ pub enum MarkerError {
         /// Its text.
         found: String,
     },
-    /// None of the markers of this version.
+    /// The version has no such marker.
     #[error("`expctl:{found}` is no marker of version {VERSION}")]
     Unknown {
         /// Its text.
@@ -147,7 +147,7 @@ pub enum RegionError {
     Marker {
         /// Its line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The defect.
         source: MarkerError,
     },
     /// Two regions have the same name.
@@ -235,7 +235,7 @@ impl RegionError {
         }
     }
 
-    /// How to repair it.
+    /// The way to repair it.
     pub fn remedy(&self) -> String {
         match self {
             Self::Marker { .. } => "put the marker back as it was, or remove the line if you do not want the section; \

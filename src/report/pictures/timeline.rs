@@ -1,6 +1,6 @@
 //! Charts over time: step times with hardware samples, and the work of each rank.
 
-use expctl_charts::{Axis, Cell, Chart, Layer, Panel, Point};
+use expctl_charts::{Axis, Chart, Layer, Panel, Point, ShadedCell};
 use expctl_ledger::{HardwareSample, MeasuredJob, Run, Stage, StepRecord};
 use expctl_stats::median;
 
@@ -190,7 +190,7 @@ impl RankMap {
         let rows = self.work.iter().enumerate().flat_map(|(rank, row)| {
             row.iter().zip(&self.bins).map(move |(work, [from, to])| {
                 let (x, y) = ([*from as f64, *to as f64], [rank as f64 - 0.5, rank as f64 + 0.5]);
-                Cell { x, y, value: work / unit }
+                ShadedCell { x, y, value: work / unit }
             })
         });
         let cells = rows.collect();

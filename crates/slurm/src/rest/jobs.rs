@@ -9,7 +9,7 @@ use super::fields::{Directive, directives, write_field};
 use super::{Answer, ApiVersion, Rest, errno, list, number};
 use crate::client::Slurm;
 use crate::error::SlurmError;
-use crate::job_id::JobId;
+use crate::task::JobId;
 
 /// Slurm 22.05 takes `requeue: false` back without a word, so the script itself has to end a second run.
 const NO_REQUEUE: &str = "\

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{Rest, errno, list, number};
 use crate::error::SlurmError;
-use crate::job_id::JobId;
 use crate::queue::{MAX_INDICES, expand};
+use crate::task::JobId;
 use crate::task::{Queue, Task, TaskState, TasksByIndex};
 
 impl Rest {
