@@ -18,7 +18,7 @@ pub enum DistError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the kernel says.
+        /// Error of the kernel.
         reason: String,
     },
     /// Nothing listens at the address of the store.

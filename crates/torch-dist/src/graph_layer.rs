@@ -20,7 +20,7 @@ pub struct RemovedRows {
     pub from: Tensor,
 }
 
-/// How a layer joins the rows of its edge types.
+/// Combination of the rows of a layer's edge types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EdgeTypeJoin {
     /// An MLP for each pair of types, weighted by scores.
@@ -40,7 +40,7 @@ pub struct LayerShape {
     pub pair_hidden: i64,
     /// Hidden channels of the scorer.
     pub scorer_hidden: i64,
-    /// How types are joined.
+    /// Combination of the edge types.
     pub join: EdgeTypeJoin,
     /// Whether each row is normalised by itself, instead of all rows and channels together.
     pub node_norm: bool,
@@ -118,8 +118,8 @@ pub fn sums_of_differing(
 /// scorer W `[q, h]`, b `[q]`, W `[1, q]`, b `[1]`. `weights`, `[R]`: the number of equal rows that each row stands for; norms over all rows
 /// count them. The gradient of the result is that of all equal rows together.
 ///
-/// Of the intermediate values only the results of the MLPs are stored, `[T, R, h]`; the rest is computed again in the backward pass, a block of
-/// rows at a time. With a given number of threads the result is the same to the bit each time.
+/// The results of the MLPs, `[T, R, h]`, are the only intermediate values that are stored; the backward pass computes the others again, a block
+/// of rows at a time. With a given number of threads the result is the same to the bit each time.
 ///
 /// # Errors
 /// Shapes or dtypes do not fit.

@@ -58,7 +58,7 @@ impl ProcessGroup {
         Ok(Self { handle, rank, world })
     }
 
-    /// The same for tensors of GPUs as well. With NCCL, ranks connect in their first such collective, and waiting for the device never ends where
+    /// [`ProcessGroup::gloo`] with a backend for tensors of GPUs. With NCCL, ranks connect in their first such collective, and waiting for the device never ends where
     /// a peer is gone: a caller that must not hang watches from another thread. Dropped without [`ProcessGroup::shutdown`], the group aborts
     /// collectives that other ranks might wait for.
     ///
@@ -151,7 +151,7 @@ fn to_c_int(rank: u32) -> i32 {
     i32::try_from(rank).unwrap_or(-1)
 }
 
-/// Where a process group listens: on an interface by name, on an address, or (both empty) by libtorch's own choice. That choice (resolve the
+/// Listening end of a process group: an interface by name, an address, or (both empty) libtorch's own choice. That choice (resolve the
 /// host name, else loopback) leaves ranks on two machines unable to connect where the name does not resolve, or resolves to loopback as in
 /// Debian's default set-up.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -7,10 +7,11 @@ use cxx::UniquePtr;
 use crate::DistError;
 use crate::ffi::bridge;
 
-/// Whether the profiler of this process is prepared for the next profile. To stop one that was started without ends the process.
+/// Whether the profiler of this process is prepared for the next profile. Stopping a profile that was started without preparation ends the
+/// process.
 static PREPARED: AtomicBool = AtomicBool::new(false);
 
-/// What a profile records besides the operations of the host and their times.
+/// Records of a profile besides the operations of the host and their times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProfileOptions {
     /// Kernels and copies of CUDA devices. The libraries of CUDA must be loaded.
@@ -31,19 +32,19 @@ impl ProfileOptions {
 }
 
 /// libtorch's own profiler (Kineto), as `torch.profiler` drives it, running on this thread. It records the operations of this thread, of the
-/// backward passes that it starts, and the collectives that it launches. One profile runs at a time. Dropped without [`Profile::stop`], its
+/// backward passes that it starts, and the collectives that it launches. One profile runs at a time. Dropped without [`RunningProfile::stop`], its
 /// records are lost.
 ///
 /// Source: `torch/csrc/autograd/profiler_kineto.h` of PyTorch.
 #[derive(Debug)]
-pub struct Profile {
+pub struct RunningProfile {
     running: bool,
     /// Not `Send`: the profiler belongs to the thread.
     thread: PhantomData<*const ()>,
 }
 
-impl Profile {
-    /// Set the profiler up, which takes a while the first time; to call a step or more before each [`Profile::start`].
+impl RunningProfile {
+    /// Set the profiler up, which takes a while the first time; to call a step or more before each [`RunningProfile::start`].
     ///
     /// # Errors
     /// libtorch was built without it, or cannot record what the options ask for.
@@ -56,7 +57,7 @@ impl Profile {
     /// Start recording.
     ///
     /// # Errors
-    /// [`DistError::ProfilerNotPrepared`] without a call of [`Profile::prepare`] since the last start; libtorch fails.
+    /// [`DistError::ProfilerNotPrepared`] without a call of [`RunningProfile::prepare`] since the last start; libtorch fails.
     pub fn start(options: ProfileOptions) -> Result<Self, DistError> {
         if !PREPARED.swap(false, Ordering::SeqCst) {
             return Err(DistError::ProfilerNotPrepared);
@@ -75,7 +76,7 @@ impl Profile {
     }
 }
 
-impl Drop for Profile {
+impl Drop for RunningProfile {
     fn drop(&mut self) {
         if self.running {
             // The caller that drops it reports a worse error.
@@ -134,8 +135,8 @@ mod tests {
     fn recorded(options: ProfileOptions, work: impl FnOnce()) -> String {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("trace.json");
-        Profile::prepare(options).unwrap();
-        let profile = Profile::start(options).unwrap();
+        RunningProfile::prepare(options).unwrap();
+        let profile = RunningProfile::start(options).unwrap();
         work();
         profile.stop().unwrap().save(&path).unwrap();
         std::fs::read_to_string(path).unwrap()
@@ -165,10 +166,10 @@ mod tests {
         let more = recorded(all, train);
         assert!(more.contains("Input Dims") && more.contains("[memory]"));
 
-        assert!(Profile::start(ProfileOptions::default()).is_err());
-        Profile::prepare(ProfileOptions::default()).unwrap();
-        let first = Profile::start(ProfileOptions::default()).unwrap();
-        assert!(Profile::start(ProfileOptions::default()).is_err());
+        assert!(RunningProfile::start(ProfileOptions::default()).is_err());
+        RunningProfile::prepare(ProfileOptions::default()).unwrap();
+        let first = RunningProfile::start(ProfileOptions::default()).unwrap();
+        assert!(RunningProfile::start(ProfileOptions::default()).is_err());
         drop(first);
         assert!(recorded(ProfileOptions::default(), train).contains("\"step 7\""));
     }

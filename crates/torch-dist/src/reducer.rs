@@ -5,7 +5,7 @@ use crate::ffi::bridge;
 use crate::group::address;
 use crate::{DistError, ProcessGroup};
 
-/// How gradients are grouped for communication. The defaults are those of `DistributedDataParallel`.
+/// Grouping of gradients for communication. The defaults are those of `DistributedDataParallel`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReducerOptions {
     /// Maximum size of a bucket, MiB.
@@ -126,7 +126,7 @@ impl Reducer {
         Ok(Self { handle, has_times: false })
     }
 
-    /// To call before each forward pass. Returns true where the buckets were rebuilt in the order in which the first backward pass made the
+    /// Prepare a step, before its forward pass. Returns true where the buckets were rebuilt in the order in which the first backward pass made the
     /// gradients, as `DistributedDataParallel` does once.
     ///
     /// # Errors
@@ -135,7 +135,7 @@ impl Reducer {
         self.handle.prepare_forward().map_err(DistError::torch("prepare the forward pass"))
     }
 
-    /// To call between forward and backward pass. `outputs`, the tensors that the backward pass starts from, are read with `find_unused` only.
+    /// Prepare the backward pass, behind the forward pass. `outputs`, the tensors that the backward pass starts from, are read with `find_unused` only.
     ///
     /// # Errors
     /// A parameter had no gradient in the last step, without `find_unused`.

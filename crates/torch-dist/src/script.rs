@@ -158,7 +158,7 @@ mod tests {
         let inputs = [ScriptInput::Tensor(&x), ScriptInput::Int(1)];
         module.forward(&inputs).unwrap().sum(Kind::Float).backward();
         assert_eq!(Vec::<f32>::try_from(parameters[0].1.grad()).unwrap(), [1.0, 1.0]);
-        // What a step changes is what the module computes with.
+        // The module computes with the tensors that a step changes.
         tch::no_grad(|| _ = parameters[0].1.shallow_clone().fill_(5.0));
         assert_eq!(Vec::<f32>::try_from(module.forward(&inputs).unwrap()).unwrap(), [6.0, 6.0]);
         assert!(module.forward(&inputs[..1]).unwrap_err().to_string().contains('n'));

@@ -16,7 +16,7 @@ pub struct SparseMatrix {
 
 /// One entry of a sparse matrix.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Entry {
+pub struct MatrixEntry {
     /// Row, from 0.
     pub row: u32,
     /// Column, from 0.
@@ -30,7 +30,7 @@ impl SparseMatrix {
     ///
     /// # Errors
     /// An entry lies outside, or libtorch has no memory for it.
-    pub fn new(rows: u32, columns: u32, mut entries: Vec<Entry>, device: Device) -> Result<Self, DistError> {
+    pub fn new(rows: u32, columns: u32, mut entries: Vec<MatrixEntry>, device: Device) -> Result<Self, DistError> {
         let fail = |e: &tch::TchError| DistError::from_tch("build a sparse matrix", e);
         bridge::quiet();
         if let Some(e) = entries.iter().find(|e| e.row >= rows || e.column >= columns) {
@@ -86,7 +86,7 @@ fn product(matrix: &Tensor, transposed: &Tensor, dense: &Tensor) -> Result<Tenso
 }
 
 /// CSR tensor of sorted entries. The indices are int32, which is what the product's kernel (MKL) takes without a copy.
-fn csr(rows: u32, columns: u32, entries: &[Entry], device: Device) -> Result<Tensor, tch::TchError> {
+fn csr(rows: u32, columns: u32, entries: &[MatrixEntry], device: Device) -> Result<Tensor, tch::TchError> {
     let mut starts = vec![0i32; rows as usize + 1];
     for e in entries {
         starts[e.row as usize + 1] += 1;
@@ -112,8 +112,9 @@ mod tests {
 
     #[test]
     fn product_and_gradient_equal_the_dense_ones() {
-        let mut entries = vec![Entry { row: 0, column: 3, value: 2.0 }, Entry { row: 0, column: 3, value: 0.5 }];
-        entries.extend((0..40).map(|i| Entry { row: i * 7 % 5, column: i * 3 % 8, value: i as f32 / 10.0 }));
+        let mut entries =
+            vec![MatrixEntry { row: 0, column: 3, value: 2.0 }, MatrixEntry { row: 0, column: 3, value: 0.5 }];
+        entries.extend((0..40).map(|i| MatrixEntry { row: i * 7 % 5, column: i * 3 % 8, value: i as f32 / 10.0 }));
         let mut flat = vec![0f32; 40];
         for e in &entries {
             flat[(e.row * 8 + e.column) as usize] += e.value;
@@ -149,7 +150,7 @@ mod tests {
 
     #[test]
     fn misfits_are_errors() {
-        let entry = Entry { row: 5, column: 0, value: 1.0 };
+        let entry = MatrixEntry { row: 5, column: 0, value: 1.0 };
         let error = SparseMatrix::new(5, 8, vec![entry], Device::Cpu).unwrap_err();
         assert_eq!(error.to_string(), "build a sparse matrix: entry (5, 0) lies outside of [5, 8]");
         let empty = SparseMatrix::new(5, 8, Vec::new(), Device::Cpu).unwrap();

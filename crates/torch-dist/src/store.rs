@@ -234,7 +234,8 @@ pub fn rendezvous(store: &Store, rank: u32, world: u32, timeout: Duration) -> Re
     rendezvous_until(store, rank, world, Instant::now() + timeout, timeout)
 }
 
-/// The same for a caller that has used a part of its time limit: wait until `deadline`, and report `limit`, the whole limit, in the error.
+/// [`rendezvous`] for a caller that has used a part of its time limit: wait until `deadline`, and report `limit`, the whole limit, in the
+/// error.
 ///
 /// # Errors
 /// As [`rendezvous`].

@@ -77,11 +77,7 @@ fn main() {
         assembler.collate(&samples, batch);
     };
 
-    let lists: Vec<EdgeList<'_>> = graph
-        .edge_types
-        .iter()
-        .map(|e| EdgeList { name: &e.name, sources: e.sources(), targets: e.targets() })
-        .collect();
+    let lists: Vec<EdgeList<'_>> = graph.edge_types.iter().map(EdgeList::from).collect();
     let places: Vec<usize> = (0..lists.len()).collect();
     tch::manual_seed(1);
     let vs = nn::VarStore::new(Device::Cpu);

@@ -1,4 +1,4 @@
-//! What the step thread of a rank is doing, for the threads that watch it.
+//! The activity of a rank's step thread, for the threads that watch it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use torch_dist::AllreduceWatch;
 
-/// What the step thread does.
+/// An activity of the step thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Opens the data, builds the model, reads a checkpoint.
@@ -88,7 +88,7 @@ impl Phase {
     }
 }
 
-/// What the step thread of a rank is doing, and since when. Invariants: its clock restarts with every step, every batch of a validation,
+/// The current step and phase of a rank's step thread, with a clock. Invariants: its clock restarts with every step, every batch of a validation,
 /// every part of the set-up and of a checkpoint and every turn of the profiler, and with nothing else; a stuck step thread blocks no reader.
 #[derive(Debug)]
 pub struct Activity {
@@ -98,7 +98,7 @@ pub struct Activity {
     phase: AtomicU8,
     /// When the clock restarted, in ms after `created`.
     since_ms: AtomicU64,
-    /// How often the clock restarted.
+    /// Number of restarts of the clock.
     restarts: AtomicU64,
     allreduce: OnceLock<AllreduceWatch>,
 }
@@ -130,8 +130,8 @@ impl Default for Activity {
 }
 
 impl Activity {
-    /// There are other ranks: from here on it is known whether a backward pass waits for them, and waiting for the device may be
-    /// waiting for them.
+    /// Set the watch on the all-reduce, where there are other ranks: a backward pass with a bucket in flight then counts as waiting for them,
+    /// and so does waiting for the device.
     pub fn watch_allreduce(&self, watch: AllreduceWatch) {
         // There is one reducer in a process.
         let _ = self.allreduce.set(watch);
@@ -159,7 +159,7 @@ impl Activity {
         u64::try_from(self.created.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// What the step thread is doing; `None` where nothing can be stuck. A change while this reads shows in `restarts` of the next
+    /// The activity now; `None` in [`Phase::Done`], where nothing can be stuck. A change during the call shows in `restarts` of the next
     /// snapshot.
     pub fn snapshot(&self) -> Option<ActivitySnapshot> {
         let restarts = self.restarts.load(Ordering::SeqCst);

@@ -2,7 +2,7 @@
 //! everything else that does not change lies on the device once, for the whole run; of a batch only gene ids are needed; both methods
 //! give the same masks, true = kept.
 //!
-//! They cover the edge types between genes. Masks of reactions and of the edges gpr and rmr stay with the loader.
+//! The masks cover the edge types between genes. Masks of reactions and of the edges gpr and rmr stay with the loader.
 //!
 //! On a GPU the published loops waited for the device more often. 081 read every gene of every sample for each edge type (its notes count
 //! 864 reads a batch: 32 samples, 9 types, 3 genes), and so does `LoopedMasks`; 082 has 64 reads left by its notes, two a sample. Not counted

@@ -12,6 +12,7 @@ use torch_dist::DistError;
 use crate::device::{DeviceError, PlacementError};
 use crate::device_masks::DeviceMaskError;
 use crate::monitor::LostRank;
+use crate::profile::TraceError;
 use crate::state::StateError;
 use crate::trainer::{ADVICE, TrainError};
 
@@ -48,6 +49,8 @@ pub enum RankError {
     MonitorThread(std::io::Error),
     #[error("{samples} selected samples do not fill a batch of {batch} on each of {ranks} ranks")]
     TooFewSamples { samples: u64, batch: u64, ranks: u32 },
+    #[error("array.files have {rows} rows, and data.samples says {stated}: set it to {rows}")]
+    RemoteRows { rows: u64, stated: u64 },
     #[error("the split `val` has no samples to validate on: set train.validate_every to 0, or more samples")]
     EmptyValidationSplit,
     #[error("rows of an array have no split to validate on: set train.validate_every to 0")]
@@ -61,7 +64,7 @@ pub enum RankError {
     #[error("the validation loss of epoch {epoch} is {loss}. {ADVICE}")]
     ValidationLossNotFinite { epoch: u64, loss: f64 },
     #[error("the profiler's trace cannot be kept: {0}")]
-    TraceUnreadable(String),
+    TraceUnreadable(#[from] TraceError),
     #[error("the profiler's trace cannot be packed: {0}")]
     TraceUnpacked(std::io::Error),
     #[error("{}", .0.message)]

@@ -5,21 +5,17 @@
 
 mod activity;
 mod checkpoint;
-mod checkpoint_agreement;
 mod device;
 pub mod device_masks;
-mod environment;
 mod error;
-mod leak_on_failure;
 pub mod losses;
-mod memory;
 pub mod metrics;
 pub mod models;
 mod monitor;
 pub mod optimizer;
 mod profile;
+mod progress;
 mod rank;
-mod rendezvous;
 pub mod schedule;
 mod session;
 mod source;
@@ -28,10 +24,9 @@ mod step_loop;
 #[cfg(test)]
 mod tests;
 pub mod trainer;
-mod training;
+mod training_run;
 
 pub use activity::{Activity, ActivitySnapshot};
 pub use device::DeviceError;
-pub use memory::keep_freed_memory;
 pub use rank::run;
 pub use session::Signals;

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
 use expctl_ledger::{AttemptDir, RankEnv};
-use expctl_worker::{Signals, keep_freed_memory, run};
+use expctl_worker::{Signals, run};
 use torch_dist::leave_nccl_failures_to_caller;
 
 /// One rank of an expctl trial. Started by `expctl submit`, not by hand.
@@ -53,4 +53,24 @@ fn start(args: &Args) -> anyhow::Result<i32> {
     let env = RankEnv::read(|name| std::env::var(name).ok(), trial.settings.launch.ranks)?;
     tracing::info!("rank {} of {}, trial {}", env.rank, env.world_size, trial.id);
     Ok(run(&attempt, &trial, env, &Signals { stop, checkpoint }))
+}
+
+/// Free memory at the end of the heap that stays with the process, bytes.
+const TRIM_THRESHOLD: i32 = 512 << 20;
+/// Blocks of at least this size are mapped and unmapped one by one, bytes; glibc accepts no larger figure.
+const MMAP_THRESHOLD: i32 = 32 << 20;
+
+/// Have the C library keep freed memory. A step frees gradients and activations, and the next one needs as much again: memory that went
+/// back to the kernel comes back as pages that it fills with zeros first, a tenth of a step of 21 million parameters. The user's own
+/// variables for the C library take precedence.
+fn keep_freed_memory() {
+    if ["MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"].iter().any(|name| std::env::var_os(name).is_some()) {
+        return;
+    }
+    // SAFETY: sets options of the allocator; no other thread runs yet. A figure that is refused changes nothing.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, MMAP_THRESHOLD);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, TRIM_THRESHOLD);
+    }
 }

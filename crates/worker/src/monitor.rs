@@ -17,16 +17,16 @@ use expctl_ledger::{EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STUCK, LastWords, Ran
 use torch_dist::{DistError, Store};
 
 use crate::activity::{Activity, ActivitySnapshot};
-use crate::checkpoint_agreement::CheckpointAgreement;
+use crate::checkpoint::CheckpointAgreement;
 
 /// Between two polls of the heartbeat thread.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(300);
 /// Between two turns of the watchdog.
 const WATCHDOG_INTERVAL: Duration = Duration::from_millis(100);
-/// How long the step may take to notice a loss or a stop by itself. Rank 0 stays as long, so that the others can read from its store
+/// Time in which the step thread may notice a lost rank or a stop by itself. Rank 0 stays as long, so that the others can read from its store
 /// which rank was lost.
 pub const GRACE: Duration = Duration::from_millis(1500);
-/// The same for a stop where the ranks first end a step together and write a checkpoint.
+/// [`GRACE`] for a stop where the ranks first end a step together and write a checkpoint.
 pub const CHECKPOINT_GRACE: Duration = Duration::from_secs(20);
 
 /// A rank that is gone or stuck.
@@ -34,7 +34,7 @@ pub const CHECKPOINT_GRACE: Duration = Duration::from_secs(20);
 pub struct LostRank {
     /// The rank.
     pub rank: u32,
-    /// How that showed, for the reader of the outcome.
+    /// The sign by which it was noticed, for the reader of the outcome.
     pub message: String,
 }
 
@@ -71,7 +71,7 @@ impl Shared {
     }
 }
 
-/// What a monitor watches, and how long it waits.
+/// Targets and time limits of a monitor.
 pub struct MonitorOptions {
     /// A connection of its own.
     pub store: Store,
@@ -81,17 +81,17 @@ pub struct MonitorOptions {
     pub world_size: u32,
     /// A rank that is silent for longer is lost.
     pub timeout: Duration,
-    /// What the step thread does.
+    /// Activity of the step thread.
     pub activity: Arc<Activity>,
     /// A step that takes longer is stuck; zero: no limit.
     pub hang_timeout: Duration,
     /// Set when this process was asked to stop.
     pub stop: Arc<AtomicBool>,
-    /// How long the step may take to end after a stop.
+    /// Time in which the step may end after a stop.
     pub stop_grace: Duration,
     /// The agreement on checkpoints to poll; `None` where there are no checkpoints.
     pub agreement: Option<Arc<CheckpointAgreement>>,
-    /// Where to record the reason if the step cannot.
+    /// Record of the reason, for a step that cannot write it.
     pub last_words: Arc<LastWords>,
 }
 
@@ -349,7 +349,7 @@ impl HangDetector {
         Self { rank, max_polls, restarts: 0, polls: 0 }
     }
 
-    /// To call once a poll; returns this rank where it is stuck.
+    /// Count a poll; returns this rank where it is stuck.
     fn poll(&mut self, activity: &Activity) -> Option<LostRank> {
         let max_polls = self.max_polls?;
         let now = activity.snapshot();
@@ -360,7 +360,7 @@ impl HangDetector {
         let rank = self.rank;
         let message = match is_waiting {
             false if self.polls > max_polls => format!("rank {rank} has been {description}"),
-            // The rank that is waited for has had its time to name itself: the connection between the ranks is at fault.
+            // The rank that is stuck would have named itself by now: the connection between the ranks is at fault.
             true if self.polls > 2 * max_polls => {
                 format!("rank {rank} has waited for the others {description}, and none of them says that it is stuck")
             }

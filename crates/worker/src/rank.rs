@@ -17,18 +17,16 @@ use torch_dist::{ProcessGroup, Store, check_libtorch};
 
 use crate::activity::{Activity, Phase};
 use crate::checkpoint::Checkpointer;
-use crate::device::{Gpu, Placement, Prefetcher, choose_gpu_backend};
-use crate::environment::{describe_environment, exchange_hardware};
+use crate::device::{Gpu, LeakOnFailure, Placement, Prefetcher, choose_gpu_backend};
 use crate::error::RankError;
-use crate::leak_on_failure::LeakOnFailure;
 use crate::monitor::{CHECKPOINT_GRACE, GRACE, LostRank, Monitor, MonitorOptions, done_key, publish_lost_rank};
 use crate::profile::StepProfiler;
-use crate::rendezvous::connect;
-use crate::session::{Session, Signals};
+use crate::progress::{Progress, start_from};
+use crate::session::{Session, Signals, connect, describe_environment, exchange_hardware};
 use crate::source::{ArrayData, GraphData, RankBatches, TrialData};
 use crate::step_loop::StepLoop;
 use crate::trainer::Trainer;
-use crate::training::{Epochs, Progress, TrainingRun, start_from};
+use crate::training_run::{Epochs, TrainingRun};
 
 /// Time limit of a collective. Long, as PyTorch's: the monitor finds ranks that are gone, and a slow rank (a cold file system) is not
 /// gone.
@@ -38,7 +36,7 @@ const COLLECTIVE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 pub fn run(attempt: &AttemptDir, trial: &Trial, env: RankEnv, signals: &Signals) -> i32 {
     let last_words = Arc::new(LastWords::new(attempt.clone(), env.rank));
     let activity = Arc::new(Activity::default());
-    let checkpointer = Checkpointer::new(attempt, trial, env, signals, &activity);
+    let checkpointer = Checkpointer::new(attempt, trial, env, signals);
     let stop = &signals.stop;
     let result = Rank { attempt, trial, env, stop, last_words: &last_words, activity, checkpointer }.run();
     match result {
@@ -81,7 +79,7 @@ struct Rank<'a> {
     last_words: &'a Arc<LastWords>,
     activity: Arc<Activity>,
     /// `None` where steps change no state.
-    checkpointer: Option<Checkpointer<'a>>,
+    checkpointer: Option<Checkpointer>,
 }
 
 impl Rank<'_> {
@@ -104,7 +102,7 @@ impl Rank<'_> {
         let heartbeat_timeout = Duration::from_secs(launch.heartbeat_timeout_s);
         let stores = connect(self.env, self.attempt, timeout, heartbeat_timeout, self.stop)?;
         let store = stores.step;
-        let checkpoints_on_stop = self.checkpointer.as_ref().is_some_and(Checkpointer::checkpoints_on_stop);
+        let checkpoints_on_stop = self.checkpointer.as_ref().is_some_and(|checkpointer| checkpointer.on_stop);
         let monitor = Monitor::start(MonitorOptions {
             store: stores.monitor,
             rank: self.env.rank,
@@ -243,7 +241,7 @@ impl Rank<'_> {
         };
         let gpu = placement.gpu_index().map(Gpu::Cuda);
         let mut trainer = LeakOnFailure::new(trainer, gpu.is_some());
-        let (first, progress) = self.restore(store, trainer.as_mut())?;
+        let (first, progress) = self.restore(&session, trainer.as_mut())?;
         if let Some(watch) = trainer.as_ref().and_then(Trainer::allreduce) {
             self.activity.watch_allreduce(watch);
         }
@@ -253,9 +251,9 @@ impl Rank<'_> {
         let dropped = self.drop_cache(data, group)?;
         self.activity.enter(Phase::Rendezvous);
         group.barrier()?;
-        // Now that all are here, none waits longer than its clock takes.
+        // Behind the barrier: the measurement of the clocks waits for no rank that is late.
         let cuda = placement.device.is_cuda();
-        let profiler = StepProfiler::new(self.attempt, self.trial, self.env, &self.activity, store, cuda)?;
+        let profiler = StepProfiler::new(session, cuda)?;
         // Behind the barrier: a rank that waits for others must not fill its queue meanwhile.
         self.activity.enter(Phase::SetUp);
         let per_epoch = batches.per_epoch();
@@ -317,10 +315,10 @@ impl Rank<'_> {
 
     /// Restore `trainer` from a checkpoint or from the weights that the trial starts from; returns the first step and the progress of the
     /// training.
-    fn restore(&self, store: &Store, trainer: Option<&mut Trainer>) -> Result<(u64, Progress), RankError> {
+    fn restore(&self, session: &Session<'_>, trainer: Option<&mut Trainer>) -> Result<(u64, Progress), RankError> {
         let Some(trainer) = trainer else { return Ok((0, Progress::default())) };
         if let Some(checkpointer) = &self.checkpointer
-            && let Some(restored) = checkpointer.restore(store, trainer)?
+            && let Some(restored) = checkpointer.restore(session, trainer)?
         {
             return Ok(restored);
         }

@@ -42,7 +42,7 @@ pub enum LearningRateSchedule {
 }
 
 impl LearningRateSchedule {
-    /// As `train` says.
+    /// The schedule of the settings `train`.
     ///
     /// # Errors
     /// The keys of the schedule contradict each other.

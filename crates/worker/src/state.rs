@@ -1,4 +1,4 @@
-//! States: all that later steps depend on, as tensors by name. What can be wrong with one that was read from a file.
+//! A state: all that later steps depend on, as tensors by name; written to and read from a file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -36,7 +36,7 @@ pub enum StateError {
     Moments {
         /// Name of the parameter.
         name: String,
-        /// What libtorch says.
+        /// The error of libtorch.
         source: TchError,
     },
     /// A tensor has another number of entries than expected.
@@ -50,7 +50,7 @@ pub enum StateError {
     Tensor {
         /// Name of the tensor.
         name: String,
-        /// What libtorch says.
+        /// The error of libtorch.
         source: TchError,
     },
     /// A replay buffer has more entries than the one of this trial.

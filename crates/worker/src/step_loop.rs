@@ -9,23 +9,22 @@ use torch_dist::ProfilerRange;
 
 use crate::activity::Phase;
 use crate::checkpoint::Checkpointer;
-use crate::device::{DeviceError, DeviceTimer, Gpu, PinningBuilder, Prefetcher, StagedBatch};
+use crate::device::{DeviceError, DeviceTimer, Gpu, LeakOnFailure, PinningBuilder, Prefetcher, StagedBatch};
 use crate::error::RankError;
-use crate::leak_on_failure::LeakOnFailure;
 use crate::models::{ModelBatch, StepContext};
 use crate::profile::StepProfiler;
 use crate::session::Session;
 use crate::source::StepMasks;
 use crate::state::all_finite;
 use crate::trainer::Trainer;
-use crate::training::{EpochOutcome, TrainingRun};
+use crate::training_run::{EpochOutcome, TrainingRun};
 
 /// The steps of a rank. Invariant: all time between the first and the last step is in one of them, except the end of an epoch, the start
 /// of a profiler and the writing of its trace.
 pub struct StepLoop<'a, B: Batcher<Batch: ModelBatch, Error: Into<RankError>>> {
     pub session: Session<'a>,
     /// `None` where steps change no state.
-    pub checkpointer: Option<&'a Checkpointer<'a>>,
+    pub checkpointer: Option<&'a Checkpointer>,
     pub loader: Loader<PinningBuilder<B>>,
     /// The batch of the next step, whose copy to the device has been started.
     pub prefetched: Option<Loaded<StagedBatch<B::Batch>>>,
@@ -193,7 +192,7 @@ impl<B: Batcher<Batch: ModelBatch, Error: Into<RankError>>> StepLoop<'_, B> {
         Ok(steps)
     }
 
-    /// In front of `step`: end if that was asked for or a peer is gone, write a checkpoint if one is due.
+    /// Write a checkpoint in front of `step` if one is due; fail if the rank was asked to stop or a peer is gone.
     fn stop_or_checkpoint(&mut self, step: u64, cost: &mut StepCost) -> Result<(), RankError> {
         let monitor = self.session.monitor;
         let mut stop = self.session.is_stopped();
@@ -206,7 +205,7 @@ impl<B: Batcher<Batch: ModelBatch, Error: Into<RankError>>> StepLoop<'_, B> {
             let written = checkpointer.write_if_due(step, trainer, training, &self.session, self.journal)?;
             drop(range);
             // A stop waits for the checkpoint, but not for one that cannot come any more.
-            stop &= written || !checkpointer.checkpoints_on_stop() || monitor.lost_rank().is_some();
+            stop &= written || !checkpointer.on_stop || monitor.lost_rank().is_some();
             if written {
                 cost.add_host_time(Stage::Other, from);
             }

@@ -30,7 +30,7 @@ pub struct GpuProperties {
 
 /// The driver, initialised. Source of names and signatures: `cuda.h` of CUDA 13.
 ///
-/// It is never unloaded: its threads run on.
+/// The library is never unloaded: its threads run on.
 #[derive(Debug)]
 pub struct Driver {
     library: &'static Library,

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::cuda::CudaError;
-use crate::version::release;
+use crate::release;
 
 /// The library that registers libtorch's CUDA kernels.
 const LIBRARY: &str = "libtorch_cuda.so";

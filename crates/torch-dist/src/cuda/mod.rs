@@ -12,7 +12,7 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW, Symbol};
 
 use crate::DistError;
 use crate::ffi::bridge;
-use crate::version::{libtorch_file, release};
+use crate::{libtorch_file, release};
 
 mod driver;
 mod locate;

@@ -8,7 +8,8 @@ use tch::{Device, Kind, Tensor};
 use test_support::{Requirement, skip_test};
 use torch_dist::{
     AdamwOptions, AdamwParameter, Cuda, CudaError, DeviceEvent, DeviceStream, GpuBackend, GradientDtype, Nccl,
-    PinnedMemory, ProcessGroup, Profile, ProfileOptions, ProfilerRange, Reducer, ReducerOptions, Store, fused_adamw,
+    PinnedMemory, ProcessGroup, ProfileOptions, ProfilerRange, Reducer, ReducerOptions, RunningProfile, Store,
+    fused_adamw,
 };
 
 /// CUDA, loaded once.
@@ -149,8 +150,8 @@ fn gradients_are_reduced_over_nccl_and_timed_by_the_device() {
 fn the_profiler_records_kernels_and_our_ranges() {
     let Some(_) = cuda("the_profiler_records_kernels_and_our_ranges") else { return };
     let options = ProfileOptions { cuda: true, ..ProfileOptions::default() };
-    Profile::prepare(options).unwrap();
-    let profile = Profile::start(options).unwrap();
+    RunningProfile::prepare(options).unwrap();
+    let profile = RunningProfile::start(options).unwrap();
     {
         let _range = ProfilerRange::open("our range");
         let a = Tensor::ones([500, 500], (Kind::Float, Device::Cuda(0)));

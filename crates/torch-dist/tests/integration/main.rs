@@ -2,6 +2,5 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "tests")]
 
 mod cuda;
-mod handles;
 mod rank_processes;
 mod ranks;

@@ -7,6 +7,7 @@ use tch::Device;
 use torch_dist::{Cuda, CudaError, DistError, GpuBackend, GpuProperties, Nccl, Store};
 
 use crate::device::DeviceError;
+use crate::session::ranks_per_node;
 
 /// Why a rank has no device, or the ranks no common backend.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -86,7 +87,7 @@ impl Placement {
                 return Ok(Self::HOST);
             }
         };
-        let node_ranks = (env.world_size / settings.launch.nodes.max(1)).max(1);
+        let node_ranks = ranks_per_node(settings, env);
         let index = gpu_index(cuda.gpus().len(), env.local_rank, node_ranks)?;
         let Some(properties) = cuda.gpus().get(index) else { return Err(PlacementError::NoSuchGpu(index)) };
         let gpu = rank_device(properties);
@@ -106,7 +107,7 @@ fn has_gpu_work(settings: &Settings) -> bool {
     settings.train.mode != Mode::Data || settings.pipeline.device_masks != DeviceMasks::None
 }
 
-/// Which of the `visible` GPUs the rank with local index `local` of `ranks` on its node takes. A rank that sees a single GPU got it from
+/// Index of the GPU, of `visible` ones, for the rank with local index `local` of `ranks` on its node. A rank that sees a single GPU got it from
 /// its launcher, or shares it.
 fn gpu_index(visible: usize, local: u32, ranks: u32) -> Result<usize, PlacementError> {
     match visible {

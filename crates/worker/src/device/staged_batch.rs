@@ -8,14 +8,13 @@ use std::time::Instant;
 use loader_core::{Batcher, Interval, Loaded, LoaderError, LoaderOptions, Reader, Stage};
 use tch::{Device, Kind, TchError, Tensor};
 
-use crate::device::DeviceError;
-use crate::device::stream::{DeviceCopy, Gpu, Prefetcher, StagingBuffer};
-use crate::models::{DirectBuilder, ModelBatch, ModelError, ModelInputs, TensorBuilder};
+use crate::device::{DeviceCopy, DeviceError, Gpu, Prefetcher, StagingBuffer};
+use crate::models::{DirectBuilder, ModelBatch, ModelError, ModelInputs, PinnedCopyError, TensorBuilder};
 
 /// Tensors of a batch start at multiples of this, bytes, as libtorch's own tensors do.
 const ALIGNMENT: usize = 512;
 
-/// What loader threads copy into page-locked memory, for a GPU to copy from.
+/// The part of a batch that loader threads copy into page-locked memory, from which a GPU copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PinMemory {
     /// Nothing.
@@ -26,14 +25,14 @@ pub enum PinMemory {
     BatchAndGraphs(Gpu),
 }
 
-/// What the page-locked copy of a batch contains.
+/// Content of the page-locked copy of a batch.
 #[derive(Clone, Copy, Debug)]
 struct PinnedContent {
     bytes: usize,
     with_graphs: bool,
 }
 
-/// A batch, and a page-locked copy of what its model reads where [`PinMemory`] asks for one.
+/// A batch, and with [`PinMemory`] on a page-locked copy of its model's inputs.
 pub struct StagedBatch<T> {
     /// The batch.
     pub batch: T,
@@ -117,16 +116,13 @@ impl<T: ModelBatch> StagedBatch<T> {
         content: PinnedContent,
     ) -> Result<ModelInputs<'_>, ModelError> {
         if with_graphs != content.with_graphs {
-            let [made, read] = [content.with_graphs, with_graphs].map(|with| if with { "with" } else { "without" });
-            return Err(ModelError::PinnedCopy(format!(
-                "it was made {made} the graphs of its samples, and is read {read}"
-            )));
+            return Err(PinnedCopyError::Graphs { copied: content.with_graphs }.into());
         }
         let mut views = ViewPass { memory: copy.tensor()?, layout: CopyLayout::default() };
         let inputs = self.batch.inputs_from(masks, with_graphs, &mut views)?;
-        let (made, read) = (content.bytes, views.layout.end);
-        if made != read {
-            return Err(ModelError::PinnedCopy(format!("it was made of {made} bytes, and {read} are read")));
+        let (copied, read) = (content.bytes, views.layout.end);
+        if copied != read {
+            return Err(PinnedCopyError::Bytes { copied, read }.into());
         }
         Ok(inputs)
     }

@@ -1,4 +1,4 @@
-//! Training losses. Invariants: a loss is a scalar, the mean over the samples of a batch, in the units of training; what it remembers of
+//! Training losses. Invariants: a loss is a scalar, the mean over the samples of a batch, in the units of training; its memory of
 //! earlier batches is a state that checkpoints contain.
 
 use std::f64::consts::LN_2;
@@ -7,7 +7,7 @@ use expctl_ledger::{Loss, ModelKind, Reconstruction, Settings};
 use tch::{Kind, Reduction, TchError, Tensor};
 use torch_dist::DistError;
 
-use crate::models::{Output, StepContext};
+use crate::models::{ModelOutput, StepContext};
 
 mod replay_buffer;
 mod sinkhorn;
@@ -39,7 +39,7 @@ pub struct Objective {
 }
 
 impl Objective {
-    /// As the settings say, on `rank`: each rank draws other samples from its replay buffer.
+    /// The objective of the settings, on `rank`: each rank draws other samples from its replay buffer.
     pub fn new(settings: &Settings, rank: u32) -> Self {
         let train = &settings.train;
         let reconstruction = ReconstructionWeight::new(train.reconstruction);
@@ -60,7 +60,12 @@ impl Objective {
     ///
     /// # Errors
     /// A peer is gone, or libtorch fails.
-    pub fn loss(&mut self, output: &Output, labels: &Tensor, context: &StepContext<'_>) -> Result<Tensor, LossError> {
+    pub fn loss(
+        &mut self,
+        output: &ModelOutput,
+        labels: &Tensor,
+        context: &StepContext<'_>,
+    ) -> Result<Tensor, LossError> {
         let mut loss = self.prediction_loss(&output.prediction, labels);
         if let Some(distribution) = &mut self.distribution
             && let Some(term) = distribution.term(&output.prediction, labels, context)?

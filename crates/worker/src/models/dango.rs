@@ -4,10 +4,10 @@
 
 use tch::nn::{self, Init, Module};
 use tch::{Device, Kind, Tensor};
-use torch_dist::{Autocast, Entry, SparseMatrix};
+use torch_dist::{Autocast, MatrixEntry, SparseMatrix};
 
 use crate::models::layers::{Activation, HyperSagnn, HyperSagnnOptions};
-use crate::models::{EdgeList, ModelError, Output};
+use crate::models::{EdgeList, ModelError, ModelOutput, SizeError};
 
 /// Size of the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,20 +32,20 @@ impl DangoConfig {
 
     fn check(&self, graphs: &[EdgeList]) -> Result<(), ModelError> {
         let Self { num_genes, hidden, heads, layers, .. } = *self;
-        let reason = if num_genes < 1 || num_genes > i64::from(i32::MAX) {
-            format!("{num_genes} genes")
+        let error = if num_genes < 1 || num_genes > i64::from(i32::MAX) {
+            SizeError::Genes(num_genes)
         } else if hidden < 2 {
-            format!("{hidden} channels, at least 2 are needed")
+            SizeError::Channels(hidden)
         } else if heads < 1 || hidden % heads != 0 {
-            format!("{hidden} channels cannot be split among {heads} heads")
+            SizeError::Heads { hidden, heads }
         } else if layers < 1 {
-            format!("{layers} attention layers")
+            SizeError::AttentionLayers(layers)
         } else if graphs.is_empty() {
-            "no edge types".to_owned()
+            SizeError::NoEdgeTypes
         } else {
             return Ok(());
         };
-        Err(ModelError::Size(reason))
+        Err(error.into())
     }
 }
 
@@ -112,7 +112,7 @@ impl Dango {
         sample: &Tensor,
         batch: i64,
         reconstruct: bool,
-    ) -> Result<Output, ModelError> {
+    ) -> Result<ModelOutput, ModelError> {
         let mut embeddings = Vec::with_capacity(self.encoders.len());
         let mut losses = Vec::new();
         for encoder in &self.encoders {
@@ -125,7 +125,7 @@ impl Dango {
             embeddings.push(h.f_index_select(0, genes)?);
         }
         let genes = self.meta.forward(&Tensor::f_stack(&embeddings, 1)?);
-        Ok(Output {
+        Ok(ModelOutput {
             prediction: self.hyper_sagnn.forward(&genes, sample, batch)?,
             reconstruction: if reconstruct { Some(Tensor::f_stack(&losses, 0)?.mean(tch::Kind::Float)) } else { None },
         })
@@ -148,27 +148,21 @@ pub(crate) struct DangoGraph {
 
 impl DangoGraph {
     pub fn new(list: &EdgeList, num_genes: i64, with_edges: bool, device: Device) -> Result<Self, ModelError> {
-        let fail = |reason| ModelError::Edges { name: list.name.to_owned(), reason };
-        if list.sources.len() != list.targets.len() {
-            return Err(fail(format!("{} sources and {} targets", list.sources.len(), list.targets.len())));
-        }
-        let genes = u32::try_from(num_genes).map_err(|_| fail(format!("{num_genes} genes")))?;
-        let gene = |index: i64| {
-            u32::try_from(index)
-                .ok()
-                .filter(|i| *i < genes)
-                .ok_or_else(|| fail(format!("gene {index} is not among {num_genes} genes")))
-        };
-        let mut edges = Vec::with_capacity(list.sources.len());
+        let genes = u32::try_from(num_genes).map_err(|_| SizeError::Genes(num_genes))?;
+        list.check_ends(num_genes)?;
+        let mut edges: Vec<(u32, u32)> =
+            list.sources.iter().zip(list.targets).map(|(s, t)| (*s as u32, *t as u32)).collect();
         let mut listed = vec![0u32; genes as usize];
-        for (&source, &target) in list.sources.iter().zip(list.targets) {
-            let edge = (gene(source)?, gene(target)?);
-            listed[edge.1 as usize] += 1;
-            edges.push(edge);
+        for &(_, target) in &edges {
+            listed[target as usize] += 1;
         }
         let means = edges
             .iter()
-            .map(|&(source, target)| Entry { row: target, column: source, value: 1.0 / listed[target as usize] as f32 })
+            .map(|&(source, target)| MatrixEntry {
+                row: target,
+                column: source,
+                value: 1.0 / listed[target as usize] as f32,
+            })
             .collect();
         edges.sort_unstable();
         edges.dedup();
@@ -176,7 +170,7 @@ impl DangoGraph {
         for &(_, target) in &edges {
             in_degree[target as usize] += 1.0;
         }
-        let ones = edges.iter().map(|&(row, column)| Entry { row, column, value: 1.0 }).collect();
+        let ones = edges.iter().map(|&(row, column)| MatrixEntry { row, column, value: 1.0 }).collect();
         let side = |pick: fn(&(u32, u32)) -> u32| -> Result<Tensor, ModelError> {
             let genes: Vec<i64> = edges.iter().map(|e| i64::from(pick(e))).collect();
             Ok(Tensor::f_from_slice(&genes)?.f_to_device(device)?)

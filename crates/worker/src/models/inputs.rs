@@ -1,4 +1,4 @@
-//! What models read of a batch, as tensors, and the context of a step.
+//! The inputs of models as tensors of a batch, and the context of a step.
 
 use cell_loader::CellBatch;
 use graph_loader::{Batch, Common, Layout, Nodes, RemovedLists};
@@ -7,8 +7,8 @@ use tch::{Device, Kind, TchError, Tensor};
 use torch_dist::ProcessGroup;
 
 use crate::activity::Activity;
-use crate::models::ModelError;
 use crate::models::array::ArrayInputs;
+use crate::models::{InputError, ModelError};
 
 /// A batch, and everything that a step computes on it with.
 #[derive(Clone, Copy)]
@@ -89,7 +89,7 @@ pub(crate) fn copy_to_device<T: Element>(values: &[T], device: Device) -> Result
     host.f_pin_memory(device)?.f_to_device_(device, host.kind(), true, true)
 }
 
-/// What a model reads of one batch.
+/// The inputs of a model for one batch.
 #[derive(Debug)]
 pub enum ModelInputs<'batch> {
     /// Samples of a graph.
@@ -106,7 +106,7 @@ impl ModelInputs<'_> {
     pub fn labels(&self) -> Result<&Tensor, ModelError> {
         match self {
             Self::Samples(inputs) => Ok(&inputs.labels),
-            Self::Rows(inputs) => inputs.classes.as_ref().ok_or_else(|| ModelError::Inputs("array.labels".to_owned())),
+            Self::Rows(inputs) => inputs.classes.as_ref().ok_or_else(|| ModelError::from(InputError::NoLabels)),
         }
     }
 }
@@ -167,7 +167,7 @@ impl ModelBatch for CellBatch {
     }
 }
 
-/// What models read of one batch of B samples of a graph, as tensors on the device.
+/// The inputs of a model for B samples of a graph, as tensors on the device.
 ///
 /// Invariant: where the device is the host, large tensors are views of the batch's own memory and copy nothing; they must not outlive it.
 #[derive(Debug)]
@@ -186,7 +186,7 @@ pub struct SampleInputs<'batch> {
     pub graphs: Option<GraphInputs>,
     /// For each edge type, the positions of the edges that each sample lacks, on the host; with processor `shared`.
     pub removed: Option<&'batch [RemovedLists]>,
-    /// The same on the device, in the same order, for a model that reads graphs; empty for any other.
+    /// `removed` on the device, for a model that reads graphs; empty for any other.
     pub removed_edges: Vec<RemovedInputs>,
     /// Masks that the step made, one for each edge type of the graph: bool `[B·E]`, sample by sample, 1 = kept. Empty where it made none.
     pub masks: Vec<Tensor>,
@@ -248,7 +248,7 @@ impl<'batch> SampleInputs<'batch> {
         Self::from_builder(batch, masks, with_graphs, &mut DirectBuilder::new(device))
     }
 
-    /// The same as tensors of `builder`.
+    /// Tensors of `batch`, made by `builder`.
     ///
     /// # Errors
     /// libtorch has no memory.

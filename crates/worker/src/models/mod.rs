@@ -1,11 +1,9 @@
 //! The models that a trial can train, and what they read of a batch.
 
 use expctl_ledger::{ModelKind, Settings};
-use graph_loader::CellGraph;
+use graph_loader::{CellGraph, EdgeType};
 use tch::{Device, TchError, Tensor, nn};
-use torch_dist::DistError;
 
-use crate::device::DeviceError;
 use crate::models::array::{Mlp, MlpConfig, Transformer, TransformerConfig};
 use crate::models::dango::{Dango, DangoConfig};
 use crate::models::lazy::{Lazy, LazyConfig};
@@ -13,11 +11,13 @@ use crate::models::torchscript::ScriptModel;
 
 pub mod array;
 pub mod dango;
+mod error;
 mod inputs;
 pub(crate) mod layers;
 pub mod lazy;
 pub mod torchscript;
 
+pub use error::{EdgeListError, InputError, ModelError, PinnedCopyError, SizeError};
 pub use inputs::{
     DirectBuilder, EdgeInputs, GraphInputs, ModelBatch, ModelInputs, NodeGenes, RemovedInputs, SampleInputs,
     StepContext, TensorBuilder,
@@ -26,7 +26,7 @@ pub(crate) use inputs::{build_tensor, copy_to_device};
 
 /// Output of a forward pass.
 #[derive(Debug)]
-pub struct Output {
+pub struct ModelOutput {
     /// Prediction for each sample, float32 `[B]`; for models over arrays a value for each class, `[B, classes]`.
     pub prediction: Tensor,
     /// DANGO's reconstruction loss, scalar; `None` where it was not asked for, and with any other model.
@@ -57,8 +57,7 @@ impl Network {
         let model = &settings.model;
         let read = graph.edge_types.iter().enumerate().filter(|(_, e)| model.edge_types.contains(&e.name));
         let (indices, read): (Vec<usize>, Vec<_>) = read.unzip();
-        let edges: Vec<EdgeList<'_>> =
-            read.iter().map(|e| EdgeList { name: &e.name, sources: e.sources(), targets: e.targets() }).collect();
+        let edges: Vec<EdgeList<'_>> = read.into_iter().map(EdgeList::from).collect();
         let genes = graph.num_genes() as i64;
         match model.kind {
             ModelKind::Dango => {
@@ -145,7 +144,7 @@ impl Network {
     ///
     /// # Errors
     /// The batch does not have what the model reads, or libtorch fails.
-    pub fn forward(&self, inputs: &ModelInputs<'_>, reconstruct: bool) -> Result<Output, ModelError> {
+    pub fn forward(&self, inputs: &ModelInputs<'_>, reconstruct: bool) -> Result<ModelOutput, ModelError> {
         match (self, inputs) {
             (Self::Dango(model), ModelInputs::Samples(inputs)) => {
                 model.forward(&inputs.genes, &inputs.gene_sample, inputs.batch_size, reconstruct)
@@ -155,17 +154,15 @@ impl Network {
             (Self::Mlp(model), ModelInputs::Rows(inputs)) => model.forward(inputs),
             (Self::Transformer(model), ModelInputs::Rows(inputs)) => model.forward(inputs),
             (Self::Dango(_) | Self::Lazy(_) | Self::Script(_), ModelInputs::Rows(_)) => {
-                Err(ModelError::Inputs("samples of a graph, not rows of an array".to_owned()))
+                Err(InputError::NoSamples.into())
             }
-            (Self::Mlp(_) | Self::Transformer(_), ModelInputs::Samples(_)) => {
-                Err(ModelError::Inputs("rows of an array, not samples of a graph".to_owned()))
-            }
+            (Self::Mlp(_) | Self::Transformer(_), ModelInputs::Samples(_)) => Err(InputError::NoRows.into()),
         }
     }
 }
 
-fn wrong_data(kind: ModelKind, found: &str) -> ModelError {
-    ModelError::Inputs(format!("model `{}` does not read {found}", kind.name()))
+fn wrong_data(kind: ModelKind, found: &'static str) -> ModelError {
+    InputError::Data { model: kind.name(), found }.into()
 }
 
 /// One edge type: edge i leads from `sources[i]` to `targets[i]`, genes counted from 0.
@@ -179,43 +176,28 @@ pub struct EdgeList<'a> {
     pub targets: &'a [i64],
 }
 
-/// Why a model cannot be built or run.
-#[derive(Debug, thiserror::Error)]
-pub enum ModelError {
-    /// A size is not possible.
-    #[error("impossible model size: {0}")]
-    Size(String),
-    /// An edge list does not fit the genes.
-    #[error("edge type {name}: {reason}")]
-    Edges {
-        /// The edge type.
-        name: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The batch does not have what the model reads.
-    #[error("the batch does not have what the model reads: {0}")]
-    Inputs(String),
-    /// A TorchScript module cannot be read, or does not do what a model has to.
-    #[error("TorchScript module {path}: {reason}")]
-    Module {
-        /// Its file.
-        path: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// An operation of libtorch failed.
-    #[error("model: {0}")]
-    Tensor(#[from] TchError),
-    /// The sparse product failed.
-    #[error("model: {0}")]
-    Sparse(#[from] DistError),
-    /// The page-locked copy of a batch does not have what the model reads.
-    #[error("the page-locked copy of a batch does not have what the model reads: {0}")]
-    PinnedCopy(String),
-    /// The batch cannot be copied to the device.
-    #[error("{0}")]
-    Device(#[from] DeviceError),
+impl<'a> From<&'a EdgeType> for EdgeList<'a> {
+    fn from(edges: &'a EdgeType) -> Self {
+        Self { name: &edges.name, sources: edges.sources(), targets: edges.targets() }
+    }
+}
+
+impl EdgeList<'_> {
+    /// Check that every edge has two ends among `genes` genes.
+    fn check_ends(&self, genes: i64) -> Result<(), ModelError> {
+        let (sources, targets) = (self.sources.len(), self.targets.len());
+        if sources != targets {
+            return Err(self.defect(EdgeListError::Ends { sources, targets }));
+        }
+        match self.sources.iter().chain(self.targets).find(|gene| !(0..genes).contains(*gene)) {
+            Some(&gene) => Err(self.defect(EdgeListError::Gene { gene, genes })),
+            None => Ok(()),
+        }
+    }
+
+    fn defect(&self, reason: EdgeListError) -> ModelError {
+        ModelError::Edges { name: self.name.to_owned(), reason }
+    }
 }
 
 /// All trained parameters with their names, in the order of the names: the same order on every rank.

@@ -7,7 +7,7 @@ use std::path::Path;
 use tch::{Kind, Tensor, nn};
 use torch_dist::{DistError, ScriptInput, ScriptModule};
 
-use crate::models::{EdgeInputs, GraphInputs, ModelError, Output, SampleInputs};
+use crate::models::{EdgeInputs, GraphInputs, InputError, ModelError, ModelOutput, SampleInputs};
 
 /// A TorchScript module as a model: its `forward` takes what `model.inputs` lists, and returns the predictions, float32
 /// `[B]` or `[B, 1]`.
@@ -76,7 +76,7 @@ impl ScriptModel {
     ///
     /// # Errors
     /// The batch lacks an input, the module fails, or its result is not one prediction for each sample.
-    pub fn forward(&self, inputs: &SampleInputs<'_>) -> Result<Output, ModelError> {
+    pub fn forward(&self, inputs: &SampleInputs<'_>) -> Result<ModelOutput, ModelError> {
         let refuse = |reason: String| ModelError::Module { path: self.path.clone(), reason };
         let values = self.arguments.iter().map(|argument| argument.value(inputs));
         let values = values.collect::<Result<Vec<ScriptInput<'_>>, _>>()?;
@@ -87,7 +87,7 @@ impl ScriptModel {
             let (kind, wanted) = (output.kind(), format!("Float [{samples}] or [{samples}, 1]"));
             return Err(refuse(format!("its forward returns {kind:?} {size:?} for {samples} samples, not {wanted}")));
         }
-        Ok(Output { prediction: output.f_view([samples])?.f_to_kind(Kind::Float)?, reconstruction: None })
+        Ok(ModelOutput { prediction: output.f_view([samples])?.f_to_kind(Kind::Float)?, reconstruction: None })
     }
 }
 
@@ -163,18 +163,19 @@ impl ForwardArgument {
 }
 
 fn graphs<'a>(inputs: &'a SampleInputs<'_>) -> Result<&'a GraphInputs, ModelError> {
-    inputs.graphs.as_ref().ok_or_else(|| ModelError::Inputs("the graph of each sample".to_owned()))
+    inputs.graphs.as_ref().ok_or_else(|| InputError::NoGraphs.into())
 }
 
 fn edges<'a>(inputs: &'a SampleInputs<'_>, edge_type: usize) -> Result<&'a EdgeInputs, ModelError> {
     let edges = &graphs(inputs)?.edges;
-    let absent = || ModelError::Inputs(format!("{} edge types, not {}", edge_type + 1, edges.len()));
+    let absent = || InputError::EdgeTypes { expected: edge_type + 1, found: edges.len() };
     let found = edges.get(edge_type).ok_or_else(absent)?;
     let (index, mask) = (&found.edge_index, &found.mask);
     // Some processors leave out one of the two.
     if index.size() != [2, mask.numel() as i64] {
-        let reason = format!("edges and masks of each sample: {:?} and {:?}", index.size(), mask.size());
-        return Err(ModelError::Inputs(reason));
+        return Err(
+            InputError::EdgeMasks { of: "each sample".to_owned(), edges: index.size(), masks: mask.size() }.into()
+        );
     }
     Ok(found)
 }

@@ -25,7 +25,7 @@ pub struct Optimizer {
 }
 
 impl Optimizer {
-    /// As `train` says, for the parameters in `vs`.
+    /// The optimizer of the settings `train`, for the parameters in `vs`.
     ///
     /// # Errors
     /// libtorch fails.
@@ -48,8 +48,8 @@ impl Optimizer {
         clip_grad_norm(&self.parameters, max)
     }
 
-    /// The same without waiting for the device; see [`clip_grad_norm_async()`]. `None` where the host has to decide about the step, as with
-    /// SGD, and without gradients.
+    /// Clip without waiting for the device; see [`clip_grad_norm_async()`]. `None` where the host has to decide about the step, as with SGD,
+    /// and without gradients.
     ///
     /// # Errors
     /// libtorch fails.

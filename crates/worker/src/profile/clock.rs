@@ -5,7 +5,7 @@ use std::time::Instant;
 use expctl_ledger::RankEnv;
 use torch_dist::{DistError, Store};
 
-/// How often two clocks are read together; the readings that lie closest together count.
+/// Joint readings of two clocks; the pair that lies closest together counts.
 const TRIES: usize = 16;
 
 /// Read a clock of the system, ns.
@@ -49,7 +49,7 @@ impl ClockPair {
         self.realtime + (monotonic - self.monotonic)
     }
 
-    /// How far the clocks have drifted apart since `earlier`, ns.
+    /// Drift between the clocks since `earlier`, ns.
     pub fn drift_since(&self, earlier: &Self) -> i64 {
         self.realtime - earlier.realtime_at(self.monotonic)
     }

@@ -3,13 +3,14 @@
 
 use std::collections::VecDeque;
 
-use expctl_ledger::{AttemptDir, ProfileWindow, RankEnv, TRACE_SCHEMA_VERSION, TraceClock, TraceMeta, Trial};
+use expctl_ledger::{ProfileWindow, TRACE_SCHEMA_VERSION, TraceClock, TraceMeta};
 use loader_core::{BatchTimes, Batcher, Loaded, Loader};
-use torch_dist::{Profile, ProfileOptions, ProfilerRange, Reducer, Store};
+use torch_dist::{ProfileOptions, ProfilerRange, Reducer, RunningProfile};
 
-use crate::activity::{Activity, Phase};
+use crate::activity::Phase;
 use crate::device::DeviceError;
 use crate::error::RankError;
+use crate::session::Session;
 
 mod clock;
 mod trace;
@@ -17,16 +18,15 @@ mod trace;
 use clock::{ClockOffset, ClockPair, measure_offset, monotonic_at, monotonic_ns};
 use trace::TraceFile;
 
+pub use trace::TraceError;
+
 /// Records the steps that the settings name, one trace for each window of steps.
 pub struct StepProfiler<'a> {
-    attempt: &'a AttemptDir,
-    trial: &'a Trial,
-    env: RankEnv,
-    activity: &'a Activity,
+    session: Session<'a>,
     options: ProfileOptions,
     /// Windows that are still to come.
     windows: VecDeque<ProfileWindow>,
-    /// The same for all windows, so that their times are comparable.
+    /// Both clocks at the start; one pair for all windows, so that their times are comparable.
     clock: ClockPair,
     /// Start of the loader's clock, ns of `CLOCK_MONOTONIC`, once it was read.
     loader_start: Option<i64>,
@@ -39,7 +39,7 @@ pub struct StepProfiler<'a> {
 /// A window that is being recorded.
 struct WindowRecording {
     window: ProfileWindow,
-    profile: Profile,
+    profile: RunningProfile,
     batches: Vec<BatchTimes>,
     /// Number of batches that the loader has before step 0.
     shift: u64,
@@ -55,21 +55,14 @@ impl<'a> StepProfiler<'a> {
     ///
     /// # Errors
     /// A rank does not answer.
-    pub fn new(
-        attempt: &'a AttemptDir,
-        trial: &'a Trial,
-        env: RankEnv,
-        activity: &'a Activity,
-        store: &Store,
-        cuda: bool,
-    ) -> Result<Option<Self>, RankError> {
-        let settings = &trial.settings;
+    pub fn new(session: Session<'a>, cuda: bool) -> Result<Option<Self>, RankError> {
+        let (settings, env) = (session.settings(), session.env);
         let ranks: Vec<u32> = (0..env.world_size).filter(|rank| !settings.profile_windows(*rank).is_empty()).collect();
         let records = ranks.contains(&env.rank);
         if !records && (ranks.is_empty() || env.rank != 0) {
             return Ok(None);
         }
-        let offset = measure_offset(store, env, &ranks)?;
+        let offset = measure_offset(session.store, env, &ranks)?;
         let options = ProfileOptions {
             cuda,
             record_shapes: settings.profile.record_shapes,
@@ -79,10 +72,7 @@ impl<'a> StepProfiler<'a> {
         let windows = settings.profile_windows(env.rank).into();
         let clock = ClockPair::now();
         Ok(records.then_some(Self {
-            attempt,
-            trial,
-            env,
-            activity,
+            session,
             options,
             windows,
             clock,
@@ -93,7 +83,7 @@ impl<'a> StepProfiler<'a> {
         }))
     }
 
-    /// To call in front of `step`: end a window, or begin one. Returns whether that took time, which belongs to no step.
+    /// End a window in front of `step`, or begin one. Returns whether that took time, which belongs to no step.
     ///
     /// # Errors
     /// libtorch's profiler fails, or the trace cannot be written.
@@ -110,15 +100,15 @@ impl<'a> StepProfiler<'a> {
         let Some(window) = self.windows.front().copied() else { return Ok(busy) };
         // At the step that the window names; in an attempt that resumes behind that, at its first step.
         if step >= window.prepare && !self.is_prepared {
-            self.activity.enter(Phase::Profile);
-            Profile::prepare(self.options).map_err(DeviceError::from)?;
+            self.session.activity.enter(Phase::Profile);
+            RunningProfile::prepare(self.options).map_err(DeviceError::from)?;
             self.is_prepared = true;
             busy = true;
         }
         if step == window.first {
-            self.activity.enter(Phase::Profile);
+            self.session.activity.enter(Phase::Profile);
             self.windows.pop_front();
-            let profile = Profile::start(self.options).map_err(DeviceError::from)?;
+            let profile = RunningProfile::start(self.options).map_err(DeviceError::from)?;
             self.is_prepared = false;
             let (batches, buckets) = (Vec::new(), Vec::new());
             self.recording = Some(WindowRecording { window, profile, batches, shift: 0, buckets, step_start: 0 });
@@ -154,7 +144,7 @@ impl<'a> StepProfiler<'a> {
         }
     }
 
-    /// To call behind the last step: write the trace of an open window, where training ended early.
+    /// Write the trace of a window that is open behind the last step, because training ended early.
     ///
     /// # Errors
     /// As [`Self::before_step`].
@@ -170,7 +160,8 @@ impl<'a> StepProfiler<'a> {
         else {
             return Ok(());
         };
-        self.activity.enter(Phase::Profile);
+        let env = self.session.env;
+        self.session.activity.enter(Phase::Profile);
         window.end = window.end.min(end);
         let recorded = profile.stop().map_err(DeviceError::from)?;
         let drift_ns = ClockPair::now().drift_since(&self.clock);
@@ -190,9 +181,9 @@ impl<'a> StepProfiler<'a> {
         trace.add(frame.buckets(&buckets));
         let meta = TraceMeta {
             schema: TRACE_SCHEMA_VERSION,
-            trial: self.trial.id.clone(),
-            rank: self.env.rank,
-            world_size: self.env.world_size,
+            trial: self.session.trial.id.clone(),
+            rank: env.rank,
+            world_size: env.world_size,
             host: nix::unistd::gethostname().map(|host| host.to_string_lossy().into_owned()).unwrap_or_default(),
             window,
             pid: frame.pid,
@@ -207,15 +198,9 @@ impl<'a> StepProfiler<'a> {
                 boot_id: self.offset.boot_id.clone(),
             },
         };
-        let path = self.attempt.trace_path(self.env.rank, window.cycle);
+        let path = self.session.attempt.trace_path(env.rank, window.cycle);
         trace.write(&path, &meta)?;
-        tracing::info!(
-            "rank {}: steps {} to {} are in {}",
-            self.env.rank,
-            window.first,
-            window.end - 1,
-            path.display()
-        );
+        tracing::info!("rank {}: steps {} to {} are in {}", env.rank, window.first, window.end - 1, path.display());
         Ok(())
     }
 }

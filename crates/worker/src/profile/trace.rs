@@ -1,7 +1,7 @@
 //! The trace of a rank: what libtorch's profiler wrote, with rows for what it does not see or shows where it does not nest.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use expctl_ledger::trace_rows::{
     BUCKET_CATEGORY, BUCKETS, COLLECTIVES, LOADER, LOADER_CATEGORY, LOADER_OPERATION_CATEGORY, LOADER_WAIT_CATEGORY,
@@ -17,6 +17,25 @@ use torch_dist::RecordedProfile;
 use crate::device::DeviceError;
 use crate::error::RankError;
 
+/// Why a trace of libtorch's profiler cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// There is no folder for temporary files.
+    #[error("{0}")]
+    Folder(std::io::Error),
+    /// The profiler wrote no file, or one that cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("it is no JSON: {0}")]
+    Json(serde_json::Error),
+    #[error("it has no events")]
+    NoEvents,
+    #[error("it does not say when its time begins")]
+    NoTimeBase,
+    #[error("it holds no step")]
+    NoSteps,
+}
+
 /// A trace that libtorch's profiler wrote, to which rows are added.
 pub struct TraceFile {
     root: Json,
@@ -31,24 +50,23 @@ impl TraceFile {
     /// # Errors
     /// The folder for temporary files is full, or the profiler wrote no trace of steps.
     pub fn from_recorded(recorded: &RecordedProfile) -> Result<Self, RankError> {
-        let failed = RankError::TraceUnreadable;
         // libtorch writes beside the path that it is given, and renames: a folder of its own is removed with all of it.
-        let folder = tempfile::tempdir().map_err(|e| failed(e.to_string()))?;
+        let folder = tempfile::tempdir().map_err(TraceError::Folder)?;
         let path = folder.path().join("trace.json");
         recorded.save(&path).map_err(DeviceError::from)?;
-        let text = std::fs::read(&path).map_err(|e| failed(format!("{}: {e}", path.display())))?;
-        let mut root: Json = serde_json::from_slice(&text).map_err(|e| failed(format!("it is no JSON: {e}")))?;
+        let text = std::fs::read(&path).map_err(|source| TraceError::Read { path, source })?;
+        let mut root: Json = serde_json::from_slice(&text).map_err(TraceError::Json)?;
         let base = root["baseTimeNanoseconds"].as_i64();
         let Some(events) = root["traceEvents"].as_array_mut() else {
-            return Err(failed("it has no events".to_owned()));
+            return Err(TraceError::NoEvents.into());
         };
         events.retain(|event| event["pid"].as_i64().is_some_and(|pid| pid >= 0));
         let pid = i64::from(std::process::id());
         let step_thread = find_step_thread(events, pid);
         match (base, step_thread) {
             (Some(base), Some(step_thread)) => Ok(Self { root, frame: TraceFrame { base, pid }, step_thread }),
-            (None, _) => Err(failed("it does not say when its time begins".to_owned())),
-            (_, None) => Err(failed("it holds no step".to_owned())),
+            (None, _) => Err(TraceError::NoTimeBase.into()),
+            (_, None) => Err(TraceError::NoSteps.into()),
         }
     }
 

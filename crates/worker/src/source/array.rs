@@ -7,7 +7,7 @@ use std::time::Instant;
 use anndata_io::{ArrayStore, Labels};
 use cell_loader::{CellBatcher, CellError, RowSampler, Sharding, ShuffleMeter};
 use expctl_datasets::array::{ArrayDataset, open};
-use expctl_datasets::{DatasetError, cell_batch_options, ledger_shuffle, row_draw};
+use expctl_datasets::{cell_batch_options, ledger_shuffle, row_draw};
 use expctl_ledger::{
     ArrayRead, AttemptDir, DataRead, Draw, FileSize, RankEnv, Settings, ShuffleQuality, Trial, is_url, write_json,
 };
@@ -21,8 +21,9 @@ use crate::device::{PinMemory, PinningBuilder};
 use crate::error::RankError;
 use crate::models::Network;
 use crate::models::array::RowBatch;
+use crate::session::ranks_per_node;
 use crate::trainer::{TrainError, Trainer};
-use crate::training::Validator;
+use crate::training_run::Validator;
 
 /// Maximum number of rows of the first epoch that the quality of its shuffling is measured on.
 const MAX_METERED_ROWS: u64 = 1_000_000;
@@ -52,14 +53,12 @@ impl<'a> ArrayData<'a> {
             }
             listed => listed.iter().map(PathBuf::from).collect(),
         };
-        let node_ranks = (env.world_size / settings.launch.nodes.max(1)).max(1) as usize;
+        let node_ranks = ranks_per_node(settings, env) as usize;
         let threads = std::thread::available_parallelism().map_or(1, usize::from).div_ceil(node_ranks);
         let store = open(array, &files, threads, free_memory() / node_ranks as u64)?;
         let remote = array.files.iter().any(|file| is_url(file));
         if remote && store.len() != settings.data.samples {
-            let (stated, rows) = (settings.data.samples, store.len());
-            let reason = format!("array.files have {rows} rows, and data.samples says {stated}: set it to {rows}");
-            return Err(DatasetError::Invalid(reason).into());
+            return Err(RankError::RemoteRows { rows: store.len(), stated: settings.data.samples });
         }
         let labels = Labels::from_store(store.as_ref(), &array.labels)?;
         Ok(Self { settings, files, store, labels })
@@ -84,7 +83,7 @@ impl<'a> ArrayData<'a> {
         }
     }
 
-    /// What this attempt reads; batches take at most `buffer_bytes` together.
+    /// Record of the data that this attempt reads; batches take at most `buffer_bytes` together.
     fn data_read(&self, buffer_bytes: u64) -> Result<DataRead, RankError> {
         let array = &self.settings.array;
         let rows = self.store.len();
@@ -114,7 +113,7 @@ impl<'a> ArrayData<'a> {
         Ok(FileSize::from_paths(self.files.iter().map(PathBuf::as_path))?)
     }
 
-    /// How well the first epoch of this rank is shuffled, or its first batches where the epoch is long.
+    /// Quality of the shuffling of this rank's first epoch, measured on at most [`MAX_METERED_ROWS`] rows.
     fn shuffle_quality(&self, sampler: &RowSampler) -> ShuffleQuality {
         let labels = self.settings.array.labels.first().map(String::as_str).zip(self.labels.first());
         let batches = (MAX_METERED_ROWS / sampler.batch_size().max(1)).clamp(1, sampler.batches_per_epoch());

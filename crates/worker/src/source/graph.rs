@@ -15,14 +15,13 @@ use tch::Device;
 use torch_dist::ProcessGroup;
 
 use super::{
-    RankBatches, StepMasks, TrialData, loader_options, max_buffer_bytes, max_gene_mask_bytes, pin_memory,
-    step_loader_options,
+    RankBatches, StepMasks, TrialData, loader_options, max_buffer_bytes, memory_budget, pin_memory, step_loader_options,
 };
 use crate::device::{PinMemory, PinningBuilder};
 use crate::device_masks::DeviceMaskMaker;
 use crate::error::RankError;
 use crate::trainer::{TrainError, Trainer};
-use crate::training::{ValidationShare, Validator};
+use crate::training_run::{ValidationShare, Validator};
 
 /// Samples of a graph.
 pub struct GraphData<'a> {
@@ -60,26 +59,7 @@ impl<'a> TrialData for GraphData<'a> {
     }
 
     fn batches(&self, attempt: &AttemptDir, env: RankEnv, device: Device) -> Result<GraphBatches<'_>, RankError> {
-        GraphBatches::new(attempt, env, device, self)
-    }
-}
-
-/// The batches of samples of a rank.
-pub struct GraphBatches<'a> {
-    settings: &'a Settings,
-    env: RankEnv,
-    dataset: &'a Dataset,
-    records: Arc<DatasetRecords>,
-    schedule: Arc<Schedule>,
-    assembler: Assembler,
-    masks: Option<Arc<DeviceMaskMaker>>,
-    buffer_bytes: u64,
-    pin_memory: PinMemory,
-}
-
-impl<'a> GraphBatches<'a> {
-    fn new(attempt: &AttemptDir, env: RankEnv, device: Device, data: &'a GraphData<'_>) -> Result<Self, RankError> {
-        let GraphData { settings, dataset, graph } = data;
+        let Self { settings, dataset, graph } = self;
         let options = &settings.loader;
         let masks = DeviceMaskMaker::new(settings.pipeline.device_masks, graph, device)?.map(Arc::new);
         let records = DatasetRecords::open(dataset, &settings.pipeline)?;
@@ -105,9 +85,24 @@ impl<'a> GraphBatches<'a> {
         let schedule = Schedule::of_selection(selection, sampler, batch).ok_or(too_few)?;
         let (records, schedule) = (Arc::new(records), Arc::new(schedule));
         let pin_memory = pin_memory(settings, device);
-        Ok(Self { settings, env, dataset, records, schedule, assembler, masks, buffer_bytes, pin_memory })
+        Ok(GraphBatches { settings, env, dataset, records, schedule, assembler, masks, buffer_bytes, pin_memory })
     }
+}
 
+/// The batches of samples of a rank.
+pub struct GraphBatches<'a> {
+    settings: &'a Settings,
+    env: RankEnv,
+    dataset: &'a Dataset,
+    records: Arc<DatasetRecords>,
+    schedule: Arc<Schedule>,
+    assembler: Assembler,
+    masks: Option<Arc<DeviceMaskMaker>>,
+    buffer_bytes: u64,
+    pin_memory: PinMemory,
+}
+
+impl GraphBatches<'_> {
     /// This rank's share of the split `val`, with the other settings of `select` as in training, in order.
     fn validation_share(&self) -> Result<Option<ValidationShare>, RankError> {
         let select = Select { split: Split::Val, ..self.settings.select };
@@ -131,7 +126,7 @@ impl<'a> GraphBatches<'a> {
 /// The assembler of batches of `graph`, within the memory that the settings allow for gene masks.
 fn assembler(settings: &Settings, env: RankEnv, graph: &Arc<CellGraph>) -> Result<Assembler, DatasetError> {
     let pipeline = &settings.pipeline;
-    let gene_mask_bytes = max_gene_mask_bytes(settings, env);
+    let gene_mask_bytes = memory_budget(pipeline.gene_masks_mib, settings, env);
     let options = GraphBatchOptions { gene_mask_bytes, ..graph_batch_options(pipeline)? };
     let assembler = Assembler::new(&options, Arc::clone(graph)).map_err(DatasetError::from);
     if pipeline.mask_source == MaskSource::Incidence {
@@ -171,7 +166,7 @@ impl RankBatches for GraphBatches<'_> {
     }
 }
 
-/// What this attempt reads with these settings: `selected` of the `records` of a store; batches take at most `buffer_bytes` together.
+/// Record of the data that this attempt reads: `selected` of the `records` of a store; batches take at most `buffer_bytes` together.
 fn data_read(
     dataset: &Dataset,
     settings: &Settings,

@@ -12,8 +12,9 @@ use crate::device::{Gpu, PinMemory, PinningBuilder};
 use crate::device_masks::DeviceMaskError;
 use crate::error::RankError;
 use crate::models::{ModelBatch, Network};
+use crate::session::ranks_per_node;
 use crate::trainer::{TrainError, Trainer};
-use crate::training::Validator;
+use crate::training_run::Validator;
 
 mod array;
 mod graph;
@@ -74,14 +75,9 @@ pub trait RankBatches {
 /// `mib` in bytes; 0 is a rank's share of six tenths of the memory that is free on its node.
 fn memory_budget(mib: u64, settings: &Settings, env: RankEnv) -> u64 {
     match mib {
-        0 => free_memory() / 10 * 6 / u64::from((env.world_size / settings.launch.nodes.max(1)).max(1)),
+        0 => free_memory() / 10 * 6 / u64::from(ranks_per_node(settings, env)),
         mib => mib.saturating_mul(1 << 20),
     }
-}
-
-/// Maximum memory of the masks of single genes in a rank, bytes.
-fn max_gene_mask_bytes(settings: &Settings, env: RankEnv) -> u64 {
-    memory_budget(settings.pipeline.gene_masks_mib, settings, env)
 }
 
 /// Maximum memory of the batches of a rank, bytes.
@@ -108,7 +104,7 @@ fn step_loader_options(settings: &Settings, buffer_bytes: u64, first: u64, offse
     loader_options(settings, buffer_bytes, offset + first, offset + steps + ahead)
 }
 
-/// What loader threads copy into page-locked memory for `device`.
+/// The part of a batch that loader threads page-lock for `device`.
 fn pin_memory(settings: &Settings, device: Device) -> PinMemory {
     let is_wanted = settings.loader.pin_memory && settings.train.mode != Mode::Data;
     match Gpu::from_device(device).filter(|_| is_wanted) {

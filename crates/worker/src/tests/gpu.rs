@@ -8,16 +8,17 @@ use std::time::Duration;
 use expctl_datasets::graph_batch_options;
 use expctl_ledger::{DeviceMasks, Settings, Stage};
 use expctl_rounding::{NEIGHBOURS, assert_rounding, floor, nudged};
-use graph_loader::{Assembler, Batch, CellGraph, EdgeType, GraphBatchOptions, Processor, Sample};
+use graph_loader::{Batch, CellGraph, EdgeType, Processor, Sample};
 use serde_json::{Value, json};
 use tch::{Device, Tensor};
 use test_support::{Requirement, skip_test};
-use torch_dist::{Cuda, GpuBackend, ProcessGroup, Profile, ProfileOptions, ProfilerRange, Store};
+use torch_dist::{Cuda, GpuBackend, ProcessGroup, ProfileOptions, ProfilerRange, RunningProfile, Store};
 
 use crate::activity::Activity;
 use crate::device::{DeviceTimer, Gpu, PinMemory, Prefetcher, StagedBatch};
 use crate::device_masks::DeviceMaskMaker;
 use crate::models::{ModelBatch, Network, StepContext};
+use crate::tests::collate;
 use crate::trainer::{StepResult, Trainer};
 
 const GENES: i64 = 300;
@@ -58,11 +59,7 @@ fn batch(processor: Processor, first: i64) -> Batch {
             Sample { genes, label: (id as f32 * 0.7).sin(), ..Sample::default() }
         })
         .collect();
-    let mut assembler = Assembler::new(&GraphBatchOptions::new(processor), Arc::new(graph())).unwrap();
-    let mut batch = assembler.empty();
-    assembler.mask(&samples, &[], &mut batch);
-    assembler.collate(&samples, &mut batch);
-    batch
+    collate(processor, &Arc::new(graph()), &samples)
 }
 
 /// A model, what computes it, and the processor of its batches.
@@ -318,8 +315,8 @@ fn traced_step(model: Model, maker: Option<&DeviceMaskMaker>) -> Value {
     };
     (0..5).for_each(|i| run_step(i * 16));
     let options = ProfileOptions { cuda: true, ..ProfileOptions::default() };
-    Profile::prepare(options).unwrap();
-    let profile = Profile::start(options).unwrap();
+    RunningProfile::prepare(options).unwrap();
+    let profile = RunningProfile::start(options).unwrap();
     run_step(99);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.json");

@@ -1,7 +1,17 @@
 //! Tests of private items: layers against the scripts that rebuild them in PyTorch, and steps on a GPU, or as on one.
 
-mod dango_layers;
-mod fake_gpu;
+use std::sync::Arc;
+
+use graph_loader::{Assembler, Batch, CellGraph, GraphBatchOptions, Processor, Sample};
+
 mod gpu;
-mod layer_cases;
-mod lazy_layers;
+mod layers;
+
+/// A batch of `samples` on `graph`, as the loader makes it.
+fn collate(processor: Processor, graph: &Arc<CellGraph>, samples: &[Sample]) -> Batch {
+    let mut assembler = Assembler::new(&GraphBatchOptions::new(processor), Arc::clone(graph)).unwrap();
+    let mut batch = assembler.empty();
+    assembler.mask(samples, &[], &mut batch);
+    assembler.collate(samples, &mut batch);
+    batch
+}

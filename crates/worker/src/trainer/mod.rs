@@ -15,13 +15,11 @@ use crate::optimizer::Optimizer;
 use crate::schedule::{LearningRateSchedule, ScheduleError};
 use crate::state::StateError;
 
-mod accumulation;
 mod step;
 
-pub use accumulation::{GradientAccumulation, GroupPosition};
-pub use step::StepResult;
+pub use step::{GradientAccumulation, GroupPosition, StepResult};
 
-/// What to try where a loss or a gradient is not finite.
+/// Advice for a loss or a gradient that is not finite.
 pub const ADVICE: &str =
     "Try a smaller train.learning_rate, train.precision = \"float32\", or look at the labels of its samples";
 

@@ -1,4 +1,5 @@
-//! Two ranks with batches of b leave the parameters of one rank with batches of 2b, and agree to the last bit.
+//! Two ranks with batches of b leave the parameters of one rank with batches of 2b, and agree to the last bit. The order of the distributed
+//! sampler is PyTorch's, bit for bit: compared with libtorch's own `randperm`.
 
 use std::sync::Arc;
 
@@ -7,12 +8,13 @@ use expctl_rounding::{assert_rounding, distance, floor, nudged};
 use expctl_worker::losses::{ReconstructionWeight, log_cosh};
 use expctl_worker::models::dango::{Dango, DangoConfig};
 use expctl_worker::models::{EdgeList, named_parameters, parameters_digest};
-use graph_loader::{Assembler, CellGraph, Common, EdgeType, GraphBatchOptions, Processor, Sample};
+use graph_loader::{CellGraph, Common, DistributedSampler, EdgeType, Processor, Sample};
 use tch::nn::OptimizerConfig;
-use tch::{Device, Tensor, nn};
+use tch::{Device, Kind, Tensor, nn};
 use torch_dist::{Reducer, ReducerOptions};
 
 use crate::rank_processes::{RankEntry, Role};
+use crate::support::{collate, generator};
 
 const RANKS: RankEntry = RankEntry("ddp::rank_entry");
 
@@ -98,10 +100,7 @@ fn assembled(step: i64, role: &Role, graph: &Arc<CellGraph>) -> (Tensor, Tensor,
         })
         .collect();
     let processor = PROCESSORS[step as usize % PROCESSORS.len()];
-    let mut assembler = Assembler::new(&GraphBatchOptions::new(processor), Arc::clone(graph)).unwrap();
-    let mut batch = assembler.empty();
-    assembler.mask(&samples, &[], &mut batch);
-    assembler.collate(&samples, &mut batch);
+    let batch = collate(processor, graph, &samples);
     let Common { genes, gene_sample, labels, .. } = &batch.common;
     (Tensor::from_slice(genes), Tensor::from_slice(gene_sample), Tensor::from_slice(labels))
 }
@@ -180,4 +179,23 @@ fn adamw_on_two_ranks_stays_near_one_rank_and_bit_identical_between_ranks() {
     // AdamW divides by the root of a running mean of squares: where a gradient is rounding noise, its sign decides a
     // whole step. Five steps of 1e-3 either way bound the difference.
     assert!(difference <= 2.0 * 1e-3 * STEPS as f32, "{difference:e}");
+}
+
+#[test]
+fn the_shuffle_is_libtorchs_randperm() {
+    let _alone = generator();
+    for (len, seed, epoch) in
+        [(1, 0, 0), (2, 1, 3), (1000, 42, 0), (10_000, 42, 7), (332_313, 42, 1), (7, (1 << 32) + 5, 0)]
+    {
+        tch::manual_seed(seed as i64 + epoch as i64);
+        let expected: Vec<i64> = Tensor::randperm(len as i64, (Kind::Int64, Device::Cpu)).try_into().unwrap();
+        let sampler = DistributedSampler { len, world_size: 1, rank: 0, shuffle: true, seed, drop_last: false };
+        let order: Vec<i64> = sampler.epoch(epoch).into_iter().map(|i| i as i64).collect();
+        assert!(
+            order == expected,
+            "len {len}, seed {seed}, epoch {epoch}: {:?}… {:?}…",
+            &order[..order.len().min(5)],
+            &expected[..order.len().min(5)]
+        );
+    }
 }

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use expctl_ledger::DeviceMasks;
 use expctl_worker::device_masks::DeviceMaskMaker;
-use graph_loader::{Assembler, Batch, CellGraph, EdgeType, GraphBatchOptions, Processor, Sample};
+use graph_loader::{Batch, CellGraph, EdgeType, Processor, Sample};
 use proptest::prelude::*;
 use tch::Device;
+
+use crate::support::collate;
 
 const WAYS: [DeviceMasks; 2] = [DeviceMasks::Looped, DeviceMasks::Vectorised];
 
@@ -22,11 +24,7 @@ fn graph(num_genes: usize, types: Vec<Vec<(i64, i64)>>) -> CellGraph {
 fn batch(graph: &Arc<CellGraph>, samples: &[Vec<i64>]) -> Batch {
     let samples: Vec<Sample> =
         samples.iter().map(|genes| Sample { genes: genes.clone(), ..Sample::default() }).collect();
-    let mut assembler = Assembler::new(&GraphBatchOptions::new(Processor::Ids), Arc::clone(graph)).unwrap();
-    let mut batch = assembler.empty();
-    assembler.mask(&samples, &[], &mut batch);
-    assembler.collate(&samples, &mut batch);
-    batch
+    collate(Processor::Ids, graph, &samples)
 }
 
 fn graphs() -> impl Strategy<Value = CellGraph> {

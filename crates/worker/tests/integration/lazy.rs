@@ -1,12 +1,94 @@
-//! The lazy model as a whole, computed as published.
+//! The lazy model as a whole: computed as published, and on one graph for all samples. That both give the same is tested in `lazy_agreement`.
 
-use crate::lazy_model::{Case, SMALL, TYPES, build};
-use crate::support::generator;
+use std::sync::Arc;
+
 use expctl_ledger::{Aggregation, Implementation, LocalHead, Norm};
 use expctl_rounding::{RATIO, assert_rounding, at_neighbours, floor, norm, values};
 use expctl_worker::models::lazy::{Lazy, LazyConfig};
-use expctl_worker::models::{EdgeList, SampleInputs, named_parameters};
+use expctl_worker::models::{EdgeList, ModelError, SampleInputs, named_parameters};
+use graph_loader::{Batch, CellGraph, EdgeType, Edges, Layout, Processor, Sample};
 use tch::{Device, Kind, Tensor, nn};
+
+use crate::support::{collate, generator};
+
+/// The published edge types.
+const TYPES: [&str; 9] = [
+    "physical",
+    "regulatory",
+    "tflink",
+    "string12_0_neighborhood",
+    "string12_0_fusion",
+    "string12_0_cooccurence",
+    "string12_0_coexpression",
+    "string12_0_experimental",
+    "string12_0_database",
+];
+
+/// Edge types of the small graph.
+const FEW: usize = 3;
+
+/// A small model.
+const SMALL: LazyConfig =
+    LazyConfig { hidden: 8, layers: 2, convolution_layers: 3, heads: 2, ..LazyConfig::published(30) };
+
+/// A graph of 30 genes with self-loops, some edges listed twice, and genes without others.
+fn graph() -> Arc<CellGraph> {
+    let genes = SMALL.num_genes;
+    let edge_types = (0..FEW as i64).map(|t| {
+        let sources = (0..90).map(|i| (i * i + t) % (genes - 2)).chain(0..genes);
+        let targets = (0..90).map(|i| (i * 7 + t * 3) % (genes - 2)).chain(0..genes);
+        EdgeType { name: TYPES[t as usize].to_owned(), edge_index: sources.chain(targets).collect() }
+    });
+    let genes = (0..genes).map(|gene| format!("G{gene:02}")).collect();
+    Arc::new(CellGraph { genes, edge_types: edge_types.collect(), metabolism: None })
+}
+
+/// The model of `config` over the small graph, as published.
+fn build(config: &LazyConfig, seed: i64) -> (nn::VarStore, Lazy) {
+    build_as(Implementation::Replicated, config, seed)
+}
+
+/// The same in any implementation.
+fn build_as(implementation: Implementation, config: &LazyConfig, seed: i64) -> (nn::VarStore, Lazy) {
+    let _alone = generator();
+    tch::manual_seed(seed);
+    let vs = nn::VarStore::new(Device::Cpu);
+    let graph = graph();
+    let lists = graph.edge_types.iter();
+    let lists: Vec<EdgeList> = lists.map(EdgeList::from).collect();
+    let model = Lazy::new(&vs.root(), config, implementation, &lists, &[0, 1, 2]).unwrap();
+    (vs, model)
+}
+
+/// A batch as the loader makes it.
+struct Case {
+    batch: Batch,
+}
+
+impl Case {
+    /// Samples with these perturbed genes, with a graph each.
+    fn new(samples: &[&[i64]]) -> Self {
+        Self::with_processor(Processor::Lazy, samples)
+    }
+
+    /// The same from any processor.
+    fn with_processor(processor: Processor, samples: &[&[i64]]) -> Self {
+        let samples: Vec<Sample> =
+            samples.iter().map(|genes| Sample { genes: genes.to_vec(), ..Sample::default() }).collect();
+        Self { batch: collate(processor, &graph(), &samples) }
+    }
+
+    /// The inputs of the model.
+    fn inputs(&self) -> SampleInputs<'_> {
+        SampleInputs::new(&self.batch, &[], true, Device::Cpu).unwrap()
+    }
+
+    /// One of its edge types.
+    fn edges(&mut self, edge_type: usize) -> &mut Edges {
+        let Layout::Graphs(graphs) = &mut self.batch.layout else { unreachable!() };
+        &mut graphs.edges[edge_type]
+    }
+}
 
 /// Number of parameters, at the published number of genes and of edge types.
 fn count(config: &LazyConfig, part: &str) -> usize {
@@ -174,4 +256,71 @@ fn the_batch_is_not_written_to() {
     model.forward(&case.inputs()).unwrap().prediction.sum(Kind::Float).backward();
     assert_eq!(before, format!("{:?}", case.batch));
     assert!(Tensor::from_slice(&case.edges(0).mask).sum(Kind::Int64).int64_value(&[]) > 0);
+}
+
+const ONE_GRAPH_SAMPLES: [&[i64]; 4] = [&[4, 9, 2], &[7], &[], &[1, 2, 3, 10]];
+const ONE_GRAPH: [Implementation; 2] = [Implementation::Shared, Implementation::Operations];
+
+#[test]
+fn what_the_loader_got_wrong_is_an_error() {
+    for implementation in ONE_GRAPH {
+        let (_vs, model) = build_as(implementation, &SMALL, 5);
+        let refusal = |batch: &Batch| match model.forward(&SampleInputs::new(batch, &[], true, Device::Cpu).unwrap()) {
+            Err(ModelError::Inputs(reason)) => reason.to_string(),
+            other => format!("{other:?}"),
+        };
+        let mut batch = Case::with_processor(Processor::Ids, &ONE_GRAPH_SAMPLES).batch;
+        batch.common.genes[0] = 30;
+        assert_eq!(refusal(&batch), "a gene that is not among 30");
+        batch.common.genes[0] = 4;
+        batch.common.gene_sample[1] = 4;
+        assert_eq!(refusal(&batch), "sample 4 is not among 4");
+        let mut batch = Case::with_processor(Processor::Shared, &ONE_GRAPH_SAMPLES).batch;
+        let Layout::Shared { removed } = &mut batch.layout else { unreachable!() };
+        let edges = graph().edge_types[1].num_edges();
+        *removed[1].positions.last_mut().unwrap() = edges as i32;
+        assert_eq!(refusal(&batch), format!("regulatory: edge {edges} is not among {edges}"));
+    }
+}
+
+#[test]
+fn what_the_operations_lack_is_named() {
+    let (_vs, model) = build_as(Implementation::Operations, &SMALL, 5);
+    let refusal = |inputs: &SampleInputs<'_>| model.forward(inputs).unwrap_err().to_string();
+    const LACKS: &str = "the batch does not have what the model reads: ";
+    let batch = Case::with_processor(Processor::Shared, &ONE_GRAPH_SAMPLES).batch;
+    let on_the_host_alone = SampleInputs::new(&batch, &[], false, Device::Cpu).unwrap();
+    assert_eq!(refusal(&on_the_host_alone), format!("{LACKS}removed edges of physical"));
+    let batch = Case::with_processor(Processor::Ids, &ONE_GRAPH_SAMPLES).batch;
+    // Masks of the first type alone, and of one sample.
+    let masks = [Tensor::ones([graph().edge_types[0].num_edges() as i64], (Kind::Bool, Device::Cpu))];
+    let of_another_batch = SampleInputs::new(&batch, &masks, true, Device::Cpu).unwrap();
+    assert_eq!(refusal(&of_another_batch), format!("{LACKS}masks of all edges of physical"));
+}
+
+#[test]
+fn the_same_step_gives_the_same_bits() {
+    for implementation in ONE_GRAPH {
+        same_bits(implementation);
+    }
+}
+
+fn same_bits(implementation: Implementation) {
+    let case = Case::with_processor(Processor::Ids, &ONE_GRAPH_SAMPLES);
+    let (vs, shared) = build_as(implementation, &LazyConfig { hidden: 16, ..SMALL }, 9);
+    let run = || {
+        let prediction = shared.forward(&case.inputs()).unwrap().prediction;
+        prediction.sum(Kind::Float).backward();
+        let gradients = named_parameters(&vs).into_iter().map(|(name, mut parameter)| {
+            let gradient = parameter.grad().copy();
+            parameter.zero_grad();
+            (name, gradient)
+        });
+        (prediction.detach(), gradients.collect::<Vec<(String, Tensor)>>())
+    };
+    let ((first, gradients), (second, others)) = (run(), run());
+    assert_eq!(first, second);
+    for ((name, gradient), (_, other)) in gradients.iter().zip(&others) {
+        assert_eq!(gradient, other, "{name}");
+    }
 }

@@ -83,11 +83,15 @@ pub fn with_graphs(ids: impl IntoIterator<Item = i64>) -> Batch {
         .zip(labels)
         .map(|(genes, label)| Sample { genes: genes.to_vec(), label, ..Sample::default() })
         .collect();
-    let options = GraphBatchOptions::new(graph_loader::Processor::Lazy);
-    let mut assembler = Assembler::new(&options, Arc::new(graph())).unwrap();
+    collate(graph_loader::Processor::Lazy, &Arc::new(graph()), &samples)
+}
+
+/// A batch of `samples` on `graph`, as the loader makes it.
+pub fn collate(processor: graph_loader::Processor, graph: &Arc<CellGraph>, samples: &[Sample]) -> Batch {
+    let mut assembler = Assembler::new(&GraphBatchOptions::new(processor), Arc::clone(graph)).unwrap();
     let mut batch = assembler.empty();
-    assembler.mask(&samples, &[], &mut batch);
-    assembler.collate(&samples, &mut batch);
+    assembler.mask(samples, &[], &mut batch);
+    assembler.collate(samples, &mut batch);
     batch
 }
 

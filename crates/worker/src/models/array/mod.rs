@@ -6,13 +6,11 @@ use tch::{Device, Kind, Tensor};
 
 use crate::models::{DirectBuilder, ModelBatch, ModelError, ModelInputs, TensorBuilder, build_tensor};
 
-mod mlp;
-mod transformer;
+mod classifiers;
 
-pub use mlp::{Mlp, MlpConfig};
-pub use transformer::{Transformer, TransformerConfig};
+pub use classifiers::{Mlp, MlpConfig, Transformer, TransformerConfig};
 
-/// What models read of one batch of B rows of an array, as tensors on the device.
+/// The inputs of a model for B rows of an array, as tensors on the device.
 ///
 /// Invariant: where the device is the host, all tensors are views of the batch's own memory; they must not outlive it.
 #[derive(Debug)]
@@ -61,7 +59,7 @@ impl<'batch> ArrayInputs<'batch> {
         Self::from_builder(batch, None, &mut DirectBuilder::new(device))
     }
 
-    /// The same as tensors of `builder`; those of `tokens`, if there are any, instead of the values.
+    /// Tensors of `batch`, made by `builder`; with `tokens`, those instead of the values.
     ///
     /// # Errors
     /// libtorch has no memory.
@@ -100,7 +98,7 @@ impl<'batch> ArrayInputs<'batch> {
 pub struct RowBatch {
     /// The rows.
     pub rows: CellBatch,
-    /// Their tokens, for a model that reads tokens and no other values.
+    /// Tokens of the rows, for a model that reads tokens and no other values.
     pub tokens: Option<Tokens>,
 }
 

@@ -103,7 +103,7 @@ impl LazyLayer {
     /// `t`, of the same shape.
     ///
     /// # Errors
-    /// Those of `sums`, or libtorch has no memory.
+    /// `sums` fails, or libtorch has no memory.
     pub fn forward<E: From<TchError>>(
         &self,
         x: &Tensor,
@@ -157,7 +157,7 @@ impl Convolution {
     }
 }
 
-/// How a layer joins the results of its convolutions, one per edge type.
+/// Combines the results of a layer's convolutions, one per edge type.
 #[derive(Debug)]
 pub enum Aggregation {
     /// An MLP for each pair of edge types, weighted by scores.

@@ -8,7 +8,7 @@ use expctl_ledger::{Aggregation, Implementation, LocalHead, Model, Norm};
 use tch::{Device, TchError, Tensor, nn};
 
 use crate::models::layers::upcast;
-use crate::models::{EdgeList, ModelError, Output, SampleInputs};
+use crate::models::{EdgeList, EdgeListError, ModelError, ModelOutput, SampleInputs, SizeError};
 
 pub(crate) mod layers;
 mod operations;
@@ -31,7 +31,7 @@ pub struct LazyConfig {
     pub layers: i64,
     /// Linear layers in the MLP of each convolution.
     pub convolution_layers: i64,
-    /// How a layer joins the results of its convolutions.
+    /// Combination of the results of a layer's convolutions.
     pub aggregation: Aggregation,
     /// Whether pairwise interaction is followed by a norm; the other aggregations never are.
     pub aggregation_norm: bool,
@@ -65,7 +65,7 @@ impl LazyConfig {
         }
     }
 
-    /// As `model` says, over `num_genes` genes.
+    /// The config of the settings `model`, over `num_genes` genes.
     pub fn from_model(model: &Model, num_genes: i64) -> Self {
         Self {
             num_genes,
@@ -89,44 +89,39 @@ impl LazyConfig {
 
     /// # Errors
     /// A size is not possible, or edges do not fit the genes.
-    fn check(&self, graphs: &[EdgeList]) -> Result<(), ModelError> {
+    fn check(&self, graphs: &[EdgeList], indices: &[usize]) -> Result<(), ModelError> {
         let Self { num_genes, hidden, layers, convolution_layers, local_head, attention_layers, heads, .. } = *self;
         let with_local = local_head != LocalHead::None;
-        let reason = if num_genes < 1 || num_genes > i64::from(i32::MAX) {
-            format!("{num_genes} genes")
+        let error = if num_genes < 1 || num_genes > i64::from(i32::MAX) {
+            SizeError::Genes(num_genes)
         } else if hidden < 2 {
-            format!("{hidden} channels, at least 2 are needed")
+            SizeError::Channels(hidden)
         } else if layers < 1 {
-            format!("{layers} message passing layers")
+            SizeError::MessagePassingLayers(layers)
         } else if convolution_layers < 1 {
-            format!("{convolution_layers} linear layers in a convolution")
+            SizeError::ConvolutionLayers(convolution_layers)
         } else if with_local && (heads < 1 || hidden % heads != 0) {
-            format!("{hidden} channels cannot be split among {heads} heads")
+            SizeError::Heads { hidden, heads }
         } else if with_local && attention_layers < 1 {
-            format!("{attention_layers} attention layers")
+            SizeError::AttentionLayers(attention_layers)
         } else if graphs.is_empty() {
-            "no edge types".to_owned()
+            SizeError::NoEdgeTypes
+        } else if graphs.len() != indices.len() {
+            SizeError::EdgeTypeIndices { types: graphs.len(), indices: indices.len() }
         } else {
             return graphs.iter().enumerate().try_for_each(|(i, list)| self.check_edges(list, &graphs[..i]));
         };
-        Err(ModelError::Size(reason))
+        Err(error.into())
     }
 
     fn check_edges(&self, list: &EdgeList, earlier: &[EdgeList]) -> Result<(), ModelError> {
-        let (sources, targets) = (list.sources.len(), list.targets.len());
-        let outside = |gene: &&i64| !(0..self.num_genes).contains(*gene);
-        let reason = if sources != targets {
-            format!("{sources} sources and {targets} targets")
-        } else if list.name.is_empty() || list.name.contains('.') {
-            "its name names its parameters, and must not be empty or have a dot".to_owned()
-        } else if earlier.iter().any(|other| other.name == list.name) {
-            "it is there twice".to_owned()
-        } else if let Some(gene) = list.sources.iter().chain(list.targets).find(outside) {
-            format!("gene {gene} is not among {} genes", self.num_genes)
-        } else {
-            return Ok(());
-        };
-        Err(ModelError::Edges { name: list.name.to_owned(), reason })
+        if list.name.is_empty() || list.name.contains('.') {
+            return Err(list.defect(EdgeListError::Name));
+        }
+        if earlier.iter().any(|other| other.name == list.name) {
+            return Err(list.defect(EdgeListError::Repeated));
+        }
+        list.check_ends(self.num_genes)
     }
 }
 
@@ -172,7 +167,7 @@ impl Lazy {
         graphs: &[EdgeList],
         indices: &[usize],
     ) -> Result<Self, ModelError> {
-        config.check(graphs)?;
+        config.check(graphs, indices)?;
         let types: Vec<&str> = graphs.iter().map(|list| list.name).collect();
         let parameters = LazyParameters::new(vs, config, &types);
         let (genes, device) = (config.num_genes, vs.device());
@@ -195,9 +190,9 @@ impl Lazy {
     ///
     /// # Errors
     /// The batch does not have what the implementation reads, a gene is out of range, or libtorch has no memory.
-    pub fn forward(&self, inputs: &SampleInputs<'_>) -> Result<Output, ModelError> {
+    pub fn forward(&self, inputs: &SampleInputs<'_>) -> Result<ModelOutput, ModelError> {
         let encoded = self.encode(inputs)?;
-        Ok(Output { prediction: self.predict(&encoded, inputs)?, reconstruction: None })
+        Ok(ModelOutput { prediction: self.predict(&encoded, inputs)?, reconstruction: None })
     }
 
     /// The encodings that [`Lazy::predict`] reads: the two halves of [`Lazy::forward`], for tests.

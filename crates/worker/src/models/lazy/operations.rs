@@ -1,10 +1,10 @@
 use tch::{Device, Kind, TchError, Tensor};
-use torch_dist::{Entry, RemovedRows, SparseMatrix};
+use torch_dist::{MatrixEntry, RemovedRows, SparseMatrix};
 
 use crate::models::lazy::Encodings;
 use crate::models::lazy::layers::LazyParameters;
 use crate::models::lazy::shared_graph::{contiguous, perturbed_genes, read_out};
-use crate::models::{EdgeList, ModelError, SampleInputs};
+use crate::models::{EdgeList, InputError, ModelError, SampleInputs, SizeError};
 
 /// The encoder on one graph for all samples in libtorch's own operations, on any device: `[N, B, h]`.
 ///
@@ -46,10 +46,7 @@ impl OperationsEncoder {
     /// # Errors
     /// The device has no memory.
     pub fn new(graphs: &[EdgeList], indices: &[usize], genes: i64, device: Device) -> Result<Self, ModelError> {
-        if graphs.len() != indices.len() {
-            return Err(ModelError::Size(format!("{} edge types at {} places", graphs.len(), indices.len())));
-        }
-        let rows = u32::try_from(genes).map_err(|_| ModelError::Size(format!("{genes} genes")))?;
+        let rows = u32::try_from(genes).map_err(|_| SizeError::Genes(genes))?;
         let edges = graphs.iter().zip(indices).map(|(list, index)| TypeEdges::new(list, *index, rows, device));
         Ok(Self { edges: edges.collect::<Result<_, _>>()? })
     }
@@ -102,7 +99,8 @@ fn gene_mask(inputs: &SampleInputs<'_>, genes: i64, device: Device) -> Result<Te
 
 impl TypeEdges {
     fn new(list: &EdgeList, index: usize, genes: u32, device: Device) -> Result<Self, ModelError> {
-        let entry = |(source, target): (&i64, &i64)| Entry { row: *target as u32, column: *source as u32, value: 1.0 };
+        let entry =
+            |(source, target): (&i64, &i64)| MatrixEntry { row: *target as u32, column: *source as u32, value: 1.0 };
         let entries = list.sources.iter().zip(list.targets).map(entry).collect();
         let ends = |genes: &[i64]| Tensor::f_from_slice(genes)?.f_to_device(device);
         Ok(Self {
@@ -127,8 +125,8 @@ impl TypeEdges {
         Ok(self.sources_of.matmul(&rows)?.f_view(x.size().as_slice())?)
     }
 
-    /// The same over the edges that each sample has, without those that `missing` lists for this type, index `t`: `x` `[N, B, h]`, with removed
-    /// genes at 0 for [`MissingEdges::Genes`].
+    /// The sums over the edges of each sample, without its `missing` ones of this type, index `t`: `x` `[N, B, h]` to the same shape, with
+    /// removed genes at 0 for [`MissingEdges::Genes`].
     fn sums_of_samples(&self, x: &Tensor, missing: &MissingEdges, t: usize) -> Result<Tensor, ModelError> {
         match missing {
             MissingEdges::Genes(mask) => Ok(self.sums(x)?.f_mul(mask)?),
@@ -154,11 +152,12 @@ impl TypeEdges {
             lists.ptr.len() as i64 == batch + 1 && lists.ptr.last() == Some(&(lists.positions.len() as i64))
         });
         let (Some(lists), Some(on_device)) = (lists, inputs.removed_edges.get(self.index)) else {
-            return Err(ModelError::Inputs(format!("removed edges of {}", self.name)));
+            return Err(InputError::NoRemovedEdges(self.name.clone()).into());
         };
         let edges = self.len();
-        if let Some(position) = lists.positions.iter().find(|position| !(0..edges).contains(&i64::from(**position))) {
-            return Err(ModelError::Inputs(format!("{}: edge {position} is not among {edges}", self.name)));
+        if let Some(&position) = lists.positions.iter().find(|position| !(0..edges).contains(&i64::from(**position))) {
+            let edges = edges as usize;
+            return Err(InputError::EdgeOutside { edge_type: self.name.clone(), position, edges }.into());
         }
         let removed = lists.positions.len() as i64;
         let counts = on_device.ptr.f_narrow(0, 1, batch)?.f_sub(&on_device.ptr.f_narrow(0, 0, batch)?)?;
@@ -175,7 +174,7 @@ impl TypeEdges {
     fn mask(&self, inputs: &SampleInputs<'_>) -> Result<Tensor, ModelError> {
         let (edges, batch) = (self.len(), inputs.batch_size);
         let mask = inputs.masks.get(self.index).filter(|mask| mask.size() == [batch * edges]);
-        let mask = mask.ok_or_else(|| ModelError::Inputs(format!("masks of all edges of {}", self.name)))?;
+        let mask = mask.ok_or_else(|| InputError::NoStepMasks(self.name.clone()))?;
         Ok(mask.f_view([batch, edges])?.f_transpose(0, 1)?.f_unsqueeze(2)?)
     }
 }

@@ -2,7 +2,7 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use crate::models::lazy::Encodings;
 use crate::models::lazy::layers::{LazyParameters, Readout};
-use crate::models::{EdgeList, GraphInputs, ModelError, NodeGenes, SampleInputs};
+use crate::models::{EdgeList, GraphInputs, InputError, ModelError, NodeGenes, SampleInputs};
 
 /// The encoder as published: it runs on the graph of the wild type, and on the graphs of a batch. These are copies of the wild type's graph
 /// with masks, as published, or subgraphs of it: without the removed genes and edges, or with the genes around the removed ones alone.
@@ -25,9 +25,6 @@ pub struct MaskedEdges {
 
 impl ReplicatedEncoder {
     pub fn new(graphs: &[EdgeList], indices: &[usize], device: Device) -> Result<Self, ModelError> {
-        if graphs.len() != indices.len() {
-            return Err(ModelError::Size(format!("{} edge types at {} places", graphs.len(), indices.len())));
-        }
         let index = |list: &EdgeList| {
             let rows = [list.sources, list.targets].map(Tensor::f_from_slice);
             let [sources, targets] = rows;
@@ -41,8 +38,7 @@ impl ReplicatedEncoder {
     }
 
     pub fn forward(&self, parameters: &LazyParameters, inputs: &SampleInputs<'_>) -> Result<Encodings, ModelError> {
-        let absent = || ModelError::Inputs("the graph of each sample".to_owned());
-        let graphs = inputs.graphs.as_ref().ok_or_else(absent)?;
+        let graphs = inputs.graphs.as_ref().ok_or(InputError::NoGraphs)?;
         let embedding = &parameters.embedding;
         let (genes, batch) = (embedding.size()[0], inputs.batch_size);
         let start = rows(embedding, graphs, batch)?;
@@ -73,18 +69,17 @@ fn rows(embedding: &Tensor, graphs: &GraphInputs, batch: i64) -> Result<Tensor, 
     let (genes, hidden) = embedding.size2()?;
     let all = genes * batch;
     let nodes = graphs.batch.size()[0];
-    let absent = |what: String| Err(ModelError::Inputs(what));
     match &graphs.nodes {
         NodeGenes::All if graphs.kept.size() != [all] || nodes != all => {
-            absent(format!("all {genes} genes of each of {batch} samples"))
+            Err(InputError::NotAllNodes { genes, samples: batch }.into())
         }
         NodeGenes::All => Ok(embedding.f_expand([batch, genes, hidden], false)?.f_reshape([all, hidden])?),
         NodeGenes::Listed(listed) if listed.size() != [nodes] || graphs.kept.size() != [nodes] => {
-            absent(format!("the genes of the {nodes} nodes of its graphs"))
+            Err(InputError::NodeGenes { nodes }.into())
         }
         NodeGenes::Listed(listed) => Ok(embedding.f_index_select(0, listed)?),
         NodeGenes::Without(removed) if removed.size() != [all] || graphs.kept_genes != nodes => {
-            absent(format!("which of {genes} genes the {nodes} nodes of its graphs are not"))
+            Err(InputError::RemovedNodes { genes, nodes }.into())
         }
         NodeGenes::Without(removed) => {
             // Positions among the genes of all samples, sample by sample.
@@ -96,15 +91,14 @@ fn rows(embedding: &Tensor, graphs: &GraphInputs, batch: i64) -> Result<Tensor, 
 
 /// The edges of the type with index `edge_type` in `graphs`.
 fn edges(graphs: &GraphInputs, edge_type: usize, name: &str) -> Result<MaskedEdges, ModelError> {
-    let edges = graphs.edges.get(edge_type).ok_or_else(|| ModelError::Inputs(format!("the edges of {name}")))?;
+    let edges = graphs.edges.get(edge_type).ok_or_else(|| InputError::NoEdges(name.to_owned()))?;
     let (index, mask) = (&edges.edge_index, &edges.mask);
     if let NodeGenes::Without(_) = graphs.nodes {
         // The removed edges are not among them.
         return Ok(MaskedEdges { index: index.shallow_clone(), mask: None });
     }
     if index.size() != [2, mask.size().iter().product()] {
-        let reason = format!("edges and masks of {name}: {:?} and {:?}", index.size(), mask.size());
-        return Err(ModelError::Inputs(reason));
+        return Err(InputError::EdgeMasks { of: name.to_owned(), edges: index.size(), masks: mask.size() }.into());
     }
     Ok(MaskedEdges { index: index.shallow_clone(), mask: Some(mask.f_flatten(0, -1)?.f_unsqueeze(1)?) })
 }

@@ -11,7 +11,7 @@ use torch_dist::{DistError, EdgeTypeJoin, LayerShape, Neighbours, RemovedRows, l
 use crate::models::layers::upcast;
 use crate::models::lazy::Encodings;
 use crate::models::lazy::layers::{Aggregation, ChannelNorm, EPS, LazyLayer, LazyParameters, Readout};
-use crate::models::{EdgeList, ModelError, SampleInputs};
+use crate::models::{EdgeList, InputError, ModelError, SampleInputs, SizeError};
 
 /// The kernels run on the host alone.
 const HOST: Device = Device::Cpu;
@@ -30,9 +30,6 @@ impl SharedEncoder {
     /// # Errors
     /// There is no memory.
     pub fn new(graphs: &[EdgeList], indices: &[usize], genes: i64) -> Result<Self, ModelError> {
-        if graphs.len() != indices.len() {
-            return Err(ModelError::Size(format!("{} edge types at {} places", graphs.len(), indices.len())));
-        }
         Ok(Self {
             neighbours: Neighbours::new(genes, graphs.iter().map(|list| (list.sources, list.targets)))?,
             edges: graphs
@@ -75,7 +72,7 @@ impl SharedEncoder {
             });
             wild_type = contiguous(&layer.rows(&sums, None)?)?;
         }
-        let samples = samples.ok_or_else(|| ModelError::Size("0 message passing layers".to_owned()))?;
+        let samples = samples.ok_or(SizeError::MessagePassingLayers(0))?;
         read_out(&parameters.readout, wild_type, &samples, &removed.kept)
     }
 }
@@ -196,14 +193,15 @@ impl EdgeEnds {
     /// The removed edges at the positions that the loader found.
     fn listed(&self, lists: &[RemovedLists], batch: usize) -> Result<Vec<RemovedEdge>, ModelError> {
         let list = lists.get(self.index).filter(|list| list.ptr.len() == batch + 1);
-        let list = list.ok_or_else(|| ModelError::Inputs(format!("removed edges of {}", self.name)))?;
+        let list = list.ok_or_else(|| InputError::NoRemovedEdges(self.name.clone()))?;
         let mut removed = Vec::with_capacity(list.positions.len());
         for sample in 0..batch {
             for &position in list.of(sample) {
                 let ends = usize::try_from(position).ok().and_then(|p| self.ends.get(p));
-                let [source, target] = *ends.ok_or_else(|| {
-                    let edges = self.ends.len();
-                    ModelError::Inputs(format!("{}: edge {position} is not among {edges}", self.name))
+                let [source, target] = *ends.ok_or_else(|| InputError::EdgeOutside {
+                    edge_type: self.name.clone(),
+                    position,
+                    edges: self.ends.len(),
                 })?;
                 removed.push(RemovedEdge { source, target, sample: sample as u32 });
             }
@@ -277,9 +275,9 @@ pub fn perturbed_genes(common: &Common, genes: usize) -> Result<Vec<(usize, usiz
     let batch = common.len();
     let check = |(gene, sample): (&i64, &i64)| -> Result<(usize, usize), ModelError> {
         let gene = usize::try_from(*gene).ok().filter(|gene| *gene < genes);
-        let gene = gene.ok_or_else(|| ModelError::Inputs(format!("a gene that is not among {genes}")))?;
+        let gene = gene.ok_or(InputError::GeneOutside { genes })?;
         let index = usize::try_from(*sample).ok().filter(|sample| *sample < batch);
-        let index = index.ok_or_else(|| ModelError::Inputs(format!("sample {sample} is not among {batch}")))?;
+        let index = index.ok_or(InputError::SampleOutside { sample: *sample, samples: batch })?;
         Ok((gene, index))
     };
     common.genes.iter().zip(&common.gene_sample).map(check).collect()
@@ -317,7 +315,7 @@ impl LazyLayer {
             }
             parameters.extend([&convolution.norm.weight, &convolution.norm.bias]);
         }
-        let first = self.convolutions.first().ok_or_else(|| ModelError::Size("no edge types".to_owned()))?;
+        let first = self.convolutions.first().ok_or(SizeError::NoEdgeTypes)?;
         let mut shape = LayerShape {
             linears: first.mlp.linears.len() as i64,
             pair_hidden: 0,

@@ -8,11 +8,9 @@ use expctl_worker::models::lazy::LazyConfig;
 use graph_loader::{Batch, CellGraph, EdgeType, Layout, Processor, Sample};
 use tch::{Device, Kind, Tensor};
 
-use super::cases::{Case, collate};
-use super::double::{TOLERANCE, assert_same};
-use super::rounding::largest;
-use super::run::{Built, Outcome, Start};
-use crate::support::generator;
+use super::precision::{TOLERANCE, assert_same};
+use super::{Built, Case, Outcome, Start, largest};
+use crate::support::{collate, generator};
 
 const WITHOUT: [Processor; 2] = [Processor::Subgraph, Processor::IncidenceSubgraph];
 const SUBGRAPHS: [Processor; 3] = [WITHOUT[0], WITHOUT[1], Processor::Neighborhood];

@@ -1,4 +1,4 @@
-//! How far a training run has come, and what a trial starts from.
+//! The progress of a training run, and the start of a trial from a checkpoint, from weights, or behind another run.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,4 @@
-//! What a training run does around its steps: epochs, validation, weights, early stopping. Invariants: none of it is in the time of a
-//! step; every figure is over the samples of all ranks, so all ranks decide alike; a run that was stopped and resumes from a checkpoint
+//! A training run around its steps: epochs, validation, weights, early stopping. Invariants: no step's time includes any of it; every figure is over the samples of all ranks, so all ranks decide alike; a run that was stopped and resumes from a checkpoint
 //! leaves the same learning curve as one that was not.
 
 use std::path::PathBuf;
@@ -19,13 +18,10 @@ use crate::activity::Phase;
 use crate::device_masks::DeviceMaskMaker;
 use crate::error::RankError;
 use crate::metrics::{RegressionMetrics, gather_predictions};
+use crate::progress::Progress;
 use crate::session::Session;
 use crate::state::{all_finite, write_state};
 use crate::trainer::Trainer;
-
-mod progress;
-
-pub use progress::{Progress, start_from};
 
 /// The epochs of a training run.
 pub struct TrainingRun {
