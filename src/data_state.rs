@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use expctl_datasets::DatasetError;
 use expctl_datasets::array::{ArrayDataset, ArrayRecipe};
 use expctl_datasets::graph::{Dataset, Recipe, StoreManifest};
-use expctl_ledger::{ArrayFormat, Data, Settings, StoreKind, Trial};
+use expctl_datasets::{DatasetError, SettingError};
+use expctl_ledger::{Array, ArrayFormat, Data, Settings, StoreKind, Trial};
 
 use crate::conf::NO_DATA_SET;
 use crate::project::Project;
@@ -74,9 +74,9 @@ pub fn data_states(project: &Project, trials: &[Trial]) -> BTreeMap<PathBuf, Dat
                 let before = asked.get(&files).copied().unwrap_or(0);
                 asked.insert(files.clone(), before.max(count));
                 if before > 0 && count > 0 && before != count {
-                    let reason =
-                        format!("array.file_count asks for {before} and for {count} files in {}", files.display());
-                    all.insert(files, DataState::Refused(DatasetError::Invalid(reason)));
+                    let problem = SettingError::FileCounts { first: before, second: count, folder: files.clone() };
+                    let key = Array::FILE_COUNT.name();
+                    all.insert(files, DataState::Refused(DatasetError::Setting { key, problem }));
                 } else if format != ArrayFormat::H5ad && (count > before || !all.contains_key(&files)) {
                     all.insert(files, array_files_state(folder, format, count));
                 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use expctl_settings::Advice;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +14,7 @@ pub const MANIFEST_FILE: &str = "manifest.json";
 /// Origin of a part of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Origin {
+pub enum DataOrigin {
     /// From a real data source.
     Measured,
     /// Drawn at random.
@@ -22,7 +23,7 @@ pub enum Origin {
     Completed,
 }
 
-impl Origin {
+impl DataOrigin {
     /// The word used in tables.
     pub const fn name(self) -> &'static str {
         match self {
@@ -135,7 +136,7 @@ pub fn load<M: DeserializeOwned>(folder: &Path, family: Family, schema: u32) -> 
         }
         other => other.map_err(DatasetError::io("read", &path))?,
     };
-    let again = |e: DatasetError| e.and(format!("remove {} and build it again", folder.display()));
+    let again = |e: DatasetError| e.and(Advice::BuildAgain(folder.to_owned()));
     Family::of_manifest(&path, &text).map_err(again)?.check(family, &path)?;
     check_version(&path, &text, schema).map_err(again)?;
     serde_json::from_slice(&text).map_err(|e| again(DatasetError::damaged(&path, e)))

@@ -71,7 +71,7 @@ fn repair_hint(folder: &Path, data: &Data, store: Option<&str>) -> String {
         Some(store) => DatasetError::Damaged { path: folder.join("stores").join(store), reason: String::new() },
     };
     let advised = problem.advise(folder, data);
-    let advice = advised.advice().unwrap_or_default();
+    let advice = advised.advice().map(ToString::to_string).unwrap_or_default();
     match store {
         None => format!(
             "the base store or what lies beside it: remove {} with everything in it, then {advice}",

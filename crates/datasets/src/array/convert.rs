@@ -4,7 +4,6 @@ use std::time::Instant;
 use anndata_io::{ArrayStore, H5adStore, MatrixFile};
 use expctl_ledger::ArrayFormat;
 
-use crate::DatasetError;
 use crate::array::build::Finished;
 use crate::array::convert_file::{FileConversion, Regroup, max_bytes, open};
 use crate::array::dataset::{ARRAY_SCHEMA, ArrayDataset, ArrayFile, ArrayStoreManifest, part};
@@ -12,6 +11,7 @@ use crate::array::rows::{RowsSeen, seen, stored};
 use crate::array::shuffle::{Shards, Shuffle};
 use crate::build_folder::{BuildFolder, BuildProgress, Report, checksums, room, tidy};
 use crate::manifest::FileInfo;
+use crate::{DatasetError, RequestError};
 
 /// Options of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ fn make(
 ) -> Result<ArrayStoreManifest, DatasetError> {
     let started = Instant::now();
     if matches!(format, ArrayFormat::H5ad | ArrayFormat::None) {
-        return Err(DatasetError::Invalid("the h5ad files are what the others are made from".to_owned()));
+        return Err(RequestError::IsBase { format: ArrayFormat::H5ad.name() }.into());
     }
     let folder = dataset.store_folder(format);
     let base = dataset.manifest();
@@ -78,10 +78,10 @@ fn make(
         return Err(DatasetError::damaged(&folder, "exists, but holds no converted files (it has no manifest)"));
     }
     if row_group == 0 && is_parquet(format) {
-        return Err(DatasetError::Invalid("a row group has at least one row".to_owned()));
+        return Err(RequestError::EmptyRowGroup.into());
     }
     if file_count > base.rows {
-        return Err(DatasetError::Invalid(format!("{} rows cannot be in {file_count} files", base.rows)));
+        return Err(RequestError::FileCount { rows: base.rows, files: file_count }.into());
     }
     let partial = BuildFolder::open(&folder)?;
     if let Some(manifest) = existing_files(dataset, format, asked)? {
@@ -256,7 +256,7 @@ pub fn convert_files(
     progress: &mut dyn FnMut(BuildProgress) -> std::ops::ControlFlow<()>,
 ) -> Result<Vec<PathBuf>, DatasetError> {
     if options.row_group == 0 {
-        return Err(DatasetError::Invalid("a row group has at least one row".to_owned()));
+        return Err(RequestError::EmptyRowGroup.into());
     }
     std::fs::create_dir_all(folder).map_err(DatasetError::io("create", folder))?;
     if !shuffle {
@@ -303,7 +303,7 @@ fn targets<'a>(
             return Err(DatasetError::damaged(target, "is there; it is not replaced"));
         }
         if !seen.insert(target) {
-            return Err(DatasetError::Invalid(format!("two files would become {}", target.display())));
+            return Err(RequestError::SameTarget { target: target.clone() }.into());
         }
     }
     Ok(targets)

@@ -9,12 +9,12 @@ use anndata_io::{
 };
 use expctl_ledger::ArrayFormat;
 
-use crate::DatasetError;
 use crate::array::build::{Finished, file_range};
 use crate::array::convert::{check_base, describe};
 use crate::array::dataset::{ArrayFile, part};
 use crate::array::rows::{RowsSeen, each_row, each_row_of, seen, stored};
 use crate::build_folder::{Report, report};
+use crate::{DatasetError, RequestError};
 
 /// Makes a file of another format from an AnnData file, row for row.
 pub struct FileConversion<'a> {
@@ -337,7 +337,7 @@ impl Regroup<'_> {
     /// written, or reads back as other rows.
     pub fn run(&self, folder: &Path, finished: &Finished, to: &mut Report<'_>) -> Result<Vec<ArrayFile>, DatasetError> {
         let Some(first) = self.sources.first() else {
-            return Err(DatasetError::Invalid("there are no files to convert".to_owned()));
+            return Err(RequestError::NoFiles.into());
         };
         let columns = ParquetObs::read(first)?.columns;
         let options = parquet_options(self.format, self.row_group);
@@ -433,12 +433,7 @@ fn each_column(
     mut pass: impl FnMut(&CsrRows, bool) -> Result<(), DatasetError>,
 ) -> Result<(), DatasetError> {
     if i32::try_from(store.len()).is_err() {
-        return Err(DatasetError::Invalid(format!(
-            "{} has {} rows; more than {} cannot be stored by columns",
-            store.name(),
-            store.len(),
-            i32::MAX
-        )));
+        return Err(RequestError::TooManyRowsByColumns { store: store.name().to_string(), rows: store.len() }.into());
     }
     let mut counts = vec![0u64; store.genes().len()];
     each_row(store, jobs, |rows| {
@@ -457,7 +452,7 @@ fn each_column(
         }
         let mut block = Block::new(start, &counts[start..end]);
         let mut row = 0;
-        let other = || DatasetError::Invalid(format!("{} yields other rows than when they were counted", store.name()));
+        let other = || DatasetError::RowsChanged { store: store.name().to_string() };
         each_row(store, jobs, |rows| {
             block.add(&rows, row).ok_or_else(other)?;
             row += rows.len() as i32;

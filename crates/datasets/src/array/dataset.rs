@@ -1,12 +1,12 @@
 use std::path::{Path, PathBuf};
 
 use expctl_ledger::{ArrayFormat, Data};
+use expctl_settings::{Advice, Converted};
 use serde::{Deserialize, Serialize};
 
 use crate::DatasetError;
 use crate::build_folder::{STORES_FOLDER, bytes_of};
-use crate::error::command;
-use crate::manifest::{Family, FileInfo, MANIFEST_FILE, Origin, load, load_converted};
+use crate::manifest::{DataOrigin, Family, FileInfo, MANIFEST_FILE, load, load_converted};
 
 /// Folder of the base files inside a data set.
 const FILES_FOLDER: &str = "files";
@@ -74,8 +74,8 @@ impl ArrayDataset {
             return Ok(());
         }
         let folder = self.store_folder(format);
-        let convert = command("convert", &self.manifest.data, Some(format.name()));
-        let advice = format!("remove {} and run `{convert} --file-count {count}`", folder.display());
+        let (data, to) = (self.manifest.data.clone(), Converted::Files(format));
+        let advice = Advice::ConvertAgain { remove: folder.clone(), data, to, file_count: Some(count) };
         Err(DatasetError::damaged(&folder, format!("holds {there} files, and {count} are asked for")).and(advice))
     }
 
@@ -92,8 +92,8 @@ impl ArrayDataset {
             return self.present(&self.folder, &self.manifest.files).map_err(|e| self.advise(e));
         }
         let Some(manifest) = self.converted(format)? else {
-            let command = command("convert", &self.manifest.data, Some(format.name()));
-            return Err(DatasetError::NotConverted { path: self.folder.clone(), store: format.name(), command });
+            let advice = Advice::Convert(self.manifest.data.clone(), Converted::Files(format));
+            return Err(DatasetError::NotConverted { path: self.folder.clone(), store: format.name() }.and(advice));
         };
         self.present(&self.store_folder(format), &manifest.files).map_err(|e| self.advise(e))
     }
@@ -196,7 +196,7 @@ pub struct ArrayManifest {
     /// Columns of obs.
     pub obs: Vec<ObsColumn>,
     /// Origin of the counts.
-    pub class: Origin,
+    pub class: DataOrigin,
     /// The files, in order.
     pub files: Vec<ArrayFile>,
     /// Seconds that the build took (its last run, if it was stopped before).

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use anndata_io::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Frame, Layout, Matrix};
 use anndata_io::{ArrayStore, CsrRows, H5adStore};
 
-use crate::DatasetError;
 use crate::array::rows::{RowsSeen, each_row, seen, stored};
 use crate::build_folder::{Report, report};
 use crate::random::RandomStream;
+use crate::{DatasetError, RequestError};
 
 /// Bytes of rows that are put in order in memory at a time, about; the buckets of rows are as many as that needs.
 const BUCKET: u64 = 128 << 20;
@@ -44,10 +44,10 @@ impl<'a> Shuffle<'a> {
     /// The files differ in their genes or in the kinds of their columns of obs.
     pub fn new(sources: &'a [H5adStore], shards: &'a Shards<'a>) -> Result<Self, DatasetError> {
         let Some(first) = sources.first() else {
-            return Err(DatasetError::Invalid("there are no files to shuffle".to_owned()));
+            return Err(RequestError::NoFiles.into());
         };
         if shards.rows == 0 {
-            return Err(DatasetError::Invalid("a shard has at least one row".to_owned()));
+            return Err(RequestError::EmptyShard.into());
         }
         let mut columns: Option<Vec<Column>> = None;
         for source in sources {
@@ -58,9 +58,7 @@ impl<'a> Shuffle<'a> {
             let (own, _) = source.table()?;
             columns = Some(match columns {
                 None => own,
-                Some(known) => joined(known, own).map_err(|reason| {
-                    DatasetError::damaged(source.path(), format!("{reason} in {}", first.path().display()))
-                })?,
+                Some(known) => joined(known, own, first.path(), source.path())?,
             });
         }
         let bytes: u64 = sources.iter().map(|source| stored(source) * 8 + source.len() * 100).sum();
@@ -283,11 +281,12 @@ impl<'a> OpenShards<'a> {
     }
 }
 
-/// The columns that hold what both have.
-fn joined(known: Vec<Column>, other: Vec<Column>) -> Result<Vec<Column>, String> {
+/// The columns that hold what both the columns `known`, of the file `first`, and those of the file `source` have.
+fn joined(known: Vec<Column>, other: Vec<Column>, first: &Path, source: &Path) -> Result<Vec<Column>, DatasetError> {
+    let refused = |reason: String| DatasetError::damaged(source, format!("{reason} in {}", first.display()));
     if known.len() != other.len() || known.iter().zip(&other).any(|(a, b)| a.name != b.name) {
         let names = |columns: &[Column]| columns.iter().map(|c| c.name.as_str()).collect::<Vec<_>>().join(", ");
-        return Err(format!("obs has the columns {}, but {}", names(&other), names(&known)));
+        return Err(refused(format!("obs has the columns {}, but {}", names(&other), names(&known))));
     }
     let both = known.into_iter().zip(other).map(|(known, other)| {
         let kind = match (known.kind, other.kind) {
@@ -304,7 +303,7 @@ fn joined(known: Vec<Column>, other: Vec<Column>) -> Result<Vec<Column>, String>
             (ColumnKind::Int64 | ColumnKind::NullableInt64, ColumnKind::Int64 | ColumnKind::NullableInt64) => {
                 ColumnKind::NullableInt64
             }
-            (a, b) => return Err(format!("{} of obs is {}, but {}", known.name, b.name(), a.name())),
+            (a, b) => return Err(refused(format!("{} of obs is {}, but {}", known.name, b.name(), a.name()))),
         };
         Ok(Column { name: known.name, kind })
     });

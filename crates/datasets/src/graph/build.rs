@@ -15,7 +15,7 @@ use crate::graph::networks::{GeneNames, GeneratedMetabolism};
 use crate::graph::recipe::Recipe;
 use crate::graph::samples::{GENES_PER_SAMPLE, SAMPLES_FILE, SampleGenes, SampleLabels, Triples, statistics};
 use crate::graph::{graph_file, networks, samples};
-use crate::manifest::Origin;
+use crate::manifest::DataOrigin;
 
 /// Records that are written in one transaction.
 const BATCH: usize = 1000;
@@ -181,7 +181,7 @@ fn sample_info(labels: &SampleLabels) -> SampleInfo {
         label_sd,
         label_min: labels.values.iter().copied().fold(f64::INFINITY, f64::min),
         label_max: labels.values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-        class: Origin::Generated,
+        class: DataOrigin::Generated,
     }
 }
 
@@ -213,11 +213,12 @@ enum TemplatePart {
 impl RecordTemplate {
     pub fn load(path: &Path) -> Result<Self, DatasetError> {
         let text = std::fs::read_to_string(path).map_err(DatasetError::io("read", path))?;
-        Self::parse(&text).map_err(|reason| DatasetError::damaged(path, reason))
+        Self::parse(&text, path)
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
-        let compact: serde_json::Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    /// Read the text of the file `path`.
+    fn parse(text: &str, path: &Path) -> Result<Self, DatasetError> {
+        let compact: serde_json::Value = serde_json::from_str(text).map_err(|e| DatasetError::damaged(path, e))?;
         let mut rest = compact.to_string();
         let genes = (0..GENES_PER_SAMPLE).map(|k| (format!("$gene{k}"), TemplatePart::Gene(k)));
         let numbers =
@@ -236,7 +237,7 @@ impl RecordTemplate {
             rest = tail;
         }
         if let Some(k) = met.iter().position(|met| !met) {
-            return Err(format!("{} does not occur in it", marks[k].0));
+            return Err(DatasetError::damaged(path, format!("{} does not occur in it", marks[k].0)));
         }
         parts.push(TemplatePart::Text(rest));
         Ok(Self { parts })
@@ -264,13 +265,15 @@ mod tests {
     #[test]
     fn places_are_filled_in_and_missing_ones_refused() {
         let text = r#"[{"a": ["$gene2", "x$gene0-$gene1"], "b": "$label", "c": "$p_value", "d": "$index"}]"#;
-        let template = RecordTemplate::parse(text).unwrap();
+        let template = RecordTemplate::parse(text, Path::new("record.json")).unwrap();
         let mut out = Vec::new();
         template.render(12, ["A", "B", "C"], -0.5, 1e-9, &mut out);
         assert_eq!(out, br#"[{"a":["C","xA-B"],"b":-0.5,"c":1e-9,"d":12}]"#);
         for (left_out, instead) in [("$gene2", "g"), ("$label", "l")] {
-            assert!(RecordTemplate::parse(&text.replace(left_out, instead)).is_err());
+            let error =
+                RecordTemplate::parse(&text.replace(left_out, instead), Path::new("record.json")).err().unwrap();
+            assert!(error.to_string().ends_with("does not occur in it"), "{error}");
         }
-        assert!(RecordTemplate::parse("[").is_err());
+        assert!(RecordTemplate::parse("[", Path::new("record.json")).is_err());
     }
 }

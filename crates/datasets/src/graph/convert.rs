@@ -3,18 +3,19 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use expctl_ledger::StoreKind;
+use expctl_settings::Advice;
 use graph_loader::{
     CellGraph, EdgeType, GraphError, LmdbStore, LmdbWriter, MaskForm, Metabolism, RecordDecoder, Sample, StoreDecoder,
     StoreEncoder, text_order,
 };
 
-use crate::DatasetError;
 use crate::build_folder::{BuildFolder, BuildProgress, Report, checksums, free_bytes, report, tidy};
 use crate::graph::dataset::Dataset;
 use crate::graph::forecast::{ESTIMATED_FROM, Estimate, lmdb_bytes, record_bytes};
 use crate::graph::manifest::{CONVERTED, MaskInfo, STORE_SCHEMA, StoreInfo, StoreManifest, base_blake3};
 use crate::parallel::in_order;
 use crate::settings::record_format;
+use crate::{DatasetError, RequestError};
 
 /// Maximum bytes that are encoded at a time and written in one transaction (one record, if that is more).
 const MAX_BYTES: u64 = 16 << 20;
@@ -51,7 +52,7 @@ impl<'d> Conversion<'d> {
     /// The base store or the graph cannot be read, or `kind` is the base store.
     pub fn new(dataset: &'d Dataset, kind: StoreKind) -> Result<Self, DatasetError> {
         if kind == StoreKind::Json {
-            return Err(DatasetError::Invalid("the json store is what the others are made from".to_owned()));
+            return Err(RequestError::IsBase { format: kind.name() }.into());
         }
         let names: Vec<String> = dataset.manifest().networks.iter().map(|network| network.name.clone()).collect();
         let graph = dataset.graph(&names, true)?;
@@ -137,7 +138,7 @@ impl<'d> Conversion<'d> {
             Err(e) if is_damage_in(partial.path(), &e) => {
                 // Kept, it would be found as it is by every later run.
                 partial.discard()?;
-                return Err(e.and("it was removed, and the next run makes it anew".to_owned()));
+                return Err(e.and(Advice::StartAgain));
             }
             other => other?,
         };
@@ -217,6 +218,7 @@ impl<'d> Conversion<'d> {
 fn is_damage_in(folder: &Path, problem: &DatasetError) -> bool {
     match problem {
         DatasetError::Damaged { path, .. }
+        | DatasetError::Differs { store: path, .. }
         | DatasetError::Graph(GraphError::Record { store: path, .. } | GraphError::Lmdb { path, .. }) => {
             path.starts_with(folder)
         }
@@ -256,16 +258,13 @@ impl Conversion<'_> {
             base.read(index, &mut json)?;
             self.decoder.decode(index, &json, &mut expected)?;
             decoder.decode(index, value, 0..value.len(), &mut found)?;
-            let wrong = |what: &str| {
-                let reason = format!("{what} differs from the base store");
-                DatasetError::Graph(GraphError::Record { store: folder.to_owned(), index, reason })
-            };
+            let differs = |is_mask| DatasetError::Differs { store: folder.to_owned(), index, is_mask };
             let of = |sample: &Sample| (sample.label.to_bits(), sample.p_value.to_bits());
             if expected.genes != found.genes || of(&expected) != of(&found) {
-                return Err(wrong("gene, label or p-value"));
+                return Err(differs(false));
             }
             if self.kind != StoreKind::Ids && index % stride == 0 && !masks_agree(&self.graph, &found, value) {
-                return Err(wrong("a mask"));
+                return Err(differs(true));
             }
             info.records += 1;
             if info.records.is_multiple_of(STRIDE) || info.records == records {

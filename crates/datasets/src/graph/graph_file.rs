@@ -7,9 +7,9 @@ use std::path::Path;
 use graph_loader::{EdgeType, Metabolism};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
-use crate::DatasetError;
 use crate::graph::manifest::BipartiteInfo;
 use crate::graph::networks::{BuiltNetwork, GeneratedMetabolism};
+use crate::{DatasetError, RequestError};
 
 /// File name inside a data set.
 pub const GRAPH_FILE: &str = "graph.safetensors";
@@ -47,13 +47,11 @@ pub fn read(path: &Path, edge_types: &[String], genes: usize) -> Result<Vec<Edge
     let mut found = Vec::with_capacity(edge_types.len());
     for name in edge_types {
         let Ok(tensor) = tensors.tensor(&format!("edge_index/{name}")) else {
-            let mut known: Vec<&str> = tensors.names().iter().filter_map(|n| n.strip_prefix("edge_index/")).collect();
+            let names = tensors.names();
+            let types = names.iter().filter_map(|name| name.strip_prefix("edge_index/"));
+            let mut known: Vec<String> = types.map(str::to_owned).collect();
             known.sort_unstable();
-            return Err(DatasetError::Invalid(format!(
-                "no edge type `{name}` in {}; it has {}",
-                path.display(),
-                known.join(", ")
-            )));
+            return Err(RequestError::UnknownEdgeType { name: name.clone(), path: path.to_owned(), known }.into());
         };
         let what = format!("edge_index/{name}");
         let edge_index = indices(path, &what, &tensor, [("gene", genes), ("gene", genes)])?;
@@ -138,7 +136,7 @@ mod tests {
         metabolites: 2,
         gpr: 2,
         rmr: 2,
-        class: crate::manifest::Origin::Generated,
+        class: crate::manifest::DataOrigin::Generated,
     };
 
     /// A file of three genes with one tensor replaced; returns what reading all of it says.

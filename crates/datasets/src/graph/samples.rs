@@ -3,11 +3,11 @@ use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
-use crate::DatasetError;
 use crate::graph::dataset::Dataset;
 use crate::graph::networks::GeneNames;
 use crate::graph::recipe::Samples;
 use crate::random::{Bijection, RandomStream};
+use crate::{DatasetError, RequestError};
 
 /// Perturbed genes of a sample.
 pub const GENES_PER_SAMPLE: usize = 3;
@@ -58,10 +58,7 @@ impl Triples {
         if samples <= self.capacity() {
             return Ok(());
         }
-        Err(DatasetError::Invalid(format!(
-            "{samples} distinct samples cannot be made from the genes at scale {scale}: {} at most",
-            self.capacity()
-        )))
+        Err(RequestError::DistinctSamples { samples, scale, max: self.capacity() }.into())
     }
 
     /// Genes of sample `index`, which is below [`Self::capacity`], ascending.
