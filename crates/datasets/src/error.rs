@@ -7,6 +7,7 @@ use expctl_settings::{Advice, Converted, MergeError};
 use graph_loader::GraphError;
 
 use crate::build_folder::{PARTIAL, STORES_FOLDER};
+use crate::damage::Damage;
 use crate::graph::Dataset;
 
 /// What can go wrong with a data set. Every variant names the file or folder where there is one.
@@ -23,12 +24,12 @@ pub enum DatasetError {
         source: std::io::Error,
     },
     /// A file does not have the documented content.
-    #[error("{}: {reason}", path.display())]
+    #[error("{}: {damage}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        reason: String,
+        damage: Damage,
     },
     /// A record of a converted store is not the one of the base store.
     #[error("record {index} of {}: {} differs from the base store", store.display(), if *is_mask { "a mask" } else { "gene, label or p-value" })]
@@ -66,7 +67,7 @@ pub enum DatasetError {
         /// What is wrong.
         problem: Box<DatasetError>,
         /// What can be done, or was done already.
-        advice: Advice,
+        advice: Box<Advice>,
     },
     /// A setting of the trial cannot be what it is.
     #[error("{key}: {problem}")]
@@ -327,8 +328,8 @@ impl DatasetError {
         Self::Panicked { work, message: text.unwrap_or("unknown reason").to_owned() }
     }
 
-    pub(crate) fn damaged(path: &Path, reason: impl ToString) -> Self {
-        Self::Damaged { path: path.to_owned(), reason: reason.to_string() }
+    pub(crate) fn damaged(path: &Path, damage: impl Into<Damage>) -> Self {
+        Self::Damaged { path: path.to_owned(), damage: damage.into() }
     }
 }
 
@@ -362,7 +363,7 @@ impl DatasetError {
     /// The problem with advice.
     #[must_use]
     pub fn and(self, advice: Advice) -> Self {
-        Self::Advised { problem: Box::new(self), advice }
+        Self::Advised { problem: Box::new(self), advice: Box::new(advice) }
     }
 }
 
@@ -411,8 +412,10 @@ mod tests {
             format!("data set /data/set has not been built; `expctl data build study {options}` builds it")
         );
         assert_eq!(
-            advised(DatasetError::damaged(&folder.join("genes.txt"), "short")),
-            format!("/data/set/genes.txt: short; `expctl data verify study {options}` checks the whole data set")
+            advised(DatasetError::damaged(&folder.join("genes.txt"), Damage::CutShort)),
+            format!(
+                "/data/set/genes.txt: is cut short; `expctl data verify study {options}` checks the whole data set"
+            )
         );
         for name in ["ids", "ids.partial"] {
             let store = folder.join(STORES_FOLDER).join(name).join("lmdb");
@@ -424,7 +427,7 @@ mod tests {
                 )
             );
         }
-        let elsewhere = DatasetError::damaged(Path::new("/other"), "short").advise(folder, &data);
-        assert_eq!((elsewhere.to_string(), elsewhere.advice()), ("/other: short".to_owned(), None));
+        let elsewhere = DatasetError::damaged(Path::new("/other"), Damage::CutShort).advise(folder, &data);
+        assert_eq!((elsewhere.to_string(), elsewhere.advice()), ("/other: is cut short".to_owned(), None));
     }
 }

@@ -9,6 +9,7 @@
 
 pub mod array;
 mod build_folder;
+mod damage;
 mod error;
 pub mod graph;
 mod manifest;
@@ -18,6 +19,7 @@ mod settings;
 mod verify;
 
 pub use build_folder::{BuildProgress, free_bytes};
+pub use damage::Damage;
 pub use error::{DatasetError, RequestError, SettingError};
 pub use manifest::{DataOrigin, Family, FileInfo};
 pub use settings::{

@@ -6,7 +6,7 @@ use expctl_settings::Advice;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::DatasetError;
+use crate::{Damage, DatasetError};
 
 /// Name of the manifest of a data set, and of each store that was made from it.
 pub const MANIFEST_FILE: &str = "manifest.json";
@@ -95,10 +95,11 @@ impl Family {
         if self == wanted {
             return Ok(());
         }
-        Err(DatasetError::damaged(path, format!("of {}, not of {}", self.things(), wanted.things())))
+        Err(DatasetError::damaged(path, Damage::Family { found: self, expected: wanted }))
     }
 
-    const fn things(self) -> &'static str {
+    /// What its data sets have.
+    pub(crate) const fn things(self) -> &'static str {
         match self {
             Self::Graph => "samples of a graph",
             Self::Array => "rows of an array",
@@ -150,10 +151,10 @@ fn check_version(path: &Path, text: &[u8], expected: u32) -> Result<(), DatasetE
     }
     let Version { schema } = serde_json::from_slice(text).map_err(|e| DatasetError::damaged(path, e))?;
     if schema == expected {
-        return Ok(());
+        Ok(())
+    } else {
+        Err(DatasetError::damaged(path, Damage::Version { found: schema, expected }))
     }
-    let todo = if schema < expected { "" } else { ": a newer expctl made it" };
-    Err(DatasetError::damaged(path, format!("layout version {schema}, but this program reads {expected}{todo}")))
 }
 
 /// Read the manifest of a store that was made from the base store, of this version; `None` if there is no such store.

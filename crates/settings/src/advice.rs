@@ -27,6 +27,8 @@ pub enum Advice {
     Verify(Data),
     /// Remove a folder and build it again.
     BuildAgain(PathBuf),
+    /// Remove what is there.
+    Remove,
     /// Start again: what was damaged has been removed.
     StartAgain,
     /// Keep the cache of remote files in a folder of one's own.
@@ -73,6 +75,7 @@ impl Display for Advice {
             }
             Self::Verify(data) => write!(f, "`{}` checks the whole data set", command("verify", data, None)),
             Self::BuildAgain(folder) => write!(f, "remove {} and build it again", folder.display()),
+            Self::Remove => f.write_str("remove it"),
             Self::StartAgain => f.write_str("it was removed, and the next run makes it anew"),
             Self::OwnCache => write!(f, "set {} to an own folder", Array::CACHE_DIR),
             Self::ReadLess => write!(

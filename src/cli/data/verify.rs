@@ -68,7 +68,7 @@ fn store_of<'s>(problem: &str, folder: &Path, stores: &[&'s str]) -> Option<&'s 
 fn repair_hint(folder: &Path, data: &Data, store: Option<&str>) -> String {
     let problem = match store {
         None => DatasetError::NotBuilt { path: folder.to_owned() },
-        Some(store) => DatasetError::Damaged { path: folder.join("stores").join(store), reason: String::new() },
+        Some(store) => DatasetError::Damaged { path: folder.join("stores").join(store), damage: Damage::Missing },
     };
     let advised = problem.advise(folder, data);
     let advice = advised.advice().map(ToString::to_string).unwrap_or_default();

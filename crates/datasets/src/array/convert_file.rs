@@ -14,7 +14,7 @@ use crate::array::convert::{check_base, describe};
 use crate::array::dataset::{ArrayFile, part};
 use crate::array::rows::{RowsSeen, each_row, each_row_of, seen, stored};
 use crate::build_folder::{Report, report};
-use crate::{DatasetError, RequestError};
+use crate::{Damage, DatasetError, RequestError};
 
 /// Makes a file of another format from an AnnData file, row for row.
 pub struct FileConversion<'a> {
@@ -103,8 +103,8 @@ impl FileConversion<'_> {
         let back = open(target)?;
         let found = seen(back.as_ref(), self.jobs, |n| report(to, "check", done + n, rows))?;
         if found.digest() != written.digest() {
-            let reason = format!("reads back as other rows than {} has; it is removed", self.source.name());
-            return Err(DatasetError::damaged(target, reason));
+            let source_file = self.source.name();
+            return Err(DatasetError::damaged(target, Damage::OtherThanSource { source_file }));
         }
         Ok(written)
     }
@@ -384,7 +384,7 @@ impl Regroup<'_> {
             let back = open(&path)?;
             let found = seen(back.as_ref(), self.jobs, |n| report(to, "check", rows.start + n, total))?;
             if found.digest() != written.digest() {
-                return Err(DatasetError::damaged(&path, "reads back as other rows than were written"));
+                return Err(DatasetError::damaged(&path, Damage::ReadBack));
             }
             let target = folder.join(&name);
             std::fs::rename(&path, &target).map_err(DatasetError::io("rename to", &target))?;
@@ -410,8 +410,8 @@ impl Regroup<'_> {
                 let store = &self.sources[source];
                 let obs = ParquetObs::read(store)?;
                 if obs.columns != columns {
-                    let reason = format!("its columns of obs are not those of {}", self.sources[0].path().display());
-                    return Err(DatasetError::damaged(store.path(), reason));
+                    let damage = Damage::OtherColumns { first: self.sources[0].path().to_owned() };
+                    return Err(DatasetError::damaged(store.path(), damage));
                 }
                 Reading { source, obs, seen: (row == 0).then(RowsSeen::default) }
             }
@@ -433,7 +433,7 @@ fn each_column(
     mut pass: impl FnMut(&CsrRows, bool) -> Result<(), DatasetError>,
 ) -> Result<(), DatasetError> {
     if i32::try_from(store.len()).is_err() {
-        return Err(RequestError::TooManyRowsByColumns { store: store.name().to_string(), rows: store.len() }.into());
+        return Err(RequestError::TooManyRowsByColumns { store: store.name(), rows: store.len() }.into());
     }
     let mut counts = vec![0u64; store.genes().len()];
     each_row(store, jobs, |rows| {
@@ -452,7 +452,7 @@ fn each_column(
         }
         let mut block = Block::new(start, &counts[start..end]);
         let mut row = 0;
-        let other = || DatasetError::RowsChanged { store: store.name().to_string() };
+        let other = || DatasetError::RowsChanged { store: store.name() };
         each_row(store, jobs, |rows| {
             block.add(&rows, row).ok_or_else(other)?;
             row += rows.len() as i32;

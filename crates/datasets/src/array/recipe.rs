@@ -7,7 +7,7 @@ use crate::array::build::row_bytes;
 use crate::array::convert_file::max_bytes;
 use crate::array::dataset::ARRAY_SCHEMA;
 use crate::manifest::{Family, recipe_text};
-use crate::{DatasetError, RequestError};
+use crate::{Damage, DatasetError, RequestError};
 
 /// `experiments/<set>/dataset.toml` of an array: how its counts are drawn.
 #[derive(Clone, Debug, Deserialize)]
@@ -83,39 +83,35 @@ impl ArrayRecipe {
 
     /// Check that rows can be drawn with these numbers, which are of the file `path`.
     fn check_values(&self, path: &Path) -> Result<(), DatasetError> {
-        let refused = |reason: String| Err(DatasetError::damaged(path, reason));
         let CellTypes { count, skew, markers, marker_log_sd } = self.cell_types;
-        let share = |name: &str, value: f64| match value {
-            0.0..=1.0 => Ok(()),
-            _ => refused(format!("{name} is a share in [0, 1], not {value}")),
-        };
-        let spread = |name: &str, value: f64| match value {
-            0.0..=5.0 => Ok(()),
-            _ => refused(format!("{name} is between 0 and 5, not {value}")),
-        };
-        if !(1..=127).contains(&count) || !(1..=127).contains(&self.donors.count) {
-            return refused("there are 1 to 127 cell types and as many donors".to_owned());
+        let donors = &self.donors;
+        let is_count = |count: u32| (1..=127).contains(&count);
+        let is_share = |value: f64| (0.0..=1.0).contains(&value);
+        let is_spread = |value: f64| (0.0..=5.0).contains(&value);
+        let (share, spread) = ("a share in [0, 1]", "between 0 and 5");
+        let shape = self.dispersion_shape;
+        let values = [
+            ("cell_types.count", "between 1 and 127", f64::from(count), is_count(count)),
+            ("donors.count", "between 1 and 127", f64::from(donors.count), is_count(donors.count)),
+            ("genes", "between 1 and 2147483647", self.genes as f64, (1..=i32::MAX as u64).contains(&self.genes)),
+            ("density", "a share in (0, 0.9]", self.density, self.density > 0.0 && self.density <= 0.9),
+            ("dispersion_shape", "between 0.01 and 1000", shape, (0.01..=1000.0).contains(&shape)),
+            ("donors.run_rows", "at least 1", donors.run_rows as f64, donors.run_rows > 0),
+            ("cell_types.markers", share, markers, is_share(markers)),
+            ("donors.age_missing", share, donors.age_missing, is_share(donors.age_missing)),
+            ("gene_log_sd", spread, self.gene_log_sd, is_spread(self.gene_log_sd)),
+            ("cell_log_sd", spread, self.cell_log_sd, is_spread(self.cell_log_sd)),
+            ("cell_types.skew", spread, skew, is_spread(skew)),
+            ("cell_types.marker_log_sd", spread, marker_log_sd, is_spread(marker_log_sd)),
+            ("donors.type_log_sd", spread, donors.type_log_sd, is_spread(donors.type_log_sd)),
+            ("donors.log_sd", spread, donors.log_sd, is_spread(donors.log_sd)),
+        ];
+        match values.into_iter().find(|(.., is_possible)| !is_possible) {
+            None => Ok(()),
+            Some((field, range, value, _)) => {
+                Err(DatasetError::damaged(path, Damage::RecipeValue { field, range, value }))
+            }
         }
-        if !(1..=i32::MAX as u64).contains(&self.genes) {
-            return refused(format!("genes are 1 to {}, not {}", i32::MAX, self.genes));
-        }
-        if !(self.density > 0.0 && self.density <= 0.9) {
-            return refused(format!("density is a share in (0, 0.9], not {}", self.density));
-        }
-        if !(self.dispersion_shape >= 0.01 && self.dispersion_shape <= 1000.0) {
-            return refused(format!("dispersion_shape is between 0.01 and 1000, not {}", self.dispersion_shape));
-        }
-        if self.donors.run_rows == 0 {
-            return refused("donors.run_rows is at least 1".to_owned());
-        }
-        share("cell_types.markers", markers)?;
-        share("donors.age_missing", self.donors.age_missing)?;
-        spread("gene_log_sd", self.gene_log_sd)?;
-        spread("cell_log_sd", self.cell_log_sd)?;
-        spread("cell_types.skew", skew)?;
-        spread("cell_types.marker_log_sd", marker_log_sd)?;
-        spread("donors.type_log_sd", self.donors.type_log_sd)?;
-        spread("donors.log_sd", self.donors.log_sd)
     }
 
     /// Name of the data set: that of its folder.

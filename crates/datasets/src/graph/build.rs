@@ -3,9 +3,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use expctl_ledger::{Data, LabelSource};
+use expctl_settings::Advice;
 use graph_loader::{LmdbStore, LmdbWriter, text_order};
 
-use crate::DatasetError;
 use crate::build_folder::{
     BuildFolder, BuildProgress, DATA_FILE, GENES_FILE, Report, STORE_FOLDER, checksums, existing, report, room,
 };
@@ -16,6 +16,7 @@ use crate::graph::recipe::Recipe;
 use crate::graph::samples::{GENES_PER_SAMPLE, SAMPLES_FILE, SampleGenes, SampleLabels, Triples, statistics};
 use crate::graph::{graph_file, networks, samples};
 use crate::manifest::DataOrigin;
+use crate::{Damage, DatasetError};
 
 /// Records that are written in one transaction.
 const BATCH: usize = 1000;
@@ -140,7 +141,7 @@ impl Records<'_> {
         let (there, last) = writer.state()?;
         let expected = there.checked_sub(1).and_then(|at| order.get(at as usize)).map(|index| index.to_string());
         if last != expected.map(String::into_bytes) {
-            return Err(DatasetError::damaged(folder, "holds other records than a build leaves; remove it"));
+            return Err(DatasetError::damaged(folder, Damage::OtherRecords { run: "build" }).and(Advice::Remove));
         }
         report(to, "samples", there, samples)?;
         let mut done = there;
@@ -237,7 +238,7 @@ impl RecordTemplate {
             rest = tail;
         }
         if let Some(k) = met.iter().position(|met| !met) {
-            return Err(DatasetError::damaged(path, format!("{} does not occur in it", marks[k].0)));
+            return Err(DatasetError::damaged(path, Damage::NoPlace(marks[k].0.clone())));
         }
         parts.push(TemplatePart::Text(rest));
         Ok(Self { parts })

@@ -15,7 +15,7 @@ use crate::graph::forecast::{ESTIMATED_FROM, Estimate, lmdb_bytes, record_bytes}
 use crate::graph::manifest::{CONVERTED, MaskInfo, STORE_SCHEMA, StoreInfo, StoreManifest, base_blake3};
 use crate::parallel::in_order;
 use crate::settings::record_format;
-use crate::{DatasetError, RequestError};
+use crate::{Damage, DatasetError, RequestError};
 
 /// Maximum bytes that are encoded at a time and written in one transaction (one record, if that is more).
 const MAX_BYTES: u64 = 16 << 20;
@@ -120,7 +120,7 @@ impl<'d> Conversion<'d> {
             return Ok(manifest);
         }
         if self.folder.exists() {
-            return Err(DatasetError::damaged(&self.folder, "exists, but is no store (it has no manifest)"));
+            return Err(DatasetError::damaged(&self.folder, Damage::NoManifest { contents: "is no store" }));
         }
         if self.estimate.missing() > 0 {
             let full = std::io::Error::new(std::io::ErrorKind::StorageFull, self.estimate.to_string());
@@ -168,7 +168,7 @@ impl<'d> Conversion<'d> {
         let (there, last) = writer.state()?;
         let expected = there.checked_sub(1).and_then(|at| order.get(at as usize)).map(|index| index.to_string());
         if last != expected.map(String::into_bytes) {
-            return Err(DatasetError::damaged(folder, "holds other records than a conversion leaves"));
+            return Err(DatasetError::damaged(folder, Damage::OtherRecords { run: "conversion" }));
         }
         report(to, "samples", there, records)?;
         let of_piece = (MAX_BYTES / self.mean_value.max(1)).clamp(1, MAX_RECORDS) as usize;
@@ -236,8 +236,9 @@ impl Conversion<'_> {
         let store = LmdbStore::open(folder)?;
         let records = self.base.len();
         if store.len() != records {
-            let reason = format!("{} records, but the base store has {records}", store.len());
-            return Err(DatasetError::damaged(folder, reason));
+            let (found, known_from) = (store.len(), "the base store has");
+            let damage = Damage::Count { found, things: "records", known_from, expected: records };
+            return Err(DatasetError::damaged(folder, damage));
         }
         let names: Vec<String> = self.graph.edge_types.iter().map(|edges| edges.name.clone()).collect();
         let decoder =

@@ -12,7 +12,7 @@ use crate::graph::graph_file;
 use crate::graph::graph_file::GRAPH_FILE;
 use crate::graph::manifest::{CONVERTED, Manifest, StoreManifest, base_blake3};
 use crate::settings::record_format;
-use crate::{DatasetError, SettingError};
+use crate::{Damage, DatasetError, SettingError};
 
 /// A built data set.
 #[derive(Clone, Debug)]
@@ -43,8 +43,9 @@ impl Dataset {
         let text = std::fs::read_to_string(&path).map_err(DatasetError::io("read", &path))?;
         let genes: Vec<String> = text.lines().map(str::to_owned).collect();
         if genes.len() as u64 != self.manifest.genes.count {
-            let reason = format!("{} names, but the manifest says {}", genes.len(), self.manifest.genes.count);
-            return Err(self.advise(DatasetError::damaged(&path, reason)));
+            let (found, expected) = (genes.len() as u64, self.manifest.genes.count);
+            let damage = Damage::Count { found, things: "names", known_from: "the manifest says", expected };
+            return Err(self.advise(DatasetError::damaged(&path, damage)));
         }
         Ok(genes)
     }
@@ -95,10 +96,10 @@ impl Dataset {
         });
         for (name, found, known) in networks.chain(bipartite) {
             match known {
-                None => return Err(DatasetError::damaged(path, format!("{name} is not in the manifest"))),
+                None => return Err(DatasetError::damaged(path, Damage::UnknownEdges(name))),
                 Some(known) if known != found as u64 => {
-                    let reason = format!("{name} has {found} edges, but the manifest says {known}");
-                    return Err(DatasetError::damaged(path, reason));
+                    let damage = Damage::EdgeCount { name, found: found as u64, expected: known };
+                    return Err(DatasetError::damaged(path, damage));
                 }
                 Some(_) => {}
             }
@@ -152,19 +153,19 @@ impl Dataset {
         let folder = self.store_folder(kind);
         let Some(manifest) = StoreManifest::load(&folder, kind)? else { return Ok(None) };
         if manifest.base_blake3 != base_blake3(&self.manifest) {
-            let reason = "was made from another base store or graph than lies beside it";
-            return Err(DatasetError::damaged(&folder, reason));
+            return Err(DatasetError::damaged(&folder, Damage::OtherBaseStore));
         }
         let file = self.store_file(kind);
         let bytes = match file.metadata() {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                return Err(DatasetError::damaged(&file, "is missing"));
+                return Err(DatasetError::damaged(&file, Damage::Missing));
             }
             other => other.map_err(DatasetError::io("inspect", &file))?.len(),
         };
         if bytes != manifest.file.bytes {
-            let reason = format!("{bytes} bytes, but the manifest of the store says {}", manifest.file.bytes);
-            return Err(DatasetError::damaged(&file, reason));
+            let (known_from, expected) = ("the manifest of the store says", manifest.file.bytes);
+            let damage = Damage::Count { found: bytes, things: "bytes", known_from, expected };
+            return Err(DatasetError::damaged(&file, damage));
         }
         Ok(Some(manifest))
     }
@@ -210,8 +211,9 @@ impl Dataset {
         let decoder = StoreDecoder::converted(&folder, format, sizes, &pipeline.edge_types, pipeline.metabolism)?;
         let store = LmdbStore::open(&folder)?;
         if store.len() != manifest.store.records {
-            let reason = format!("{} records, but its manifest says {}", store.len(), manifest.store.records);
-            return Err(DatasetError::damaged(&folder, reason));
+            let (found, expected) = (store.len(), manifest.store.records);
+            let damage = Damage::Count { found, things: "records", known_from: "its manifest says", expected };
+            return Err(DatasetError::damaged(&folder, damage));
         }
         Ok((store, decoder))
     }

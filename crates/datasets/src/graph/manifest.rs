@@ -3,11 +3,11 @@ use std::path::Path;
 use expctl_ledger::{Data, StoreKind};
 use serde::{Deserialize, Serialize};
 
-use crate::DatasetError;
 use crate::build_folder::GENES_FILE;
 use crate::graph::graph_file::GRAPH_FILE;
 use crate::graph::networks::{BuiltNetwork, GeneNames, GeneratedMetabolism};
 use crate::manifest::{DataOrigin, Family, FileInfo, MANIFEST_FILE, load, load_converted};
+use crate::{Damage, DatasetError};
 
 /// Version of the layout of a built data set.
 pub const SCHEMA: u32 = 2;
@@ -219,10 +219,7 @@ impl StoreManifest {
     pub fn load(folder: &Path, kind: StoreKind) -> Result<Option<Self>, DatasetError> {
         let Some(manifest) = load_converted::<Self>(folder, STORE_SCHEMA)? else { return Ok(None) };
         if manifest.kind != kind {
-            return Err(DatasetError::damaged(
-                &folder.join(MANIFEST_FILE),
-                format!("of a {} store", manifest.kind.name()),
-            ));
+            return Err(DatasetError::damaged(&folder.join(MANIFEST_FILE), Damage::OtherKind(manifest.kind)));
         }
         Ok(Some(manifest))
     }

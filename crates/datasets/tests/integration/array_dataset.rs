@@ -365,7 +365,7 @@ fn a_recipe_that_cannot_be_is_refused() {
         ("density = 0.0616", "density = 0", "density is a share in (0, 0.9], not 0"),
         ("density = 0.0616", "density = nan", "density is a share in (0, 0.9], not NaN"),
         ("gene_log_sd = 2.0", "gene_log_sd = -1", "gene_log_sd is between 0 and 5, not -1"),
-        ("count = 16", "count = 0", "there are 1 to 127 cell types"),
+        ("count = 16", "count = 0", "cell_types.count is between 1 and 127, not 0"),
         ("markers = 0.05", "markers = 1.5", "cell_types.markers is a share"),
         ("rows = 200_000", "row = 200_000", "row"),
         ("family = \"array\"", "family = \"list\"", "list"),
