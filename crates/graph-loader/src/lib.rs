@@ -2,8 +2,8 @@
 //!
 //! A sample perturbs some genes of a [`CellGraph`] that all samples share. An [`Assembler`] removes the perturbed genes' edges
 //! and collates samples into the tensors that PyTorch Geometric would make, or into smaller ones: masks of a bit per edge,
-//! lists of removed edges. A [`GraphBatcher`] reads records from a store and runs the assembler on the threads of a
-//! [`loader_core::Loader`].
+//! lists of removed edges. A [`GraphBatcher`] reads [`Records`] and runs the assembler on the threads of a
+//! [`loader_core::Loader`]. Records lie in memory, or in an [`LmdbStore`] whose values a [`StoreDecoder`] decodes.
 //!
 //! Nothing here needs libtorch: tensors are vectors of the documented dtype and shape.
 //!

@@ -9,7 +9,7 @@ use graph_loader::{
     StoreEncoder, text_order,
 };
 
-use crate::build_folder::{BuildFolder, BuildProgress, Report, checksums, free_bytes, report, tidy};
+use crate::build_folder::{BuildFolder, BuildProgress, DATA_FILE, Report, checksums, free_bytes, report, tidy};
 use crate::graph::dataset::Dataset;
 use crate::graph::forecast::{ESTIMATED_FROM, Estimate, lmdb_bytes, record_bytes};
 use crate::graph::manifest::{CONVERTED, MaskInfo, STORE_SCHEMA, StoreInfo, StoreManifest, base_blake3};
@@ -90,7 +90,7 @@ impl<'d> Conversion<'d> {
         let mean = |bytes: u64| bytes as f64 / from.max(1) as f64;
         let bytes = lmdb_bytes(records, mean(leaves), mean(pages));
         let partial = BuildFolder::path_of(&self.folder);
-        let there = partial.join(CONVERTED).join("data.mdb").metadata().map_or(0, |about| about.len());
+        let there = partial.join(CONVERTED).join(DATA_FILE).metadata().map_or(0, |about| about.len());
         let free = free_bytes(self.dataset.folder())?;
         self.estimate = Estimate { bytes, from, there: there.min(bytes), free };
         self.mean_value = piece.bytes.len() as u64 / from.max(1);
@@ -142,7 +142,7 @@ impl<'d> Conversion<'d> {
             }
             other => other?,
         };
-        let file = checksums(partial.path(), &[format!("{CONVERTED}/data.mdb")], progress)?.swap_remove(0);
+        let file = checksums(partial.path(), &[format!("{CONVERTED}/{DATA_FILE}")], progress)?.swap_remove(0);
         let sizes = self.dataset.mask_sizes();
         let masks = if self.kind == StoreKind::Ids { Vec::new() } else { sizes.all().collect() };
         let manifest = StoreManifest {
