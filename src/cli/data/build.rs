@@ -156,6 +156,7 @@ pub fn failure(e: &DatasetError) -> Failure {
         }
         DatasetError::NotBuilt { .. }
         | DatasetError::Damaged { .. }
+        | DatasetError::RowsChanged { .. }
         | DatasetError::Graph(GraphError::Rewritten { .. })
         | DatasetError::AnnData(
             AnnDataError::Damaged { .. } | AnnDataError::Rewritten { .. } | AnnDataError::CscTooLarge { .. },
