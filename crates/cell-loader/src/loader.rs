@@ -7,7 +7,7 @@ use loader_core::{Batcher, Dataset, Loaded, LoaderError, LoaderOptions, Reader, 
 
 use crate::CellError;
 use crate::blocks::{Block, Blocks, Claim, PartRows, ReadAhead};
-use crate::collator::Collator;
+use crate::collator::{CellBatch, Collator};
 use crate::sampler::RowSampler;
 use crate::transform::{GeneMap, Transform};
 
