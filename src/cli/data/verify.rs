@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use expctl_datasets::{DatasetError, Family, array, graph};
+use expctl_datasets::{Damage, DatasetError, Family, array, graph};
 use expctl_ledger::{ArrayFormat, Data, StoreKind};
 use expctl_text::format::count;
 

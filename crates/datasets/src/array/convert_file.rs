@@ -3,9 +3,8 @@ use std::path::Path;
 
 use anndata_io::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Layout, Matrix};
 use anndata_io::{
-    ArrayStore, CsrView, H5adStore, MdsCompression, MdsOptions, MdsStore, MdsWriter, ParquetLayout,
-    ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetStore, ParquetWriter, RowsView,
-    ZarrStore, ZarrWriter,
+    ArrayStore, CsrView, H5adStore, MdsCompression, MdsOptions, MdsStore, MdsWriter, ParquetLayout, ParquetObsColumn,
+    ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetStore, ParquetWriter, RowsView, ZarrStore, ZarrWriter,
 };
 use expctl_ledger::ArrayFormat;
 

@@ -13,6 +13,8 @@ use expctl_datasets::graph::{Dataset, Recipe};
 use expctl_datasets::{BuildProgress, DatasetError, array};
 use expctl_ledger::{Array, ArrayFormat, Data, LabelSource, Networks};
 
+use crate::converted::quiet;
+
 fn study(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments").join(name)
 }
