@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use expctl_datasets::DatasetError;
 use expctl_datasets::array::{ArrayDataset, ArrayRecipe};
 use expctl_datasets::graph::{Dataset, Recipe, StoreManifest};
-use expctl_ledger::{ArrayFormat, Data, Settings, StoreKind, Trial};
+use expctl_datasets::{Damage, DatasetError, SettingError};
+use expctl_ledger::{Array, ArrayFormat, Data, Settings, StoreKind, Trial};
+use expctl_settings::Advice;
 
 use crate::conf::NO_DATA_SET;
 use crate::project::Project;
@@ -74,9 +75,9 @@ pub fn data_states(project: &Project, trials: &[Trial]) -> BTreeMap<PathBuf, Dat
                 let before = asked.get(&files).copied().unwrap_or(0);
                 asked.insert(files.clone(), before.max(count));
                 if before > 0 && count > 0 && before != count {
-                    let reason =
-                        format!("array.file_count asks for {before} and for {count} files in {}", files.display());
-                    all.insert(files, DataState::Refused(DatasetError::Invalid(reason)));
+                    let problem = SettingError::FileCounts { first: before, second: count, folder: files.clone() };
+                    let key = Array::FILE_COUNT.name();
+                    all.insert(files, DataState::Refused(DatasetError::Setting { key, problem }));
                 } else if format != ArrayFormat::H5ad && (count > before || !all.contains_key(&files)) {
                     all.insert(files, array_files_state(folder, format, count));
                 }
@@ -117,8 +118,7 @@ fn same_recipe(folder: &Path, built: &str, now: &str) -> Result<(), DatasetError
     if built == now {
         return Ok(());
     }
-    let reason = "was built from another state of the recipe; remove it to build again".to_owned();
-    Err(DatasetError::Damaged { path: folder.to_owned(), reason })
+    Err(DatasetError::Damaged { path: folder.to_owned(), damage: Damage::OtherRecipe })
 }
 
 /// Files of another format, made from the base files; `count` of them, where that is not 0.
@@ -127,8 +127,8 @@ fn array_files_state(folder: &Path, format: ArrayFormat, count: u32) -> DataStat
     match ArrayDataset::open(folder).map(|dataset| dataset.converted_of(format, count)) {
         Ok(Ok(Some(_))) => DataState::There(()),
         Ok(Ok(None)) if path.exists() => {
-            let reason = "exists, but holds no converted files (it has no manifest); remove it".to_owned();
-            DataState::Refused(DatasetError::Damaged { path, reason })
+            let damage = Damage::NoManifest { contents: "holds no converted files" };
+            DataState::Refused(DatasetError::Damaged { path, damage }.and(Advice::Remove))
         }
         Ok(Err(e)) => DataState::Refused(e),
         Ok(Ok(None)) | Err(_) => DataState::Missing,
@@ -140,8 +140,8 @@ fn base_state(found: Result<(), DatasetError>) -> DataState {
     match found {
         Ok(()) => DataState::There(()),
         Err(DatasetError::NotBuilt { path }) if path.exists() => {
-            let reason = "exists, but is no data set (it has no manifest); remove it".to_owned();
-            DataState::Refused(DatasetError::Damaged { path, reason })
+            let damage = Damage::NoManifest { contents: "is no data set" };
+            DataState::Refused(DatasetError::Damaged { path, damage }.and(Advice::Remove))
         }
         Err(e) if matches!(e.cause(), DatasetError::Damaged { .. }) => DataState::Refused(e),
         // What cannot be looked at from here is left to who builds: in a chain that is another machine.
@@ -155,8 +155,7 @@ pub fn store_state(dataset: &Dataset, kind: StoreKind) -> DataState<StoreManifes
     match dataset.converted(kind) {
         Ok(Some(manifest)) => DataState::There(manifest),
         Ok(None) if path.exists() => {
-            let problem =
-                DatasetError::Damaged { path, reason: "exists, but is no store (it has no manifest)".to_owned() };
+            let problem = DatasetError::Damaged { path, damage: Damage::NoManifest { contents: "is no store" } };
             DataState::Refused(problem.advise(dataset.folder(), &dataset.manifest().data))
         }
         Ok(None) => DataState::Missing,

@@ -9,7 +9,7 @@ use nix::sys::statvfs::statvfs;
 use serde::Serialize;
 use slurm_client::{Availability, Slurm};
 
-use crate::conf::Profile;
+use crate::conf::ClusterProfile;
 use crate::launch::slurm::SlurmBackend;
 use crate::launch::{libtorch_folder, libtorch_version, worker_binary, worker_version};
 use expctl_text::format::bytes;
@@ -96,7 +96,7 @@ impl Check {
 
 /// Check the cluster: its commands, its controller, and the partition that jobs would go to. Also returns whether there
 /// is a Slurm.
-pub fn cluster(slurm: &Slurm, profile: Option<&Profile>, partition: &str) -> (Vec<Check>, bool) {
+pub fn cluster(slurm: &Slurm, profile: Option<&ClusterProfile>, partition: &str) -> (Vec<Check>, bool) {
     let mut checks = Vec::new();
     match slurm.availability() {
         Availability::Absent => {
@@ -198,7 +198,7 @@ fn check_partition(slurm: &Slurm, partition: &str) -> Option<Check> {
     })
 }
 
-fn check_array_size(slurm: &Slurm, profile: &Profile) -> Option<Check> {
+fn check_array_size(slurm: &Slurm, profile: &ClusterProfile) -> Option<Check> {
     let wanted = profile.max_array_size?;
     let has = slurm.max_array_size()?;
     // The highest index is one less.

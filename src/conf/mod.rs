@@ -5,8 +5,8 @@ mod project_files;
 
 pub use batch_template::{SHIPPED_TEMPLATE, batch_template};
 pub use expctl_config::{
-    ConfErrors, Config, Container, Layer, LinkStyle, NotesSettings, Profile, SHIPPED_PROFILES, UserDefaults, closest,
-    is_yaml, load, load_text, profile, their_names, toml_of_yaml, user_path,
+    ClusterProfile, ConfErrors, Config, Container, Layer, LinkStyle, NotesSettings, SHIPPED_PROFILES, UserDefaults,
+    closest, is_yaml, load, load_text, profile, their_names, toml_of_yaml, user_path,
 };
 pub use expctl_settings::{NO_DATA_SET, model_remarks};
 

@@ -156,7 +156,7 @@ fn genes_files_and_the_way_of_fetching_are_settings_of_a_job() {
     let refused = project.run(&submit);
     assert_eq!(refused.status.code(), Some(3));
     let said = common::text(&refused.stderr);
-    assert!(said.contains("array.file_count asks for 3 and for 5 files in "), "{said}");
+    assert!(said.contains("array.file_count: trials ask for 3 and for 5 files in "), "{said}");
 }
 
 #[test]

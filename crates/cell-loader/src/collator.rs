@@ -1,11 +1,59 @@
 use std::sync::Arc;
 
-use anndata_io::{Labels, NarrowRow, Row, Rows, nontemporal};
+use anndata_io::{Form, Labels, NarrowRow, Row, Rows, nontemporal};
 
 use crate::CellError;
-use crate::batch::{CellBatch, CellValues};
-use crate::loader::Output;
 use crate::transform::{GeneMap, Transform};
+
+/// The values of a batch of B rows.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CellValues {
+    /// float32 `[B, columns]`.
+    Dense(Vec<f32>),
+    /// CSR as libtorch takes it.
+    Sparse {
+        /// int32 `[B + 1]`.
+        crow: Vec<i32>,
+        /// int32 `[nnz]`.
+        col: Vec<i32>,
+        /// float32 `[nnz]`.
+        values: Vec<f32>,
+    },
+}
+
+/// A batch of B rows (cells).
+#[derive(Clone, Debug, PartialEq)]
+pub struct CellBatch {
+    /// Index in the store of each row, `[B]`.
+    pub rows: Vec<u64>,
+    /// Genes of a row.
+    pub columns: usize,
+    /// The values.
+    pub values: CellValues,
+    /// int64 `[B]` for each label column; -1 where the file has no value.
+    pub labels: Vec<Vec<i64>>,
+}
+
+impl CellBatch {
+    /// Number of rows, B.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// No rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Bytes of all tensors.
+    pub fn bytes(&self) -> u64 {
+        let values = match &self.values {
+            CellValues::Dense(data) => data.len() * 4,
+            CellValues::Sparse { crow, col, values } => (crow.len() + col.len() + values.len()) * 4,
+        };
+        (values + self.labels.iter().map(|labels| labels.len() * 8).sum::<usize>()) as u64
+    }
+}
 
 /// Collates rows into batches. Each thread has a clone.
 #[derive(Clone, Debug)]
@@ -14,7 +62,7 @@ pub struct Collator {
     columns: usize,
     genes: Option<Arc<GeneMap>>,
     transform: Transform,
-    output: Output,
+    output: Form,
     labels: Arc<Vec<Labels>>,
     /// Columns and values of a row after genes were chosen and values normalized.
     cols: Vec<i32>,
@@ -32,7 +80,7 @@ impl Collator {
         columns: usize,
         genes: Option<GeneMap>,
         transform: Transform,
-        output: Output,
+        output: Form,
         labels: Arc<Vec<Labels>>,
     ) -> Self {
         Self {
@@ -56,8 +104,8 @@ impl Collator {
     /// A batch without rows.
     pub fn empty(&self) -> CellBatch {
         let values = match self.output {
-            Output::Dense => CellValues::Dense(Vec::new()),
-            Output::Sparse => CellValues::Sparse { crow: vec![0], col: Vec::new(), values: Vec::new() },
+            Form::Dense => CellValues::Dense(Vec::new()),
+            Form::Sparse => CellValues::Sparse { crow: vec![0], col: Vec::new(), values: Vec::new() },
         };
         let labels = vec![Vec::new(); self.labels.len()];
         CellBatch { rows: Vec::new(), columns: self.columns(), values, labels }

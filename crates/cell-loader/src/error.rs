@@ -107,7 +107,8 @@ pub enum CellError {
     },
     /// A block has no chunk, or more rows than 32 bits can count.
     #[error(
-        "{chunks} chunks of {chunk_rows} rows cannot be held; take at least 1 chunk, and at most 4,294,967,295 rows"
+        "{chunks} chunks of {chunk_rows} rows{} cannot be held; take at least 1 chunk, and at most 4,294,967,295 rows",
+        batch_size.map(|size| format!(", for batches of {size},")).unwrap_or_default()
     )]
     BlockSize {
         /// Rows of a batch, if the chunks are those that batches in order need.

@@ -6,9 +6,8 @@ use anndata_io::{ArrayStore, CsrRows, DenseRows, Form, Labels, NarrowRows, ReadR
 use loader_core::{Batcher, Dataset, Loaded, LoaderError, LoaderOptions, Reader, Stage, StageClock};
 
 use crate::CellError;
-use crate::batch::CellBatch;
 use crate::blocks::{Block, Blocks, Claim, PartRows, ReadAhead};
-use crate::collator::Collator;
+use crate::collator::{CellBatch, Collator};
 use crate::sampler::RowSampler;
 use crate::transform::{GeneMap, Transform};
 
@@ -31,16 +30,6 @@ impl Dataset for CellDataset {
     }
 }
 
-/// What a batch holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Output {
-    /// float32 `[B, genes]`.
-    #[default]
-    Dense,
-    /// CSR: int32 `[B + 1]`, int32 `[nnz]`, float32 `[nnz]`.
-    Sparse,
-}
-
 /// How the rows of a batch are read if they are drawn singly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fetch {
@@ -52,18 +41,25 @@ pub enum Fetch {
 }
 
 /// What batches hold, and how their rows are read.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct CellBatchOptions {
     /// Genes of a batch, by name, in this order; empty is all.
     pub genes: Vec<String>,
-    /// Form of the values.
-    pub output: Output,
+    /// Form of the values: dense, or CSR.
+    pub output: Form,
     /// How rows that are drawn singly are read.
     pub fetch: Fetch,
     /// Scale each row to this sum, over all genes of the store; 0 leaves it.
     pub normalize: f64,
     /// Then take ln(1 + x) of every value.
     pub log1p: bool,
+}
+
+impl Default for CellBatchOptions {
+    /// Dense values of all genes as they are stored, the rows of a batch read together.
+    fn default() -> Self {
+        Self { genes: Vec::new(), output: Form::Dense, fetch: Fetch::default(), normalize: 0.0, log1p: false }
+    }
 }
 
 /// Builds batches of rows, for a [`loader_core::Loader`].

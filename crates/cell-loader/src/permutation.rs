@@ -30,16 +30,6 @@ impl Permutation {
         Self { n, left_bits: bits / 2, right_bits: bits - bits / 2, keys, swap }
     }
 
-    /// Number of elements, n.
-    pub fn len(&self) -> u64 {
-        self.n
-    }
-
-    /// No elements.
-    pub fn is_empty(&self) -> bool {
-        self.n == 0
-    }
-
     /// The element at `position`, which is below n.
     pub fn at(&self, position: u64) -> u64 {
         debug_assert!(position < self.n);

@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 
 use crate::config::Values;
 use crate::layer::{Layer, Scope, accept, read_settings, table_of, text_of};
-use crate::node::{Node, NodeKey, NodeTable, NodeValue, Origin};
+use crate::node::{Node, NodeKey, NodeTable, NodeValue, ValueOrigin};
 use crate::problem::{ConfErrors, Problem};
 use crate::project_files::ProjectFiles;
 use crate::reader::Reader;
@@ -83,7 +83,7 @@ impl Default for Container {
 
 /// A cluster's particulars.
 #[derive(Clone, Debug, Default)]
-pub struct Profile {
+pub struct ClusterProfile {
     /// Its name.
     pub name: String,
     /// One line on what it is for.
@@ -114,7 +114,7 @@ pub struct Profile {
     pub extra: Vec<(String, Option<String>)>,
 }
 
-impl Profile {
+impl ClusterProfile {
     /// Read a tree and report all that is wrong with it.
     pub fn read(name: &str, found: &str, tree: &NodeTable, problems: &mut Vec<Problem>) -> Self {
         let mut profile = Self { name: name.to_owned(), found: found.to_owned(), ..Self::default() };
@@ -291,7 +291,7 @@ fn read_extra(node: &Node, problems: &mut Vec<Problem>) -> Vec<(String, Option<S
     extra
 }
 
-fn control_free(text: &str, at: Origin, problems: &mut Vec<Problem>) -> bool {
+fn control_free(text: &str, at: ValueOrigin, problems: &mut Vec<Problem>) -> bool {
     let free = !text.contains(char::is_control);
     if !free {
         problems.push(Problem::new(at, "an option of sbatch cannot hold a line break", "a control character"));
@@ -300,7 +300,7 @@ fn control_free(text: &str, at: Origin, problems: &mut Vec<Problem>) -> bool {
 }
 
 /// sbatch refuses a script with one of these in it, even inside quotes.
-fn fits_in_a_script(text: &str, at: Origin, problems: &mut Vec<Problem>) -> bool {
+fn fits_in_a_script(text: &str, at: ValueOrigin, problems: &mut Vec<Problem>) -> bool {
     let fits = !text.contains("\r\n") && !text.contains('\0');
     if !fits {
         problems.push(
@@ -324,9 +324,9 @@ pub const SHIPPED_PROFILES: [(&str, &str); 6] = shipped!["cabbi", "delta", "dev-
 ///
 /// # Errors
 /// There is none, or it is wrong: all problems, with places.
-pub fn profile(project: &dyn ProjectFiles, name: &str) -> Result<Profile, ConfErrors> {
+pub fn profile(project: &dyn ProjectFiles, name: &str) -> Result<ClusterProfile, ConfErrors> {
     let mut reader = Reader::new();
-    let at = Origin::new(reader.sources.add("profile", name), 0..name.len());
+    let at = ValueOrigin::new(reader.sources.add("profile", name), 0..name.len());
     let found = find(project, name, at, &mut reader);
     match found {
         Some(profile) if reader.problems.is_empty() => Ok(profile),
@@ -335,14 +335,14 @@ pub fn profile(project: &dyn ProjectFiles, name: &str) -> Result<Profile, ConfEr
 }
 
 /// The profile with this name; its problems go to `reader`. `at` is the place that names the profile.
-fn find(project: &dyn ProjectFiles, name: &str, at: Origin, reader: &mut Reader) -> Option<Profile> {
+fn find(project: &dyn ProjectFiles, name: &str, at: ValueOrigin, reader: &mut Reader) -> Option<ClusterProfile> {
     let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
     for path in folders(project).into_iter().filter(|_| is_name).map(|f| f.join(format!("{name}.toml"))) {
         match std::fs::read_to_string(&path) {
             Ok(text) => {
                 let found = path.display().to_string();
                 let tree = reader.text(found.clone(), text)?;
-                return Some(Profile::read(name, &found, &tree, &mut reader.problems));
+                return Some(ClusterProfile::read(name, &found, &tree, &mut reader.problems));
             }
             Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {}
             Err(e) => {
@@ -353,7 +353,7 @@ fn find(project: &dyn ProjectFiles, name: &str, at: Origin, reader: &mut Reader)
     }
     if let Some((_, text)) = SHIPPED_PROFILES.iter().find(|(shipped, _)| *shipped == name) {
         let tree = reader.text(format!("{name}.toml, compiled in"), (*text).to_owned())?;
-        return Some(Profile::read(name, "compiled in", &tree, &mut reader.problems));
+        return Some(ClusterProfile::read(name, "compiled in", &tree, &mut reader.problems));
     }
     let names = names(project);
     let problem = Problem::new(at, format!("there is no profile `{name}`"), "no such profile");
@@ -385,7 +385,7 @@ fn names(project: &dyn ProjectFiles) -> Vec<String> {
 pub struct BaseSettings {
     /// The settings.
     pub settings: Layer,
-    profile: Option<(Profile, Origin)>,
+    profile: Option<(ClusterProfile, ValueOrigin)>,
 }
 
 impl BaseSettings {

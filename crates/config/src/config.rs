@@ -11,7 +11,7 @@ use serde_json::{Map, Value as Json};
 use crate::cluster_profile::BaseSettings;
 use crate::document::Document;
 use crate::layer::{Layer, Setting};
-use crate::node::{Origin, Sources};
+use crate::node::{Sources, ValueOrigin};
 use crate::problem::ConfErrors;
 use crate::project_files::ProjectFiles;
 use crate::reader::Reader;
@@ -27,7 +27,7 @@ pub struct Run {
     /// The swept settings.
     pub point: Layer,
     /// Place of the point; none without a sweep.
-    pub at: Option<Origin>,
+    pub at: Option<ValueOrigin>,
     /// All settings.
     pub values: Values,
 }
@@ -80,12 +80,12 @@ impl Values {
     }
 
     /// The place that sets a key; none for a default.
-    pub fn at(&self, key: &str) -> Option<Origin> {
+    pub fn at(&self, key: &str) -> Option<ValueOrigin> {
         self.0.get(key)?.at
     }
 
     /// The place of item `i` of an array, else that of the array.
-    pub fn item_at(&self, key: &str, i: usize) -> Option<Origin> {
+    pub fn item_at(&self, key: &str, i: usize) -> Option<ValueOrigin> {
         let setting = self.0.get(key)?;
         setting.items.get(i).copied().or(setting.at)
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use expctl_settings::{Estimator, KEYS, KeySpec, SECTIONS, SettingValue};
 
 use crate::layer::{Layer, Scope, Setting, accept, read_settings, table_of, text_of};
-use crate::node::{Node, NodeKey, NodeTable, NodeValue, Origin, flatten};
+use crate::node::{Node, NodeKey, NodeTable, NodeValue, ValueOrigin, flatten};
 use crate::problem::Problem;
 use crate::suggest::{closest, closest_key, closest_top, key_synonym, same_leaf, section_synonym};
 use crate::sweep::{Sweep, read_sweep};
@@ -20,16 +20,16 @@ pub struct Variant {
     /// Its settings.
     pub settings: Layer,
     /// The variant of another config that it builds on, as `extends` names it: `FILE#VARIANT`.
-    pub extends: Option<(String, Origin)>,
+    pub extends: Option<(String, ValueOrigin)>,
     /// All that this other config sets for that variant; below the settings of this config's files. None without `extends`.
     pub base: Option<Layer>,
     /// First place of the name; none for the variant of a config that names none.
-    pub at: Option<Origin>,
+    pub at: Option<ValueOrigin>,
 }
 
 impl Variant {
     /// A variant that sets nothing yet.
-    pub fn named(name: &str, at: Option<Origin>) -> Self {
+    pub fn named(name: &str, at: Option<ValueOrigin>) -> Self {
         Self { name: name.to_owned(), method: None, settings: Layer::new(), extends: None, base: None, at }
     }
 }
@@ -38,15 +38,15 @@ impl Variant {
 #[derive(Clone, Debug, Default)]
 pub struct Document {
     /// Files it builds on.
-    pub extends: Vec<(String, Origin)>,
+    pub extends: Vec<(String, ValueOrigin)>,
     /// Settings outside variants.
     pub settings: Layer,
     /// First place of each section.
-    pub sections: BTreeMap<&'static str, Origin>,
+    pub sections: BTreeMap<&'static str, ValueOrigin>,
     /// Variants, in order.
     pub variants: Vec<Variant>,
     /// `compare.baseline`.
-    pub baseline: Option<(String, Origin)>,
+    pub baseline: Option<(String, ValueOrigin)>,
     /// `compare.estimators`; none where it is not set.
     pub estimators: Option<Vec<Estimator>>,
     /// `[sweep]`.
@@ -154,7 +154,7 @@ impl Document {
     }
 }
 
-fn read_extends(node: &Node, problems: &mut Vec<Problem>) -> Vec<(String, Origin)> {
+fn read_extends(node: &Node, problems: &mut Vec<Problem>) -> Vec<(String, ValueOrigin)> {
     match &node.value {
         NodeValue::Array(items) => {
             items.iter().filter_map(|item| text_of("`extends`", item, problems).map(|path| (path, item.at))).collect()
@@ -225,7 +225,7 @@ fn unknown_section(key: &NodeKey, table: &NodeTable, layer: &mut Layer, problems
 }
 
 /// Count a key as set at `at`, so that it is not reported as missing as well.
-fn mark(layer: &mut Layer, spec: &'static KeySpec, at: Origin) {
+fn mark(layer: &mut Layer, spec: &'static KeySpec, at: ValueOrigin) {
     layer.entry(spec.key).or_insert(Setting::unread(at));
 }
 

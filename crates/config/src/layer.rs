@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use expctl_settings::{KEYS, KeySpec, ValueType, find};
 use serde_json::Value as Json;
 
-use crate::node::{Node, NodeKey, NodeTable, NodeValue, Origin, flatten, table_from_toml};
+use crate::node::{Node, NodeKey, NodeTable, NodeValue, ValueOrigin, flatten, table_from_toml};
 use crate::problem::Problem;
 use crate::suggest::{closest, closest_key, key_synonym, word_synonym};
 
@@ -16,9 +16,9 @@ pub struct Setting {
     /// Its canonical form; none after a problem was reported. Rules that need the value are then skipped.
     pub value: Option<Json>,
     /// Its place; none for a default.
-    pub at: Option<Origin>,
+    pub at: Option<ValueOrigin>,
     /// Places of the items of an array; empty for a default.
-    pub items: Vec<Origin>,
+    pub items: Vec<ValueOrigin>,
 }
 
 impl Setting {
@@ -33,7 +33,7 @@ impl Setting {
     }
 
     /// A setting that was meant, but could not be read.
-    pub fn unread(at: Origin) -> Self {
+    pub fn unread(at: ValueOrigin) -> Self {
         Self { value: None, at: Some(at), items: Vec::new() }
     }
 

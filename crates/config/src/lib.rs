@@ -24,11 +24,11 @@ mod synonyms;
 mod user;
 mod yaml;
 
-pub use cluster_profile::{Container, Profile, SHIPPED_PROFILES, profile};
+pub use cluster_profile::{ClusterProfile, Container, SHIPPED_PROFILES, profile};
 pub use config::{Config, Run, Values, load, load_text};
 pub use isolation::{ISOLATED, Isolation, Modes, PastJob, Point, is_isolation, isolation_path};
 pub use layer::{Layer, Setting};
-pub use node::{Origin, Sources};
+pub use node::{Sources, ValueOrigin};
 pub use plan::{Plan, UnknownName, expand, trial_id};
 pub use problem::{ConfErrors, Problem};
 pub use project_files::{GraphDataSet, NoteNameError, ProjectFiles, Reason};

@@ -7,13 +7,13 @@ use toml::de::{DeTable, DeValue};
 
 /// A place in one of the texts that a config was read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Origin {
+pub struct ValueOrigin {
     source: usize,
     start: usize,
     end: usize,
 }
 
-impl Origin {
+impl ValueOrigin {
     pub(crate) fn new(source: usize, span: Range<usize>) -> Self {
         Self { source, start: span.start, end: span.end.max(span.start) }
     }
@@ -36,7 +36,7 @@ impl Origin {
 
 /// The texts that a config was read from: its file, the files that it extends, the `--set` arguments.
 ///
-/// Invariant: texts are only added, so an [`Origin`] stays valid.
+/// Invariant: texts are only added, so a [`ValueOrigin`] stays valid.
 #[derive(Clone, Debug, Default)]
 pub struct Sources(Vec<(String, String)>);
 
@@ -68,7 +68,7 @@ impl Sources {
     }
 
     /// `file:line` of a place, for messages that mention a second file.
-    pub(crate) fn line_of(&self, at: Origin) -> String {
+    pub(crate) fn line_of(&self, at: ValueOrigin) -> String {
         let before = self.text(at.source).get(..at.start).unwrap_or("");
         format!("{}:{}", self.name(at.source), before.matches('\n').count() + 1)
     }
@@ -80,7 +80,7 @@ pub struct NodeKey {
     /// The key, without quotes.
     pub name: String,
     /// Where.
-    pub at: Origin,
+    pub at: ValueOrigin,
 }
 
 /// A value, and where it stands.
@@ -89,7 +89,7 @@ pub struct Node {
     /// The value.
     pub value: NodeValue,
     /// Where.
-    pub at: Origin,
+    pub at: ValueOrigin,
 }
 
 /// Entries of a table, in the order of the text.
@@ -116,7 +116,7 @@ pub enum NodeValue {
 
 impl Node {
     pub(crate) fn from_toml(source: usize, value: &Spanned<DeValue<'_>>) -> Self {
-        let at = Origin::new(source, value.span());
+        let at = ValueOrigin::new(source, value.span());
         let value = match value.get_ref() {
             DeValue::String(text) => NodeValue::Text(text.to_string()),
             DeValue::Integer(digits) => {
@@ -151,7 +151,7 @@ pub(crate) fn table_from_toml(source: usize, entries: &DeTable<'_>) -> NodeTable
     let mut table: NodeTable = entries
         .iter()
         .map(|(key, value)| {
-            let key = NodeKey { name: key.get_ref().to_string(), at: Origin::new(source, key.span()) };
+            let key = NodeKey { name: key.get_ref().to_string(), at: ValueOrigin::new(source, key.span()) };
             (key, Node::from_toml(source, value))
         })
         .collect();

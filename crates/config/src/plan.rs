@@ -9,7 +9,7 @@ use expctl_settings::{Estimator, Measure, Model, Settings, TRIAL_SCHEMA_VERSION,
 use serde_json::Value as Json;
 
 use crate::config::{Config, Run};
-use crate::node::Origin;
+use crate::node::ValueOrigin;
 use crate::problem::{ConfErrors, Problem};
 use crate::project_files::ProjectFiles;
 use crate::suggest::closest;
@@ -150,7 +150,7 @@ fn point(run: &Run) -> BTreeMap<String, Json> {
 }
 
 fn refuse_duplicates(config: &Config) -> Result<(), ConfErrors> {
-    let mut seen: HashMap<(&str, String), Option<Origin>> = HashMap::new();
+    let mut seen: HashMap<(&str, String), Option<ValueOrigin>> = HashMap::new();
     let mut problems = Vec::new();
     for run in &config.runs {
         // Sorted by key, so equal settings give equal texts.

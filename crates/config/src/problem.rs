@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode};
 
-use crate::node::{Origin, Sources};
+use crate::node::{Sources, ValueOrigin};
 
 /// One thing that is wrong with a config: what, where, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,18 +13,18 @@ pub struct Problem {
     /// The message, one line.
     pub message: String,
     /// Where.
-    pub at: Origin,
+    pub at: ValueOrigin,
     /// A remark at the place.
     pub label: String,
     /// A second place that matters.
-    pub also: Option<(Origin, String)>,
+    pub also: Option<(ValueOrigin, String)>,
     /// A hint at the solution.
     pub help: Option<String>,
 }
 
 impl Problem {
     /// A problem with a message, and a label at its place.
-    pub fn new(at: Origin, message: impl Display, label: impl Display) -> Self {
+    pub fn new(at: ValueOrigin, message: impl Display, label: impl Display) -> Self {
         Self { message: message.to_string(), at, label: label.to_string(), also: None, help: None }
     }
 
@@ -37,7 +37,7 @@ impl Problem {
 
     /// Adds a second place.
     #[must_use]
-    pub fn also(mut self, at: Origin, label: impl Display) -> Self {
+    pub fn also(mut self, at: ValueOrigin, label: impl Display) -> Self {
         self.also = Some((at, label.to_string()));
         self
     }

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use expctl_settings::find;
 
 use crate::document::{Document, Variant};
-use crate::node::{Node, NodeTable, NodeValue, Origin, Sources, table_from_toml};
+use crate::node::{Node, NodeTable, NodeValue, Sources, ValueOrigin, table_from_toml};
 use crate::problem::Problem;
 use crate::suggest::closest;
 use crate::yaml::{is_yaml, toml_of_yaml};
@@ -27,7 +27,7 @@ impl Reader {
     }
 
     /// Read `path` with all that it extends underneath it. `asked` is where the file was asked for.
-    pub fn file(&mut self, path: &Path, asked: Option<Origin>) -> Document {
+    pub fn file(&mut self, path: &Path, asked: Option<ValueOrigin>) -> Document {
         let name = path.display().to_string();
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
@@ -110,8 +110,8 @@ impl Reader {
     }
 
     /// The place that asked for a file: in another file, or on the command line.
-    fn asked_at(&mut self, asked: Option<Origin>, name: &str) -> Origin {
-        asked.unwrap_or_else(|| Origin::new(self.sources.add("command line", name), 0..name.len()))
+    fn asked_at(&mut self, asked: Option<ValueOrigin>, name: &str) -> ValueOrigin {
+        asked.unwrap_or_else(|| ValueOrigin::new(self.sources.add("command line", name), 0..name.len()))
     }
 
     /// Take in a text that was read already, under the name that messages use.
@@ -123,7 +123,7 @@ impl Reader {
     /// Report a file that is there, but cannot be read.
     pub fn unreadable(&mut self, path: &Path, e: &std::io::Error) {
         let name = path.display().to_string();
-        let at = Origin::new(self.sources.add("file", name.clone()), 0..name.len());
+        let at = ValueOrigin::new(self.sources.add("file", name.clone()), 0..name.len());
         self.problems.push(Problem::new(at, format!("cannot read {name}: {e}"), "this one"));
     }
 
@@ -141,7 +141,7 @@ impl Reader {
     pub fn argument(&mut self, argument: &str) -> Document {
         let source = self.sources.add("--set", argument);
         let Some((key, value)) = argument.split_once('=') else {
-            let at = Origin::new(source, 0..argument.len());
+            let at = ValueOrigin::new(source, 0..argument.len());
             let problem = Problem::new(at, format!("`--set {argument}` has no value"), "expected key=value");
             self.problems.push(problem.help("for example --set loader.workers=4"));
             return Document::default();
@@ -159,7 +159,7 @@ impl Reader {
                     let start = key.len() + 1;
                     let text = Node {
                         value: NodeValue::Text(value.trim().to_owned()),
-                        at: Origin::new(source, start..argument.len()),
+                        at: ValueOrigin::new(source, start..argument.len()),
                     };
                     let mut tree = table_from_toml(source, table.get_ref());
                     replace_leaf(&mut tree, &text);
@@ -181,7 +181,7 @@ impl Reader {
 }
 
 /// A variant extends one that the file does not have, or does not say which of several.
-fn no_such_variant(file: &str, chosen: Option<&str>, variants: &[Variant], at: Origin) -> Problem {
+fn no_such_variant(file: &str, chosen: Option<&str>, variants: &[Variant], at: ValueOrigin) -> Problem {
     let names: Vec<&str> = variants.iter().map(|variant| variant.name.as_str()).collect();
     let Some(name) = chosen else {
         let problem = Problem::new(at, format!("{file} has several variants"), "which of them?");
@@ -196,7 +196,7 @@ fn no_such_variant(file: &str, chosen: Option<&str>, variants: &[Variant], at: O
 }
 
 fn syntax(source: usize, error: &toml::de::Error) -> Problem {
-    let at = error.span().map_or(Origin::start_of(source), |span| Origin::new(source, span));
+    let at = error.span().map_or(ValueOrigin::start_of(source), |span| ValueOrigin::new(source, span));
     let message = error.message().lines().next().unwrap_or("syntax error").to_owned();
     if message.starts_with("duplicate") {
         let problem = Problem::new(at, format!("not valid TOML: {message}"), "already there, further up");

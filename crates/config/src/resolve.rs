@@ -7,12 +7,12 @@ use expctl_settings::{Estimator, KEYS, KeyDefault, KeySpec, Measure, Train, find
 use crate::config::{Run, Values};
 use crate::document::{Document, Variant};
 use crate::layer::{DEFAULTS, Layer};
-use crate::node::Origin;
+use crate::node::ValueOrigin;
 use crate::problem::Problem;
 use crate::project_files::ProjectFiles;
 use crate::rules::{Judge, derive_command, derive_workload, refuse_own_worker_keys};
 use crate::suggest::closest;
-use crate::sweep::{Row, Sweep};
+use crate::sweep::{Sweep, SweepRow};
 
 /// The runs of a config.
 pub struct Resolved {
@@ -45,7 +45,7 @@ pub fn resolve(
     check_excluding(&sweep, &names, problems);
     let points = sweep.points(problems);
 
-    let fallback = FallbackOrigins { sections, file: Origin::start_of(0) };
+    let fallback = FallbackOrigins { sections, file: ValueOrigin::start_of(0) };
     let mut judge = Judge::new(project, &fallback);
     let mut missing: BTreeMap<&'static str, Vec<&Variant>> = BTreeMap::new();
     let mut runs = Vec::new();
@@ -92,7 +92,7 @@ pub fn resolve(
 
 /// Epochs that `--set` gives (in `typed`) replace the steps of a file: both say how long the run is, and someone who types a value means
 /// it. Steps that `--set` or the sweep gives stay, and are reported.
-fn epochs_for_steps<'a>(values: &mut Values, typed: impl Iterator<Item = &'a Layer> + Clone, point: &Row) {
+fn epochs_for_steps<'a>(values: &mut Values, typed: impl Iterator<Item = &'a Layer> + Clone, point: &SweepRow) {
     let is_typed = |key: &str| typed.clone().any(|layer| layer.contains_key(key));
     let is_swept = |key: &str| point.settings.contains_key(key);
     let epochs = is_typed(&Train::EPOCHS) && values.get(Train::EPOCHS).is_some_and(|epochs| epochs > 0);
@@ -106,20 +106,20 @@ fn epochs_for_steps<'a>(values: &mut Values, typed: impl Iterator<Item = &'a Lay
     }
 }
 
-fn run(variant: &Variant, over: Option<&Variant>, point: &Row, values: Values) -> Run {
+fn run(variant: &Variant, over: Option<&Variant>, point: &SweepRow, values: Values) -> Run {
     let method = over.and_then(|v| v.method.as_ref()).or(variant.method.as_ref()).unwrap_or(&variant.name);
     Run { variant: variant.name.clone(), method: method.clone(), point: point.settings.clone(), at: point.at, values }
 }
 
 /// Places of problems with keys that no text sets: the section, else the start of the file.
 pub struct FallbackOrigins {
-    sections: BTreeMap<&'static str, Origin>,
-    file: Origin,
+    sections: BTreeMap<&'static str, ValueOrigin>,
+    file: ValueOrigin,
 }
 
 impl FallbackOrigins {
     /// The place for a key that no text sets.
-    pub fn of(&self, key: &str) -> Origin {
+    pub fn of(&self, key: &str) -> ValueOrigin {
         let section = key.split_once('.').map_or(key, |(section, _)| section);
         self.sections.get(section).copied().unwrap_or(self.file)
     }
@@ -209,7 +209,11 @@ fn check_swept(sweep: &Sweep, variants: &[Variant], set: &Document, problems: &m
 }
 
 /// The baseline, if there is such a variant.
-fn check_baseline(baseline: Option<(String, Origin)>, names: &[String], problems: &mut Vec<Problem>) -> Option<String> {
+fn check_baseline(
+    baseline: Option<(String, ValueOrigin)>,
+    names: &[String],
+    problems: &mut Vec<Problem>,
+) -> Option<String> {
     let (name, at) = baseline?;
     if names.contains(&name) {
         return Some(name);

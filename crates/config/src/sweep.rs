@@ -3,7 +3,7 @@
 use expctl_settings::{Launch, SECTIONS, ValueType};
 
 use crate::layer::{Layer, Scope, Setting, accept, known_key, read_settings, table_of, text_of};
-use crate::node::{Node, NodeKey, NodeTable, NodeValue, Origin, flatten};
+use crate::node::{Node, NodeKey, NodeTable, NodeValue, ValueOrigin, flatten};
 use crate::problem::Problem;
 use crate::suggest::closest;
 
@@ -11,14 +11,14 @@ use crate::suggest::closest;
 #[derive(Clone, Debug)]
 pub struct Axis {
     pub key: &'static str,
-    pub at: Origin,
+    pub at: ValueOrigin,
     pub values: Vec<Setting>,
 }
 
 /// One table of `list`, `exclude` or `include`, and one point of the result.
 #[derive(Clone, Debug)]
-pub struct Row {
-    pub at: Option<Origin>,
+pub struct SweepRow {
+    pub at: Option<ValueOrigin>,
     pub settings: Layer,
 }
 
@@ -26,23 +26,23 @@ pub struct Row {
 #[derive(Clone, Debug)]
 pub struct Exclude {
     /// The variant whose points it drops; none for the points of all variants.
-    pub variant: Option<(String, Origin)>,
+    pub variant: Option<(String, ValueOrigin)>,
     /// Values that a point has to have.
-    pub row: Row,
+    pub row: SweepRow,
 }
 
 /// `[sweep]`: points = (grid × zip × list) − exclude + include.
 #[derive(Clone, Debug, Default)]
 pub struct Sweep {
     /// Place of `[sweep]`; none without a sweep.
-    pub at: Option<Origin>,
+    pub at: Option<ValueOrigin>,
     /// Whether a variant may set a key that the sweep varies. The sweep's value wins.
     pub overrules_variants: Option<bool>,
     pub grid: Vec<Axis>,
     pub zip: Vec<Axis>,
-    pub list: Option<Vec<Row>>,
+    pub list: Option<Vec<SweepRow>>,
     pub exclude: Option<Vec<Exclude>>,
-    pub include: Option<Vec<Row>>,
+    pub include: Option<Vec<SweepRow>>,
 }
 
 impl Sweep {
@@ -64,7 +64,7 @@ impl Sweep {
     }
 
     /// Every swept key, with where it is swept.
-    pub fn keys(&self) -> Vec<(&'static str, Origin)> {
+    pub fn keys(&self) -> Vec<(&'static str, ValueOrigin)> {
         let axes = self.grid.iter().chain(&self.zip).map(|axis| (axis.key, axis.at));
         let rows = self.list.iter().chain(&self.include).flatten();
         let cells = rows.flat_map(|row| row.settings.iter().filter_map(|(key, s)| Some((*key, s.at?))));
@@ -73,20 +73,20 @@ impl Sweep {
 
     /// The points, in order: the first axis of the grid changes slowest, then zip, then list; included ones come last.
     /// Without a sweep there is one point that changes nothing.
-    pub fn points(&self, problems: &mut Vec<Problem>) -> Vec<Row> {
-        let nothing = Row { at: None, settings: Layer::new() };
+    pub fn points(&self, problems: &mut Vec<Problem>) -> Vec<SweepRow> {
+        let nothing = SweepRow { at: None, settings: Layer::new() };
         let Some(at) = self.at else { return vec![nothing] };
         let before = problems.len();
         self.check(problems);
         let mut points = vec![nothing];
         for axis in &self.grid {
-            let rows: Vec<Row> = axis.values.iter().map(|value| one(axis.key, value)).collect();
+            let rows: Vec<SweepRow> = axis.values.iter().map(|value| one(axis.key, value)).collect();
             points = product(&points, &rows);
         }
         if let Some(first) = self.zip.first() {
             let row = |i: usize| {
                 let cells = self.zip.iter().filter_map(|axis| Some((axis.key, axis.values.get(i)?.clone())));
-                Row { at: first.values.get(i).and_then(|v| v.at), settings: cells.collect() }
+                SweepRow { at: first.values.get(i).and_then(|v| v.at), settings: cells.collect() }
             };
             points = product(&points, &(0..first.values.len()).map(row).collect::<Vec<_>>());
         }
@@ -112,14 +112,14 @@ impl Sweep {
     }
 
     /// Place of the entry of `exclude` that drops the point for this variant alone.
-    pub fn excluded(&self, variant: &str, point: &Row) -> Option<Origin> {
+    pub fn excluded(&self, variant: &str, point: &SweepRow) -> Option<ValueOrigin> {
         let of_variant = |exclude: &&Exclude| exclude.variant.as_ref().is_some_and(|(name, _)| name == variant);
         let found = self.exclude.iter().flatten().filter(of_variant).find(|exclude| exclude.row.matches(point))?;
         found.row.at
     }
 
     /// The variants that `exclude` names, each with where.
-    pub fn excluding_variants(&self) -> impl Iterator<Item = &(String, Origin)> {
+    pub fn excluding_variants(&self) -> impl Iterator<Item = &(String, ValueOrigin)> {
         self.exclude.iter().flatten().filter_map(|exclude| exclude.variant.as_ref())
     }
 
@@ -165,8 +165,8 @@ impl Sweep {
 
     /// A key in two of grid, zip and list would leave one of them without effect.
     fn check_twice(&self, problems: &mut Vec<Problem>) {
-        let mut seen: Vec<(&str, Origin)> = self.grid.iter().map(|a| (a.key, a.at)).collect();
-        let mut listed: Vec<(&str, Origin)> = Vec::new();
+        let mut seen: Vec<(&str, ValueOrigin)> = self.grid.iter().map(|a| (a.key, a.at)).collect();
+        let mut listed: Vec<(&str, ValueOrigin)> = Vec::new();
         for (key, setting) in self.list.iter().flatten().flat_map(|row| &row.settings) {
             if let (Some(at), false) = (setting.at, listed.iter().any(|(k, _)| k == key)) {
                 listed.push((*key, at));
@@ -182,7 +182,7 @@ impl Sweep {
     }
 }
 
-impl Row {
+impl SweepRow {
     /// Whether the point has all of this row's values. A value that could not be read matches nothing.
     fn matches(&self, point: &Self) -> bool {
         !self.settings.is_empty()
@@ -192,15 +192,15 @@ impl Row {
     }
 }
 
-fn one(key: &'static str, value: &Setting) -> Row {
-    Row { at: value.at, settings: Layer::from([(key, value.clone())]) }
+fn one(key: &'static str, value: &Setting) -> SweepRow {
+    SweepRow { at: value.at, settings: Layer::from([(key, value.clone())]) }
 }
 
-fn product(left: &[Row], right: &[Row]) -> Vec<Row> {
-    let pair = |l: &Row, r: &Row| {
+fn product(left: &[SweepRow], right: &[SweepRow]) -> Vec<SweepRow> {
+    let pair = |l: &SweepRow, r: &SweepRow| {
         let mut settings = l.settings.clone();
         settings.extend(r.settings.clone());
-        Row { at: r.at.or(l.at), settings }
+        SweepRow { at: r.at.or(l.at), settings }
     };
     left.iter().flat_map(|l| right.iter().map(move |r| pair(l, r))).collect()
 }
@@ -218,7 +218,7 @@ const OVERRULES: &str = "overrules_variants";
 const VARIANT: &str = "variant";
 
 /// Read `[sweep]`, whose header stands at `at`; values are checked like those of any other table.
-pub fn read_sweep(at: Origin, table: &NodeTable, problems: &mut Vec<Problem>) -> Sweep {
+pub fn read_sweep(at: ValueOrigin, table: &NodeTable, problems: &mut Vec<Problem>) -> Sweep {
     let mut sweep = Sweep { at: Some(at), ..Sweep::default() };
     for (key, node) in table {
         match key.name.as_str() {
@@ -290,9 +290,9 @@ fn read_axes(keys: Vec<(NodeKey, Node)>, problems: &mut Vec<Problem>) -> Vec<Axi
     axes
 }
 
-fn read_rows(what: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Vec<Row>> {
+fn read_rows(what: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Vec<SweepRow>> {
     let tables = read_tables(what, node, problems)?;
-    let row = |(at, table): (Origin, &NodeTable)| Row {
+    let row = |(at, table): (ValueOrigin, &NodeTable)| SweepRow {
         at: Some(at),
         settings: read_settings("", table, Scope::Trial, problems),
     };
@@ -301,16 +301,23 @@ fn read_rows(what: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Vec
 
 fn read_excludes(node: &Node, problems: &mut Vec<Problem>) -> Option<Vec<Exclude>> {
     let tables = read_tables("`sweep.exclude`", node, problems)?;
-    let exclude = |(at, table): (Origin, &NodeTable)| {
+    let exclude = |(at, table): (ValueOrigin, &NodeTable)| {
         let (named, values): (NodeTable, NodeTable) = table.iter().cloned().partition(|(key, _)| key.name == VARIANT);
         let variant = named.first().and_then(|(_, node)| Some((text_of("`variant`", node, problems)?, node.at)));
-        Exclude { variant, row: Row { at: Some(at), settings: read_settings("", &values, Scope::Trial, problems) } }
+        Exclude {
+            variant,
+            row: SweepRow { at: Some(at), settings: read_settings("", &values, Scope::Trial, problems) },
+        }
     };
     Some(tables.into_iter().map(exclude).collect())
 }
 
 /// The tables of an array, each with where it stands.
-fn read_tables<'a>(what: &str, node: &'a Node, problems: &mut Vec<Problem>) -> Option<Vec<(Origin, &'a NodeTable)>> {
+fn read_tables<'a>(
+    what: &str,
+    node: &'a Node,
+    problems: &mut Vec<Problem>,
+) -> Option<Vec<(ValueOrigin, &'a NodeTable)>> {
     let NodeValue::Array(items) = &node.value else {
         let problem = Problem::new(
             node.at,

@@ -40,7 +40,7 @@ pub fn toml_of_yaml(name: &str, text: &str) -> String {
 
 /// A key of a YAML text with its value.
 #[derive(Clone, Debug, PartialEq)]
-struct Entry {
+struct YamlEntry {
     /// Dotted path.
     path: String,
     value: Value,
@@ -77,7 +77,7 @@ enum Translated {
     LeftOut,
 }
 
-fn translated(entry: &Entry, all: &[Entry]) -> Translated {
+fn translated(entry: &YamlEntry, all: &[YamlEntry]) -> Translated {
     let value = resolved(&entry.value, all);
     let synonym = key_synonym(&entry.path);
     let spec = match synonym {
@@ -117,7 +117,7 @@ fn translated(entry: &Entry, all: &[Entry]) -> Translated {
 }
 
 /// The value that a reference to another key stands for; any other value is itself.
-fn resolved(value: &Value, all: &[Entry]) -> Value {
+fn resolved(value: &Value, all: &[YamlEntry]) -> Value {
     let Value::Scalar(text, _) = value else { return value.clone() };
     let Some(path) = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')) else { return value.clone() };
     let found = all.iter().find(|entry| entry.path == path).map(|entry| entry.value.clone());
@@ -188,8 +188,8 @@ fn render(name: &str, lines: &[Line], open: &[String]) -> String {
 }
 
 /// The keys of a YAML text that have a value of their own, in its order.
-fn scan(text: &str) -> Vec<Entry> {
-    let mut entries: Vec<Entry> = Vec::new();
+fn scan(text: &str) -> Vec<YamlEntry> {
+    let mut entries: Vec<YamlEntry> = Vec::new();
     // Keys that the line is below, with their indentation.
     let mut above: Vec<(usize, String)> = Vec::new();
     let mut lines = text.lines().map(without_comment);
@@ -216,7 +216,7 @@ fn scan(text: &str) -> Vec<Entry> {
             rest.push_str(next.trim());
         }
         if !rest.is_empty() {
-            entries.push(Entry { path: path_of(&above), value: value_of(&rest) });
+            entries.push(YamlEntry { path: path_of(&above), value: value_of(&rest) });
         }
     }
     entries
@@ -227,13 +227,13 @@ fn path_of(above: &[(usize, String)]) -> String {
 }
 
 /// Append an item of a list that stands line by line; one that is a mapping makes the list no list of scalars.
-fn push_item(entries: &mut Vec<Entry>, path: &str, item: &str) {
+fn push_item(entries: &mut Vec<YamlEntry>, path: &str, item: &str) {
     let mapping = split_key(item).is_some();
     match entries.last_mut().filter(|last| last.path == path) {
-        Some(Entry { value: Value::List(items), .. }) if !mapping => items.push(unquoted(item).0),
+        Some(YamlEntry { value: Value::List(items), .. }) if !mapping => items.push(unquoted(item).0),
         Some(last) => last.value = Value::Raw("a list".to_owned()),
-        None if mapping => entries.push(Entry { path: path.to_owned(), value: Value::Raw("a list".to_owned()) }),
-        None => entries.push(Entry { path: path.to_owned(), value: Value::List(vec![unquoted(item).0]) }),
+        None if mapping => entries.push(YamlEntry { path: path.to_owned(), value: Value::Raw("a list".to_owned()) }),
+        None => entries.push(YamlEntry { path: path.to_owned(), value: Value::List(vec![unquoted(item).0]) }),
     }
 }
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use criterion::{Criterion, Throughput, criterion_group};
-use graph_loader::{Assembler, Collation, GraphBatchOptions, Layout, Marks, Processor, Walk, replicate_shifted};
+use graph_loader::kernels::replicate_shifted;
+use graph_loader::{Assembler, Collation, GraphBatchOptions, Layout, Marks, Processor, Walk};
 use loader_core::Stage;
 
 const BATCH: usize = 28;

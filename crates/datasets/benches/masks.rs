@@ -9,7 +9,8 @@ use std::hint::black_box;
 use std::slice::from_ref;
 
 use criterion::{Criterion, Throughput, criterion_group};
-use graph_loader::{Adjacency, Incidence, MaskSources, Neighbours, SortedUnion, Unmarked, Visited, Walk};
+use graph_loader::kernels::{Adjacency, MaskSources, Neighbours, SortedUnion, Visited};
+use graph_loader::{Incidence, Unmarked, Walk};
 
 /// Samples of a batch: masks are written to the places of one after another, as the loader does.
 const BATCH: usize = 28;

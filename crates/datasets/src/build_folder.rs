@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::DatasetError;
 use crate::manifest::{FileInfo, MANIFEST_FILE};
+use crate::{Damage, DatasetError};
 
 /// A data set under construction, in `<folder>.partial`, with a lock that keeps a second builder away. The folder survives the
 /// builder, so that the next one continues with it.
@@ -107,12 +107,10 @@ pub fn existing<M>(
             tidy(folder);
             Ok(Some(manifest))
         }
-        Ok(_) => {
-            Err(DatasetError::damaged(folder, "was built from another state of the recipe; remove it to build again"))
-        }
+        Ok(_) => Err(DatasetError::damaged(folder, Damage::OtherRecipe)),
         Err(DatasetError::NotBuilt { .. }) if !folder.exists() => Ok(None),
         Err(DatasetError::NotBuilt { .. }) => {
-            Err(DatasetError::damaged(folder, "exists, but is no data set (it has no manifest)"))
+            Err(DatasetError::damaged(folder, Damage::NoManifest { contents: "is no data set" }))
         }
         Err(e) => Err(e),
     }

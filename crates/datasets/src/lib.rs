@@ -9,6 +9,7 @@
 
 pub mod array;
 mod build_folder;
+mod damage;
 mod error;
 pub mod graph;
 mod manifest;
@@ -18,8 +19,9 @@ mod settings;
 mod verify;
 
 pub use build_folder::{BuildProgress, free_bytes};
-pub use error::DatasetError;
-pub use manifest::{Family, FileInfo, Origin};
+pub use damage::Damage;
+pub use error::{DatasetError, RequestError, SettingError};
+pub use manifest::{DataOrigin, Family, FileInfo};
 pub use settings::{
     cell_batch_options, graph_batch_options, ledger_operations, ledger_shuffle, ledger_stage, ledger_times,
     record_format, row_draw,

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use expctl_settings::Advice;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::DatasetError;
+use crate::{Damage, DatasetError};
 
 /// Name of the manifest of a data set, and of each store that was made from it.
 pub const MANIFEST_FILE: &str = "manifest.json";
@@ -13,7 +14,7 @@ pub const MANIFEST_FILE: &str = "manifest.json";
 /// Origin of a part of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Origin {
+pub enum DataOrigin {
     /// From a real data source.
     Measured,
     /// Drawn at random.
@@ -22,7 +23,7 @@ pub enum Origin {
     Completed,
 }
 
-impl Origin {
+impl DataOrigin {
     /// The word used in tables.
     pub const fn name(self) -> &'static str {
         match self {
@@ -94,10 +95,11 @@ impl Family {
         if self == wanted {
             return Ok(());
         }
-        Err(DatasetError::damaged(path, format!("of {}, not of {}", self.things(), wanted.things())))
+        Err(DatasetError::damaged(path, Damage::Family { found: self, expected: wanted }))
     }
 
-    const fn things(self) -> &'static str {
+    /// What its data sets have.
+    pub(crate) const fn things(self) -> &'static str {
         match self {
             Self::Graph => "samples of a graph",
             Self::Array => "rows of an array",
@@ -135,7 +137,7 @@ pub fn load<M: DeserializeOwned>(folder: &Path, family: Family, schema: u32) -> 
         }
         other => other.map_err(DatasetError::io("read", &path))?,
     };
-    let again = |e: DatasetError| e.and(format!("remove {} and build it again", folder.display()));
+    let again = |e: DatasetError| e.and(Advice::BuildAgain(folder.to_owned()));
     Family::of_manifest(&path, &text).map_err(again)?.check(family, &path)?;
     check_version(&path, &text, schema).map_err(again)?;
     serde_json::from_slice(&text).map_err(|e| again(DatasetError::damaged(&path, e)))
@@ -149,10 +151,10 @@ fn check_version(path: &Path, text: &[u8], expected: u32) -> Result<(), DatasetE
     }
     let Version { schema } = serde_json::from_slice(text).map_err(|e| DatasetError::damaged(path, e))?;
     if schema == expected {
-        return Ok(());
+        Ok(())
+    } else {
+        Err(DatasetError::damaged(path, Damage::Version { found: schema, expected }))
     }
-    let todo = if schema < expected { "" } else { ": a newer expctl made it" };
-    Err(DatasetError::damaged(path, format!("layout version {schema}, but this program reads {expected}{todo}")))
 }
 
 /// Read the manifest of a store that was made from the base store, of this version; `None` if there is no such store.

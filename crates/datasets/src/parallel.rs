@@ -33,7 +33,7 @@ pub fn in_order<S, T: Send>(
                         };
                         work(own, index)
                     }));
-                    let done = done.unwrap_or_else(|panic| Err(DatasetError::panicked(&what(index), panic.as_ref())));
+                    let done = done.unwrap_or_else(|panic| Err(DatasetError::panicked(what(index), panic.as_ref())));
                     let last = done.is_err();
                     // Nothing is received any more after a failure or a stop.
                     if send.send(done).is_err() || last {
@@ -44,7 +44,7 @@ pub fn in_order<S, T: Send>(
             threads.push(receive);
         }
         for index in 0..count {
-            let ended = |_| DatasetError::Invalid(format!("{}: a thread has ended", what(index)));
+            let ended = |_| DatasetError::ThreadEnded { work: what(index) };
             take(threads[(index % jobs) as usize].recv().map_err(ended)??)?;
         }
         Ok(())

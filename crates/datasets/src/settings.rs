@@ -1,12 +1,14 @@
 //! Between the loaders and the rest of expctl: settings of a trial as options of the loaders, errors of the loaders with the
 //! names of the settings, and times as the ledger has them.
 
-use cell_loader::{CellBatchOptions, CellError, Draw, Fetch, Output};
+use anndata_io::Form;
+use cell_loader::{CellBatchOptions, CellError, Draw, Fetch};
 use expctl_ledger::{Array, PerStage, Pipeline, Sampler, StoreKind};
+use expctl_settings::Advice;
 use graph_loader::{Collation, GraphBatchOptions, MaskSource, Processor, RecordFormat, Walk};
-use loader_core::{BatchOperations, Operation, Stage, StageTimes};
+use loader_core::{BatchOperations, Stage, StageOperation, StageTimes};
 
-use crate::DatasetError;
+use crate::{DatasetError, SettingError};
 
 /// How the records of a kind of store hold a sample.
 pub const fn record_format(kind: StoreKind) -> RecordFormat {
@@ -35,8 +37,8 @@ pub fn graph_batch_options(pipeline: &Pipeline) -> Result<GraphBatchOptions, Dat
         Setting::Packed => Processor::Packed,
         Setting::Ids => Processor::Ids,
         Setting::Rows => {
-            let reason = "processor `rows` is of arrays: samples of a graph need another one";
-            return Err(DatasetError::Invalid(reason.to_owned()));
+            let key = Pipeline::PROCESSOR.name();
+            return Err(DatasetError::Setting { key, problem: SettingError::ArrayProcessor });
         }
     };
     Ok(GraphBatchOptions {
@@ -67,8 +69,8 @@ pub fn cell_batch_options(array: &Array) -> CellBatchOptions {
     CellBatchOptions {
         genes: array.genes.clone(),
         output: match array.output {
-            expctl_ledger::Output::Dense => Output::Dense,
-            expctl_ledger::Output::Sparse => Output::Sparse,
+            expctl_ledger::Output::Dense => Form::Dense,
+            expctl_ledger::Output::Sparse => Form::Sparse,
         },
         fetch: match array.fetch {
             expctl_ledger::Fetch::Batch => Fetch::Batch,
@@ -87,10 +89,7 @@ pub fn row_draw(sampler: &Sampler) -> Result<Draw, DatasetError> {
     use expctl_ledger::Draw as Setting;
     let Sampler { draw, chunk_rows, chunks, rows, .. } = *sampler;
     let column = || match sampler.by.as_str() {
-        "" => Err(DatasetError::Invalid(format!(
-            "sampler.by is empty; with draw = \"{}\" it names a column of obs",
-            draw.name()
-        ))),
+        "" => Err(DatasetError::Setting { key: Sampler::BY.name(), problem: SettingError::NoColumn { draw } }),
         column => Ok(column.to_owned()),
     };
     Ok(match draw {
@@ -130,11 +129,11 @@ pub fn ledger_operations(operations: &BatchOperations) -> Vec<expctl_ledger::Ope
     let time = |time: loader_core::OperationTime| expctl_ledger::OperationTime {
         stage: ledger_stage(time.stage),
         operation: match time.operation {
-            Operation::Allocate => Ledger::Allocate,
-            Operation::Lookup => Ledger::Lookup,
-            Operation::Fill => Ledger::Fill,
-            Operation::Filter => Ledger::Filter,
-            Operation::Copy => Ledger::Copy,
+            StageOperation::Allocate => Ledger::Allocate,
+            StageOperation::Lookup => Ledger::Lookup,
+            StageOperation::Fill => Ledger::Fill,
+            StageOperation::Filter => Ledger::Filter,
+            StageOperation::Copy => Ledger::Copy,
         },
         operand: time.operand,
         ns: time.ns,
@@ -173,25 +172,18 @@ pub fn ledger_shuffle(quality: cell_loader::ShuffleQuality) -> expctl_ledger::Sh
 impl From<CellError> for DatasetError {
     /// Errors that a setting causes name it.
     fn from(error: CellError) -> Self {
-        match error {
-            CellError::AnnData(error) => Self::AnnData(error),
+        let key = match error {
+            CellError::AnnData(error) => return Self::AnnData(error),
+            CellError::WeightsAreClasses { problem } => return Self::AnnData(problem).and(Advice::DrawBalanced),
             CellError::UnknownGene { .. } | CellError::AmbiguousGene { .. } | CellError::RepeatedGene { .. } => {
-                Self::Invalid(format!("array.genes: {error}"))
+                Array::GENES.name()
             }
-            CellError::ScaleTarget { .. } => Self::Invalid(format!("array.normalize = {error}")),
-            CellError::BlockSize { batch_size, chunks, chunk_rows } => {
-                let drawn = match batch_size {
-                    None => format!("sampler.chunks = {chunks} of {chunk_rows} rows"),
-                    Some(size) => format!("sampler.chunk_rows = {chunk_rows}, {chunks} of them for batches of {size}"),
-                };
-                Self::Invalid(format!("{drawn} cannot be held; take at least 1 chunk, and at most 4,294,967,295 rows"))
-            }
-            CellError::WeightsAreClasses { problem } => {
-                let advice = "it has classes: with sampler.draw = \"balanced\" each of them comes alike often";
-                Self::AnnData(problem).and(advice.to_owned())
-            }
-            error => Self::Cell(error),
-        }
+            CellError::ScaleTarget { .. } => Array::NORMALIZE.name(),
+            CellError::BlockSize { batch_size: None, .. } => Sampler::CHUNKS.name(),
+            CellError::BlockSize { .. } => Sampler::CHUNK_ROWS.name(),
+            error => return Self::Cell(error),
+        };
+        Self::Setting { key, problem: SettingError::Cell(error) }
     }
 }
 
@@ -205,9 +197,9 @@ mod tests {
     #[test]
     fn a_draw_by_no_column_is_an_error_that_names_the_setting() {
         let error = |draw| row_draw(&Sampler { draw, ..Sampler::default() }).unwrap_err().to_string();
-        let expected = "sampler.by is empty; with draw = \"weighted\" it names a column of obs";
+        let expected = "sampler.by: it is empty, and to draw rows `weighted` needs a column of obs";
         assert_eq!(error(Setting::Weighted), expected);
-        assert!(error(Setting::Balanced).contains("draw = \"balanced\""));
+        assert!(error(Setting::Balanced).contains("`balanced`"));
     }
 
     #[test]
@@ -219,11 +211,11 @@ mod tests {
         assert!(Stage::ALL.iter().all(|stage| ledger_stage(*stage).name() == stage.name()));
         let operands = [Operand::Labels, Operand::Genes, Operand::Metabolism, Operand::EdgeType(0)];
         let mut marks = Marks::new(Instant::now(), ["physical"]);
-        operands.iter().for_each(|operand| marks.mark(Operation::Fill, *operand));
+        operands.iter().for_each(|operand| marks.mark(StageOperation::Fill, *operand));
         let times = ledger_operations(&marks.finish());
         let names: Vec<&str> = times.iter().map(|time| &*time.operand).collect();
         assert_eq!((&names[..3], names[3]), (&expctl_ledger::OPERANDS[..], "physical"));
-        assert!(times.iter().all(|time| time.operation.name() == Operation::Fill.name()));
+        assert!(times.iter().all(|time| time.operation.name() == StageOperation::Fill.name()));
     }
 
     #[test]
@@ -233,16 +225,16 @@ mod tests {
         assert_eq!(text(CellError::RepeatedGene { gene: gene() }), "array.genes: \"x\" is listed twice");
         let unknown = CellError::UnknownGene { gene: gene(), genes: 4, first: vec!["a".to_owned(), "b".to_owned()] };
         assert_eq!(text(unknown), "array.genes: \"x\" is none of the 4 genes of the data (a, b …)");
-        let expected = "array.normalize = -1 is no sum that rows can have; take one above 0, or 0 for none";
+        let expected = "array.normalize: -1 is no sum that rows can have; take one above 0, or 0 for none";
         assert_eq!(text(CellError::ScaleTarget { target: -1.0 }), expected);
         let problem = AnnDataError::Invalid("no column kind".to_owned());
         let expected =
             "no column kind; it has classes: with sampler.draw = \"balanced\" each of them comes alike often";
         assert_eq!(text(CellError::WeightsAreClasses { problem }), expected);
         let block = |batch_size, chunks, chunk_rows| text(CellError::BlockSize { batch_size, chunks, chunk_rows });
-        assert!(block(None, 0, 4).starts_with("sampler.chunks = 0 of 4 rows cannot be held; "));
-        let expected = "sampler.chunk_rows = 34359738368, 1 of them for batches of 4294967296 cannot be held; take at least 1 \
-                        chunk, and at most 4,294,967,295 rows";
+        assert!(block(None, 0, 4).starts_with("sampler.chunks: 0 chunks of 4 rows cannot be held; "));
+        let expected = "sampler.chunk_rows: 1 chunks of 34359738368 rows, for batches of 4294967296, cannot be held; take at \
+                        least 1 chunk, and at most 4,294,967,295 rows";
         assert_eq!(block(Some(1 << 32), 1, 1 << 35), expected);
     }
 }

@@ -18,6 +18,7 @@
 //! ```
 
 use std::ffi::{c_char, c_int, c_void};
+use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use torch_dist::Nccl;
@@ -141,7 +142,7 @@ impl Timeline<'_> {
     ///
     /// # Errors
     /// The device has failed, or the stream is not the default one.
-    pub fn launch_gloo(&self) -> Result<Bucket<'_>, String> {
+    pub fn launch_gloo(&self) -> Result<Bucket<'_>, DeviceFailure> {
         self.launch(false)
     }
 
@@ -149,11 +150,11 @@ impl Timeline<'_> {
     ///
     /// # Errors
     /// The device has failed.
-    pub fn launch_nccl(&self) -> Result<Bucket<'_>, String> {
+    pub fn launch_nccl(&self) -> Result<Bucket<'_>, DeviceFailure> {
         self.launch(true)
     }
 
-    fn launch(&self, nccl: bool) -> Result<Bucket<'_>, String> {
+    fn launch(&self, nccl: bool) -> Result<Bucket<'_>, DeviceFailure> {
         let mut address = std::ptr::null_mut();
         // SAFETY: the timeline lives; address and buffer live for the call.
         guarded(|message, room| unsafe {
@@ -172,7 +173,7 @@ impl Timeline<'_> {
     ///
     /// # Errors
     /// The device has failed.
-    pub fn totals(&self) -> Result<Totals, String> {
+    pub fn totals(&self) -> Result<Totals, DeviceFailure> {
         let mut totals = Totals::default();
         // SAFETY: the timeline lives; numbers and buffer live for the call.
         guarded(|message, room| unsafe {
@@ -189,6 +190,21 @@ impl Timeline<'_> {
     }
 }
 
+/// A call of the device, or of a process group on it, failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceFailure {
+    /// Why, in the words of the device.
+    pub message: String,
+}
+
+impl fmt::Display for DeviceFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for DeviceFailure {}
+
 /// A bucket of gradients in flight.
 #[derive(Debug)]
 pub struct Bucket<'a> {
@@ -201,7 +217,7 @@ impl Bucket<'_> {
     ///
     /// # Errors
     /// The device has failed.
-    pub fn reduced(self) -> Result<(), String> {
+    pub fn reduced(self) -> Result<(), DeviceFailure> {
         self.done(-1)
     }
 
@@ -210,11 +226,11 @@ impl Bucket<'_> {
     ///
     /// # Errors
     /// The device has failed.
-    pub fn copied_back(self, copies: i64) -> Result<(), String> {
+    pub fn copied_back(self, copies: i64) -> Result<(), DeviceFailure> {
         self.done(copies)
     }
 
-    fn done(self, copies: i64) -> Result<(), String> {
+    fn done(self, copies: i64) -> Result<(), DeviceFailure> {
         // SAFETY: the bucket lives; the buffer lives for the call.
         guarded(|message, room| unsafe { expctl_fake_gpu_done(self.address, copies, message, room) })
     }
@@ -243,7 +259,7 @@ fn read_text(ask: impl FnOnce(*mut c_char, usize) -> usize) -> String {
 }
 
 /// The message that `run` writes into a buffer, as an error; `run` returns the length of the message, or 0.
-fn guarded(run: impl FnOnce(*mut c_char, usize) -> usize) -> Result<(), String> {
+fn guarded(run: impl FnOnce(*mut c_char, usize) -> usize) -> Result<(), DeviceFailure> {
     let message = read_text(run);
-    if message.is_empty() { Ok(()) } else { Err(message) }
+    if message.is_empty() { Ok(()) } else { Err(DeviceFailure { message }) }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use expctl_fake_gpu::{Bucket, DEFAULT_STREAM, FakeGpu, Totals};
+use expctl_fake_gpu::{Bucket, DEFAULT_STREAM, DeviceFailure, FakeGpu, Totals};
 use tch::{Device, Kind, Tensor};
 use torch_dist::{DeviceEvent, DeviceStream, GpuBackend, ProcessGroup, Store};
 
@@ -146,9 +146,9 @@ fn whether_a_bucket_is_under_way_is_known_without_the_device() {
     assert!(timeline.in_flight());
     assert_eq!(gpu.calls(), calls);
     // The host has seen it, though the device does not say where it is.
-    assert_eq!(bucket.reduced(), Err(FAILURE.to_owned()));
+    assert_eq!(bucket.reduced(), Err(DeviceFailure { message: FAILURE.to_owned() }));
     assert!(!timeline.in_flight());
-    assert_eq!(timeline.totals(), Err(FAILURE.to_owned()));
+    assert_eq!(timeline.totals(), Err(DeviceFailure { message: FAILURE.to_owned() }));
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn the_host_reduces_gradients_of_the_default_stream_only() {
     let own = DeviceStream::new(0).unwrap();
     let _there = own.enter().unwrap();
     let refused = timeline.launch_gloo().map(drop).unwrap_err();
-    assert!(refused.contains("default stream only"), "{refused}");
+    assert!(refused.message.contains("default stream only"), "{refused}");
     assert!(!timeline.in_flight());
     // NCCL orders itself behind whichever stream is current.
     assert!(timeline.launch_nccl().is_ok());

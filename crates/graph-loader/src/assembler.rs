@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use loader_core::Operation;
+use loader_core::StageOperation;
 
 use crate::batch::{Batch, BitMasks, Common, Graphs, Layout, Nodes, Phenotype, RemovedLists};
 use crate::cell_graph::CellGraph;
@@ -127,7 +127,7 @@ impl Assembler {
             }
             (Layout::Perturbation { genes, .. }, _) => {
                 mask_genes(samples, shared.graph.num_genes(), genes);
-                marks.mark(Operation::Fill, Operand::Genes);
+                marks.mark(StageOperation::Fill, Operand::Genes);
             }
             (Layout::Shared { removed: lists }, Some(sources)) => {
                 lists.iter_mut().for_each(RemovedLists::clear);
@@ -141,7 +141,7 @@ impl Assembler {
                 for (number, (mask, entries)) in masks.iter_mut().zip(sources.entries()).enumerate() {
                     mask.entries = *entries;
                     mask.words.resize(samples.len() * entries.div_ceil(64), 0);
-                    marks.mark(Operation::Allocate, sources.operand(number));
+                    marks.mark(StageOperation::Allocate, sources.operand(number));
                 }
                 sources.for_each(samples, bytes, &mut scratch.removed, marks, |mask, at, source| {
                     let entries = sources.entries()[mask];
@@ -167,7 +167,7 @@ impl Assembler {
     /// As [`Assembler::collate`].
     pub fn collate_marked<M: Marker>(&self, samples: &[Sample], batch: &mut Batch, marks: &mut M) {
         collate_common(samples, &mut batch.common);
-        marks.mark(Operation::Copy, Operand::Labels);
+        marks.mark(StageOperation::Copy, Operand::Labels);
         match &mut batch.layout {
             Layout::Graphs(graphs) => {
                 sample_graphs::join_graphs(self.plan, &self.shared, samples, &self.scratch, graphs, marks)
@@ -175,9 +175,9 @@ impl Assembler {
             Layout::Perturbation { genes, phenotype } => {
                 let counts = std::iter::repeat_n(self.shared.graph.num_genes(), samples.len());
                 sample_graphs::join_nodes(counts, self.plan.with_ptr, genes);
-                marks.mark(Operation::Copy, Operand::Genes);
+                marks.mark(StageOperation::Copy, Operand::Genes);
                 sample_graphs::join_phenotype(samples.len(), phenotype);
-                marks.mark(Operation::Copy, Operand::Labels);
+                marks.mark(StageOperation::Copy, Operand::Labels);
             }
             Layout::Shared { .. } | Layout::Packed { .. } | Layout::Ids => {}
         }

@@ -74,7 +74,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// TensorBytes of all tensors.
+    /// Bytes of all tensors.
     pub fn bytes(&self) -> u64 {
         let rest = match &self.layout {
             Layout::Graphs(graphs) => graphs.bytes(),
@@ -224,7 +224,7 @@ impl BitMasks {
     }
 }
 
-/// TensorBytes of all tensors that something has.
+/// Bytes of all tensors that something has.
 trait TensorBytes {
     fn bytes(&self) -> usize;
 }
@@ -235,7 +235,7 @@ impl<T: Copy> TensorBytes for Vec<T> {
     }
 }
 
-/// TensorBytes of the named fields, which are all tensors of the type.
+/// Bytes of the named fields, which are all tensors of the type.
 macro_rules! bytes_of_fields {
     ($($type:ty { $($field:ident),+ $(; $($skipped:ident),+)? })+) => {$(
         impl TensorBytes for $type {

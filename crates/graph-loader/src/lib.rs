@@ -2,64 +2,42 @@
 //!
 //! A sample perturbs some genes of a [`CellGraph`] that all samples share. An [`Assembler`] removes the perturbed genes' edges
 //! and collates samples into the tensors that PyTorch Geometric would make, or into smaller ones: masks of a bit per edge,
-//! lists of removed edges. A [`GraphBatcher`] reads records from a store and runs the assembler on the threads of a
-//! [`loader_core::Loader`].
+//! lists of removed edges. A [`GraphBatcher`] reads [`Records`] and runs the assembler on the threads of a
+//! [`loader_core::Loader`]. Records lie in memory, or in an [`LmdbStore`] whose values a [`StoreDecoder`] decodes.
 //!
 //! Nothing here needs libtorch: tensors are vectors of the documented dtype and shape.
 //!
 //! ```
-//! use std::ops::Range;
 //! use std::sync::Arc;
 //!
 //! use graph_loader::{
-//!     Assembler, CellGraph, DistributedSampler, EdgeType, GraphBatchOptions, GraphBatcher, GraphError, Layout, Processor,
-//!     ReadRecord, Records, Sample, Schedule,
+//!     Assembler, CellGraph, DistributedSampler, EdgeType, GraphBatchOptions, GraphBatcher, Layout, Processor, Sample, Schedule,
 //! };
 //! use loader_core::{Loader, LoaderOptions};
 //!
-//! /// Record i perturbs gene i. Files would be read with `LmdbStore` and decoded with `StoreDecoder`.
-//! struct OneGeneEach;
-//!
-//! impl Records for OneGeneEach {
-//!     fn reader(&self) -> Result<Box<dyn ReadRecord + '_>, GraphError> {
-//!         Ok(Box::new(OneGeneEach))
-//!     }
-//!
-//!     fn decode(&self, _: u64, bytes: &[u8], range: Range<usize>, sample: &mut Sample) -> Result<(), GraphError> {
-//!         sample.genes = vec![i64::from(bytes[range.start])];
-//!         Ok(())
-//!     }
-//! }
-//!
-//! impl ReadRecord for OneGeneEach {
-//!     fn read(&mut self, index: u64, out: &mut Vec<u8>) -> Result<usize, GraphError> {
-//!         out.push(index as u8);
-//!         Ok(1)
-//!     }
-//! }
-//!
-//! // Three genes in a ring.
+//! // Three genes in a ring, and a sample for each of them that perturbs it. Other `Records` read samples from files.
 //! let ring = EdgeType { name: "ring".into(), edge_index: vec![0, 1, 2, /* to */ 1, 2, 0] };
 //! let genes = ["a", "b", "c"].map(str::to_owned).to_vec();
 //! let graph = Arc::new(CellGraph { genes, edge_types: vec![ring], metabolism: None });
-//! let assembler = Assembler::new(&GraphBatchOptions::new(Processor::Lazy), graph)?;
+//! let samples: Vec<Sample> = (0..3).map(|gene| Sample { genes: vec![gene], ..Sample::default() }).collect();
 //!
+//! // Batches of three samples in their order, each with a mask of the edges that it keeps.
+//! let assembler = Assembler::new(&GraphBatchOptions::new(Processor::Lazy), graph)?;
 //! let sampler = DistributedSampler { len: 3, world_size: 1, rank: 0, shuffle: false, seed: 0, drop_last: false };
 //! let schedule = Schedule::new(sampler, 3).expect("three samples fill a batch of three");
-//! let batcher = GraphBatcher::new(Arc::new(OneGeneEach), Arc::new(schedule), assembler);
-//! let options = LoaderOptions { workers: 1, steps: 1, ..LoaderOptions::default() };
-//! let mut loader = Loader::start(batcher, options)?;
+//! let batcher = GraphBatcher::new(Arc::new(samples), Arc::new(schedule), assembler);
+//! let mut loader = Loader::start(batcher, LoaderOptions { workers: 1, steps: 1, ..LoaderOptions::default() })?;
 //! let batch = loader.next_batch().expect("one step")?.batch;
 //! let Layout::Graphs(graphs) = batch.layout else { panic!("of another processor") };
 //! // Of the edges 0→1, 1→2 and 2→0 each sample keeps the one that its gene is not an end of.
 //! assert_eq!(graphs.edges[0].mask, [0, 1, 0, 0, 0, 1, 1, 0, 0]);
-//! # Ok::<(), GraphError>(())
+//! # Ok::<(), graph_loader::GraphError>(())
 //! ```
 
 mod assembler;
 mod batch;
 mod cell_graph;
-mod error;
+pub mod error;
 mod incidence;
 mod lmdb;
 mod lmdb_tree;
@@ -84,16 +62,21 @@ pub use batch::{
 };
 pub use cell_graph::{CellGraph, EdgeType, Metabolism};
 pub use error::GraphError;
-pub use incidence::{Catalysis, GeneMasks, Incidence, RemovedMetabolism};
+pub use incidence::{Catalysis, Incidence};
 pub use lmdb::{LmdbReader, LmdbStore};
 pub use lmdb_writer::{LmdbWriter, text_order};
 pub use loader::{GraphBatcher, ReadRecord, Records};
-pub use mask::{SampleMask, SortedUnion, StoredMask, fill_gene_masks};
 pub use mask_records::{MaskSizes, value_bytes};
-pub use mask_sources::{EdgeDraws, EdgeSampling, MaskSources};
-pub use neighborhood::{Adjacency, Neighbours, Visited};
 pub use operations::{Marker, Marks, Operand, Unmarked};
 pub use options::{Collation, GraphBatchOptions, MaskSource, OptionsError, Processor, RecordFormat, Walk};
 pub use records::{MaskForm, RecordDecoder, Sample, StoreDecoder, StoreEncoder, StoredMasks};
 pub use sampler::{BatchIndices, DistributedSampler, Schedule, Selection};
-pub use stream::replicate_shifted;
+
+/// Building blocks of batches, which benchmarks time one by one: masks of samples, neighborhoods, copies of index tensors.
+pub mod kernels {
+    pub use crate::incidence::{GeneMasks, RemovedMetabolism};
+    pub use crate::mask::{SampleMask, SortedUnion, StoredMask, fill_gene_masks};
+    pub use crate::mask_sources::{EdgeDraws, EdgeSampling, MaskSources};
+    pub use crate::neighborhood::{Adjacency, Neighbours, Visited};
+    pub use crate::stream::replicate_shifted;
+}

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 
+use crate::error::{LmdbError, MetaPageError, RecordError};
 use crate::lmdb_tree::ValueLocation;
 use crate::lmdb_writer::text_order;
 use crate::{GraphError, lmdb_tree};
@@ -95,16 +96,16 @@ impl LmdbReader<'_> {
     pub fn read(&mut self, index: u64, out: &mut Vec<u8>) -> Result<usize, GraphError> {
         let file = &self.store.file;
         let Some(location) = usize::try_from(index).ok().and_then(|at| self.store.locations.get(at)) else {
-            return Err(self.refused(index, format!("there is none; the store has {}", self.store.len())));
+            return Err(self.refused(index, RecordError::Missing { records: self.store.len() }));
         };
         let (start, bytes) = (out.len(), location.bytes as usize);
         if location.big {
             let mut header = [0; PAGE_HEADER];
             file.append(location.offset - PAGE_HEADER as u64, &mut header, bytes, out)?;
-            if let Err(reason) = location.check(&header, file.meta.page_size) {
+            if let Err(problem) = location.check(&header, file.meta.page_size) {
                 out.truncate(start);
                 file.unchanged()?;
-                return Err(self.refused(index, reason));
+                return Err(self.refused(index, RecordError::Pages(problem)));
             }
         } else {
             file.append(location.offset, &mut [], bytes, out)?;
@@ -121,13 +122,10 @@ impl LmdbReader<'_> {
         self.store.file.unchanged()
     }
 
-    fn refused(&self, index: u64, reason: String) -> GraphError {
-        GraphError::Record { store: self.store.path().to_owned(), index, reason }
+    #[cold]
+    fn refused(&self, index: u64, problem: RecordError) -> GraphError {
+        GraphError::Record { store: self.store.path().to_owned(), index, problem }
     }
-}
-
-pub fn lmdb_error(path: &Path, reason: impl ToString) -> GraphError {
-    GraphError::Lmdb { path: path.to_owned(), reason: reason.to_string() }
 }
 
 /// `data.mdb` of a store, read at positions, so that a file that is cut short while it is read is an error (a mapped one
@@ -167,8 +165,7 @@ impl StoreFile {
         #[cfg(target_os = "linux")]
         let _ = nix::fcntl::posix_fadvise(&file, 0, 0, nix::fcntl::PosixFadviseAdvice::POSIX_FADV_RANDOM);
         let about = file.metadata().map_err(GraphError::io("inspect", &path))?;
-        let meta =
-            MetaPage::newest(|offset, out| file.read_exact_at(out, offset)).map_err(|e| lmdb_error(folder, e))?;
+        let meta = MetaPage::newest(|offset, out| file.read_exact_at(out, offset)).map_err(|e| e.of_store(folder))?;
         let transactions = transactions(&file, &meta).map_err(GraphError::io("read", &path))?;
         let identity = FileIdentity::new(&about, transactions);
         Ok(Self { folder: folder.to_owned(), path, file, bytes: about.len(), meta, identity })
@@ -240,7 +237,7 @@ impl StoreFile {
     fn failed(&self, e: io::Error) -> GraphError {
         match self.unchanged() {
             Err(rewritten @ GraphError::Rewritten { .. }) => rewritten,
-            _ if e.kind() == io::ErrorKind::UnexpectedEof => lmdb_error(&self.folder, e),
+            _ if e.kind() == io::ErrorKind::UnexpectedEof => LmdbError::Read(e).of_store(&self.folder),
             _ => GraphError::io("read", &self.path)(e),
         }
     }
@@ -304,41 +301,39 @@ impl MetaPage {
     ///
     /// # Errors
     /// Why the file is no LMDB file, or has another kind of database.
-    fn newest(mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>) -> Result<Self, String> {
-        let mut page = [0; PAGE_HEADER + 136];
-        let mut meta = |number: u64, offset: u64| {
-            read(offset, &mut page).map_err(|e| format!("meta page {number}: {e}"))?;
-            Self::parse(&page).map_err(|reason| format!("meta page {number}: {reason}"))
+    fn newest(mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>) -> Result<Self, LmdbError> {
+        let mut bytes = [0; PAGE_HEADER + 136];
+        let mut meta = |page: u64, offset: u64| {
+            let found = read(offset, &mut bytes).map_err(MetaPageError::Read).and_then(|()| Self::parse(&bytes));
+            found.map_err(|problem| LmdbError::MetaPage { page, problem })
         };
         let first = meta(0, 0)?;
         let second = meta(1, u64::from(first.page_size))?;
         if first.page_size != second.page_size {
-            return Err(format!("the meta pages speak of pages of {} and {} bytes", first.page_size, second.page_size));
+            return Err(LmdbError::PageSizesDiffer { first: first.page_size, second: second.page_size });
         }
         Ok(if second.transaction > first.transaction { second } else { first })
     }
 
-    fn parse(page: &[u8; PAGE_HEADER + 136]) -> Result<Self, String> {
+    fn parse(page: &[u8; PAGE_HEADER + 136]) -> Result<Self, MetaPageError> {
         let u16_at = |at: usize| u16::from_le_bytes([page[at], page[at + 1]]);
         let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
         if u16_at(10) & META == 0 || u32_at(PAGE_HEADER) != MAGIC {
-            return Err("this is no LMDB file".to_owned());
+            return Err(MetaPageError::NotLmdb);
         }
         if u32_at(PAGE_HEADER + 4) != VERSION {
-            return Err(format!("LMDB format {}, but only {VERSION} can be read", u32_at(PAGE_HEADER + 4)));
+            return Err(MetaPageError::Version { found: u32_at(PAGE_HEADER + 4), supported: VERSION });
         }
         // Behind magic, version, address and map size: the tree of free pages, then the main one, 48 bytes each.
         let (free, main) = (PAGE_HEADER + 24, PAGE_HEADER + 24 + 48);
         let page_size = u32_at(free);
         if !page_size.is_power_of_two() || !PAGE_SIZES.contains(&page_size) {
-            return Err(format!("{page_size} is no size of a page"));
+            return Err(MetaPageError::PageSize { bytes: page_size });
         }
         let flags = u16_at(main + 4);
         if flags & 0x7f != 0 {
-            return Err(format!(
-                "a database with flags {flags:#x} (sorted duplicates, integer or reverse keys) is no store"
-            ));
+            return Err(MetaPageError::DatabaseFlags { flags });
         }
         Ok(Self {
             page_size,

@@ -1,5 +1,6 @@
 use crate::GraphError;
-use crate::lmdb::{NO_PAGE, PAGE_HEADER, StoreFile, lmdb_error};
+use crate::error::{LmdbError, PageError};
+use crate::lmdb::{NO_PAGE, PAGE_HEADER, StoreFile};
 
 /// Flags of pages.
 const BRANCH: u16 = 0x01;
@@ -28,15 +29,15 @@ impl ValueLocation {
     ///
     /// # Errors
     /// The page is not the first of a value, or has too few pages.
-    pub fn check(&self, header: &[u8; PAGE_HEADER], page_size: u32) -> Result<(), String> {
+    pub fn check(&self, header: &[u8; PAGE_HEADER], page_size: u32) -> Result<(), LmdbError> {
         let page = (self.offset - PAGE_HEADER as u64) / u64::from(page_size);
         let page = Page { bytes: header, number: page };
         if page.u64_at(0) != page.number || page.u16_at(10) & OVERFLOW == 0 {
-            return Err(format!("page {} is not the first of a value", page.number));
+            return Err(page.error(PageError::NotFirst));
         }
-        let (has, needs) = (page.u32_at(12), overflow_pages(self.bytes, page_size));
-        if u64::from(has) < needs {
-            return Err(format!("page {}: a value of {} bytes in {has} page(s)", page.number, self.bytes));
+        let pages = page.u32_at(12);
+        if u64::from(pages) < overflow_pages(self.bytes, page_size) {
+            return Err(page.error(PageError::ShortValue { bytes: self.bytes, pages }));
         }
         Ok(())
     }
@@ -47,13 +48,13 @@ impl ValueLocation {
 /// # Errors
 /// A page or node that cannot be, or keys other than the decimal numbers from 0 on.
 pub fn value_locations(file: &StoreFile) -> Result<Vec<ValueLocation>, GraphError> {
-    let failed = |reason: String| lmdb_error(file.folder(), reason);
+    let failed = |problem: LmdbError| problem.of_store(file.folder());
     let meta = &file.meta;
     let mut found = Vec::new();
     let mut seen = PageSet::new(file.pages());
     let mut bytes = vec![0; meta.page_size as usize];
     if meta.depth > DEEPEST || (meta.root == NO_PAGE) != (meta.depth == 0) {
-        return Err(failed(format!("a tree of {} levels with root {}", meta.depth, meta.root)));
+        return Err(failed(LmdbError::Root { levels: meta.depth, root: meta.root }));
     }
     let mut open = Vec::new();
     if meta.root != NO_PAGE {
@@ -61,10 +62,7 @@ pub fn value_locations(file: &StoreFile) -> Result<Vec<ValueLocation>, GraphErro
     }
     while let Some((number, level)) = open.pop() {
         if number < 2 || !seen.insert(number, 1) {
-            return Err(failed(format!(
-                "page {number} of {} is pointed to, but cannot be or was met before",
-                file.pages()
-            )));
+            return Err(failed(LmdbError::PagePointer { page: number, pages: file.pages() }));
         }
         file.read(number * u64::from(meta.page_size), &mut bytes)?;
         let page = Page { bytes: &bytes, number };
@@ -81,11 +79,11 @@ pub fn value_locations(file: &StoreFile) -> Result<Vec<ValueLocation>, GraphErro
         }
     }
     if found.len() as u64 != meta.entries {
-        return Err(failed(format!("{} keys, but its meta page says {}", found.len(), meta.entries)));
+        return Err(failed(LmdbError::KeyCount { found: found.len() as u64, expected: meta.entries }));
     }
     found.sort_unstable_by_key(|(key, _)| *key);
-    if let Some((i, (key, _))) = found.iter().enumerate().find(|(i, (key, _))| *i as u64 != *key) {
-        return Err(failed(format!("there is key {key}, but no key {i}")));
+    if let Some((missing, (key, _))) = (0..).zip(&found).find(|(i, (key, _))| i != key) {
+        return Err(failed(LmdbError::MissingKey { key: *key, missing }));
     }
     Ok(found.into_iter().map(|(_, location)| location).collect())
 }
@@ -114,45 +112,51 @@ impl<'b> Page<'b> {
         u64::from(self.u32_at(at)) | u64::from(self.u32_at(at + 4)) << 32
     }
 
+    #[cold]
+    fn error(&self, problem: PageError) -> LmdbError {
+        LmdbError::Page { page: self.number, problem }
+    }
+
     /// Number of nodes of a page of this kind.
-    fn nodes(&self, kind: u16) -> Result<usize, String> {
-        let (number, flags) = (self.number, self.u16_at(10));
-        if self.u64_at(0) != number {
-            return Err(format!("page {number} says that it is page {}", self.u64_at(0)));
+    fn nodes(&self, kind: u16) -> Result<usize, LmdbError> {
+        let flags = self.u16_at(10);
+        if self.u64_at(0) != self.number {
+            return Err(self.error(PageError::Number { found: self.u64_at(0) }));
         }
         if flags & 0x6f != kind {
-            return Err(format!("page {number} has flags {flags:#x} instead of {kind:#x}"));
+            return Err(self.error(PageError::Flags { found: flags, expected: kind }));
         }
         let (lower, upper) = (usize::from(self.u16_at(12)), usize::from(self.u16_at(14)));
         if lower < PAGE_HEADER || lower % 2 != 0 || lower > upper || upper > self.bytes.len() {
-            return Err(format!("page {number} is free from {lower} to {upper}"));
+            return Err(self.error(PageError::FreeSpace { lower, upper }));
         }
         match (lower - PAGE_HEADER) / 2 {
-            0 => Err(format!("page {number} is empty")),
+            0 => Err(self.error(PageError::Empty)),
             nodes => Ok(nodes),
         }
     }
 
     /// The `i`-th node. Its header and key lie within the page.
-    fn node(&self, i: usize) -> Result<Node<'_, 'b>, String> {
+    fn node(&self, i: usize) -> Result<PageNode<'_, 'b>, LmdbError> {
         let at = usize::from(self.u16_at(PAGE_HEADER + 2 * i));
         let end = |header: usize| at.checked_add(header).filter(|end| *end <= self.bytes.len());
         let inside = at >= usize::from(self.u16_at(14)) && end(NODE_HEADER).is_some();
         let key_end = if inside { end(NODE_HEADER + usize::from(self.u16_at(at + 6))) } else { None };
         match key_end {
-            Some(key_end) => Ok(Node { page: self, at, key_end }),
-            None => Err(format!("page {}: node {i} at {at} is not within the page", self.number)),
+            Some(key_end) => Ok(PageNode { page: self, at, key_end }),
+            None => Err(self.error(PageError::Node { node: i, offset: at })),
         }
     }
 }
 
-struct Node<'p, 'b> {
+/// A node of a page: a key with the child page or the value of it.
+struct PageNode<'p, 'b> {
     page: &'p Page<'b>,
     at: usize,
     key_end: usize,
 }
 
-impl Node<'_, '_> {
+impl PageNode<'_, '_> {
     fn flags(&self) -> u16 {
         self.page.u16_at(self.at + 4)
     }
@@ -162,13 +166,12 @@ impl Node<'_, '_> {
         u64::from(self.page.u32_at(self.at)) | u64::from(self.flags()) << 32
     }
 
-    /// Key and place of the value of a leaf's node. Pages of the value are entered in `seen`.
-    fn value(&self, seen: &mut PageSet) -> Result<(u64, ValueLocation), String> {
+    /// Key and location of the value of a leaf's node. Pages of the value are entered in `seen`.
+    fn value(&self, seen: &mut PageSet) -> Result<(u64, ValueLocation), LmdbError> {
         let (number, page_size) = (self.page.number, self.page.bytes.len());
         let key = &self.page.bytes[self.at + NODE_HEADER..self.key_end];
-        let key = index_of(key).ok_or_else(|| format!("key `{}` is no decimal number", key.escape_ascii()))?;
+        let key = index_of(key).ok_or_else(|| LmdbError::Key { key: key.escape_ascii().to_string() })?;
         let bytes = self.page.u32_at(self.at);
-        let outside = || format!("page {number}: the value of key {key} is not within the page");
         match self.flags() {
             0 if self.key_end + bytes as usize <= page_size => {
                 let offset = number * page_size as u64 + self.key_end as u64;
@@ -177,17 +180,13 @@ impl Node<'_, '_> {
             BIG if self.key_end + 8 <= page_size => {
                 let first = self.page.u64_at(self.key_end);
                 if first < 2 || !seen.insert(first, overflow_pages(bytes, page_size as u32)) {
-                    return Err(format!(
-                        "the value of key {key}, {bytes} bytes at page {first}, is not within the file or overlaps another"
-                    ));
+                    return Err(LmdbError::OverflowPages { key, bytes, page: first });
                 }
                 // Within the file, so this does not overflow.
                 Ok((key, ValueLocation { offset: first * page_size as u64 + PAGE_HEADER as u64, bytes, big: true }))
             }
-            0 | BIG => Err(outside()),
-            flags => {
-                Err(format!("page {number}: key {key} has flags {flags:#x} (duplicates or a database), not a value"))
-            }
+            0 | BIG => Err(self.page.error(PageError::Value { key })),
+            flags => Err(self.page.error(PageError::NodeFlags { key, flags })),
         }
     }
 }

@@ -4,7 +4,7 @@ use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, PutFlags};
 
 use crate::GraphError;
-use crate::lmdb::lmdb_error;
+use crate::error::LmdbError;
 
 /// Bulk load of a store. Invariant: records arrive in key order, so each is appended to the last page.
 pub struct LmdbWriter {
@@ -27,7 +27,7 @@ impl LmdbWriter {
             let made = std::fs::File::options().create(true).append(true).open(&path);
             made.map_err(GraphError::io("create", &path))?;
         }
-        let failed = |e: heed::Error| lmdb_error(folder, e);
+        let failed = |e: heed::Error| LmdbError::Write(e).of_store(folder);
         let mut options = EnvOpenOptions::new();
         options.map_size(map_size.next_multiple_of(1 << 20) as usize);
         // SAFETY: the caller holds the build lock, so nobody else has this store open. Not flushing the meta page with
@@ -41,7 +41,7 @@ impl LmdbWriter {
             })
             .map_err(failed)?;
         let CommitOrAbort::Commit(database) = created else {
-            return Err(lmdb_error(folder, "the database was not created"));
+            return Err(LmdbError::NotCreated.of_store(folder));
         };
         Ok(Self { path: folder.to_owned(), env, database })
     }
@@ -51,7 +51,7 @@ impl LmdbWriter {
     /// # Errors
     /// LMDB cannot read the store.
     pub fn state(&self) -> Result<(u64, Option<Vec<u8>>), GraphError> {
-        let failed = |e| lmdb_error(&self.path, e);
+        let failed = |e| LmdbError::Write(e).of_store(&self.path);
         let txn = self.env.read_txn().map_err(failed)?;
         let last = self.database.last(&txn).map_err(failed)?.map(|(key, _)| key.to_vec());
         Ok((self.database.len(&txn).map_err(failed)?, last))
@@ -76,7 +76,7 @@ impl LmdbWriter {
     /// # Errors
     /// As [`LmdbWriter::append`].
     pub fn append_values(&self, indices: &[u64], ends: &[usize], bytes: &[u8]) -> Result<(), GraphError> {
-        let failed = |e| lmdb_error(&self.path, e);
+        let failed = |e| LmdbError::Write(e).of_store(&self.path);
         let mut txn = self.env.write_txn().map_err(failed)?;
         let mut start = 0;
         for (index, &end) in indices.iter().zip(ends) {
@@ -93,7 +93,7 @@ impl LmdbWriter {
     /// # Errors
     /// The disk cannot be written to.
     pub fn finish(self) -> Result<(), GraphError> {
-        self.env.force_sync().map_err(|e| lmdb_error(&self.path, e))?;
+        self.env.force_sync().map_err(|e| LmdbError::Write(e).of_store(&self.path))?;
         self.env.prepare_for_closing().wait();
         let lock = self.path.join("lock.mdb");
         std::fs::remove_file(&lock).map_err(GraphError::io("remove", &lock))

@@ -7,6 +7,7 @@ use loader_core::{Batcher, Dataset, Loaded, Reader, Stage, StageClock};
 use crate::GraphError;
 use crate::assembler::Assembler;
 use crate::batch::Batch;
+use crate::error::RecordError;
 use crate::operations::Marks;
 use crate::records::Sample;
 use crate::sampler::Schedule;
@@ -40,6 +41,31 @@ pub trait ReadRecord {
     /// The store was written to, replaced or removed.
     fn unchanged(&self) -> Result<(), GraphError> {
         Ok(())
+    }
+}
+
+/// Samples in memory, each of which is a record.
+impl Records for Vec<Sample> {
+    fn reader(&self) -> Result<Box<dyn ReadRecord + '_>, GraphError> {
+        Ok(Box::new(InMemory))
+    }
+
+    fn decode(&self, index: u64, _: &[u8], _: Range<usize>, sample: &mut Sample) -> Result<(), GraphError> {
+        let Some(found) = usize::try_from(index).ok().and_then(|index| self.get(index)) else {
+            let problem = RecordError::Missing { records: self.len() as u64 };
+            return Err(GraphError::Record { store: "samples in memory".into(), index, problem });
+        };
+        sample.clone_from(found);
+        Ok(())
+    }
+}
+
+/// Reads no bytes.
+struct InMemory;
+
+impl ReadRecord for InMemory {
+    fn read(&mut self, _: u64, _: &mut Vec<u8>) -> Result<usize, GraphError> {
+        Ok(0)
     }
 }
 

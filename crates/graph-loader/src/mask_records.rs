@@ -1,6 +1,7 @@
 use std::ops::Range;
 
 use crate::cell_graph::CellGraph;
+use crate::error::{ArrayError, MissingMasks, RecordError};
 use crate::incidence::{Catalysis, Incidence, RemovedMetabolism};
 use crate::npz::{Dtype, Member, NpzWalk};
 use crate::options::RecordFormat;
@@ -158,13 +159,13 @@ impl MaskDecoder {
     /// A decoder of the masks of `edge_types` and, if asked for, of the metabolism.
     ///
     /// # Errors
-    /// An edge type without masks in the store.
+    /// A format without masks, an edge type that the store does not have, or one that is listed twice.
     pub fn new(
         format: RecordFormat,
         sizes: MaskSizes,
         edge_types: &[String],
         metabolism: bool,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, MissingMasks> {
         let form = match format {
             RecordFormat::FalsePositions => MaskForm::FalsePositions,
             RecordFormat::ByteMasks => MaskForm::Bytes,
@@ -172,34 +173,35 @@ impl MaskDecoder {
             RecordFormat::Json | RecordFormat::Ids => MaskForm::None,
         };
         let Some(fields) = fields(format, &sizes) else {
-            return Err(format!("records of format {format:?} hold no masks"));
+            return Err(MissingMasks::Format { format });
         };
-        let unknown = |name: &String| format!("the store has no masks of edge type `{name}`");
-        let mut masks = edge_types
-            .iter()
-            .map(|name| sizes.network(name).ok_or_else(|| unknown(name)))
-            .collect::<Result<Vec<_>, _>>()?;
+        let mut masks = Vec::new();
+        for name in edge_types {
+            let mask = sizes.network(name).ok_or_else(|| MissingMasks::EdgeType { name: name.clone() })?;
+            if masks.contains(&mask) {
+                return Err(MissingMasks::RepeatedEdgeType { name: name.clone() });
+            }
+            masks.push(mask);
+        }
         if metabolism {
             masks.extend([REACTION, sizes.gpr(), sizes.rmr()]);
         }
         let mut slots = vec![None; sizes.len()];
         for (slot, mask) in masks.iter().enumerate() {
-            if slots[*mask].replace(slot).is_some() {
-                return Err("an edge type is listed twice".to_owned());
-            }
+            slots[*mask] = Some(slot);
         }
         Ok(Self { format, form, fields, slots, spans: masks.len(), sizes })
     }
 
     /// Decode the record at `range` of `bytes`. Spans of masks refer to `bytes`.
-    pub fn decode(&self, bytes: &[u8], range: Range<usize>, sample: &mut Sample) -> Result<(), String> {
+    pub fn decode(&self, bytes: &[u8], range: Range<usize>, sample: &mut Sample) -> Result<(), RecordError> {
         let record = &bytes[range.clone()];
         sample.masks.form = self.form;
         sample.masks.spans.clear();
         sample.masks.spans.resize(self.spans, 0..0);
         let mut walk = NpzWalk::new(record);
         for Field { content, member } in &self.fields {
-            let named = |reason: String| format!("{}: {reason}", member.name());
+            let named = |problem| RecordError::Array { array: member.name().to_owned(), problem };
             let at = walk.next(member).map_err(named)?;
             self.take(*content, &record[at.clone()], sample).map_err(named)?;
             if let Content::False(mask) | Content::Kept(mask) = *content
@@ -208,45 +210,41 @@ impl MaskDecoder {
                 sample.masks.spans[slot] = range.start + at.start..range.start + at.end;
             }
         }
-        walk.finish(self.fields.iter().map(|field| &field.member))
+        walk.finish(self.fields.iter().map(|field| &field.member))?;
+        ascending(&sample.genes, self.sizes.size(GENE))?;
+        sample.check_numbers()
     }
 
     /// Check a field and take what the sample needs of it.
-    fn take(&self, content: Content, data: &[u8], sample: &mut Sample) -> Result<(), String> {
+    fn take(&self, content: Content, data: &[u8], sample: &mut Sample) -> Result<(), ArrayError> {
         match content {
             Content::Genes => {
                 sample.genes.clear();
                 sample.genes.extend(words(data));
-                ascending(&sample.genes, self.sizes.size(GENE))
             }
-            Content::Label => {
-                sample.label = float(data)?;
-                if sample.label.is_finite() { Ok(()) } else { Err(format!("the label is {}", sample.label)) }
-            }
-            Content::PValue => {
-                sample.p_value = float(data)?;
-                if sample.p_value.is_infinite() { Err(format!("the p-value is {}", sample.p_value)) } else { Ok(()) }
-            }
-            Content::Zero if words(data).eq([0]) => Ok(()),
-            Content::Zero => Err("not 0 alone".to_owned()),
-            Content::Sizes if words(data).eq(self.sizes.all().map(|(_, entries)| entries as i64)) => Ok(()),
-            Content::Sizes => Err("not the lengths that the manifest has".to_owned()),
-            Content::False(mask) if self.slots[mask].is_some() => false_positions(data, self.sizes.size(mask)),
-            Content::False(_) => Ok(()),
+            Content::Label => sample.label = float(data)?,
+            Content::PValue => sample.p_value = float(data)?,
+            Content::Zero if words(data).eq([0]) => {}
+            Content::Zero => return Err(ArrayError::NotZero),
+            Content::Sizes if words(data).eq(self.sizes.all().map(|(_, entries)| entries as i64)) => {}
+            Content::Sizes => return Err(ArrayError::MaskLengths),
+            Content::False(mask) if self.slots[mask].is_some() => false_positions(data, self.sizes.size(mask))?,
+            Content::False(_) => {}
             Content::Kept(mask) | Content::Perturbed(mask) => {
                 let entries = self.sizes.size(mask);
                 let expected = mask_bytes(self.format, entries);
                 if data.len() != expected {
-                    return Err(format!("{} bytes, not {expected}", data.len()));
+                    return Err(ArrayError::MaskBytes { bytes: data.len(), expected });
                 }
                 match (content, self.form) {
                     // Masks that the trial does not use are not checked.
-                    (Content::Kept(_), MaskForm::Bytes) if self.slots[mask].is_some() => zeros_and_ones(data),
-                    (Content::Kept(_), MaskForm::Bits) if self.slots[mask].is_some() => nothing_behind(data, entries),
-                    _ => Ok(()),
+                    (Content::Kept(_), MaskForm::Bytes) if self.slots[mask].is_some() => zeros_and_ones(data)?,
+                    (Content::Kept(_), MaskForm::Bits) if self.slots[mask].is_some() => nothing_behind(data, entries)?,
+                    _ => {}
                 }
             }
         }
+        Ok(())
     }
 }
 
@@ -255,53 +253,53 @@ fn words(data: &[u8]) -> impl Iterator<Item = i64> {
     data.as_chunks::<8>().0.iter().map(|word| i64::from_le_bytes(*word))
 }
 
-fn float(data: &[u8]) -> Result<f32, String> {
-    let word = <[u8; 4]>::try_from(data).map_err(|_| format!("{} values instead of 1", data.len() / 4))?;
+fn float(data: &[u8]) -> Result<f32, ArrayError> {
+    let word = <[u8; 4]>::try_from(data).map_err(|_| ArrayError::NotOneValue { values: data.len() / 4 })?;
     Ok(f32::from_le_bytes(word))
 }
 
 /// Genes ascend, each once, and are among `n`.
-pub fn ascending(genes: &[i64], n: usize) -> Result<(), String> {
-    let mut least = 0;
+pub fn ascending(genes: &[i64], n: usize) -> Result<(), RecordError> {
+    let mut min = 0;
     for &gene in genes {
-        if gene < least || gene >= n as i64 {
-            return Err(format!("gene {gene} is not one of {n}, or not in order"));
+        if gene < min || gene >= n as i64 {
+            return Err(RecordError::Gene { gene, genes: n });
         }
-        least = gene + 1;
+        min = gene + 1;
     }
     Ok(())
 }
 
-fn false_positions(data: &[u8], entries: usize) -> Result<(), String> {
-    let mut least = 0;
+fn false_positions(data: &[u8], entries: usize) -> Result<(), ArrayError> {
+    let mut min = 0;
     for position in words(data) {
-        if position < least || position >= entries as i64 {
-            return Err(format!("position {position} is not one of {entries}, or not in order"));
+        if position < min || position >= entries as i64 {
+            return Err(ArrayError::Position { position, entries });
         }
-        least = position + 1;
+        min = position + 1;
     }
     Ok(())
 }
 
 /// Bytes are 0 or 1.
-fn zeros_and_ones(mask: &[u8]) -> Result<(), String> {
+fn zeros_and_ones(mask: &[u8]) -> Result<(), ArrayError> {
     const PIECE: usize = 4096;
     // No branch within a piece, so that the compiler makes vector instructions of it.
     let no_bool = |piece: &[u8]| piece.iter().fold(0, |all, byte| all | byte) > 1;
     let Some(piece) = mask.chunks(PIECE).position(no_bool) else {
         return Ok(());
     };
-    let rest = mask.iter().enumerate().skip(piece * PIECE);
-    let found =
-        rest.filter(|(_, byte)| **byte > 1).map(|(at, byte)| format!("entry {at} is {byte}, not 0 or 1")).next();
-    found.map_or(Ok(()), Err)
+    match mask.iter().enumerate().skip(piece * PIECE).find(|(_, byte)| **byte > 1) {
+        Some((entry, &value)) => Err(ArrayError::NotBool { entry, value }),
+        None => Ok(()),
+    }
 }
 
 /// Bits behind the last entry are 0.
-fn nothing_behind(bits: &[u8], entries: usize) -> Result<(), String> {
+fn nothing_behind(bits: &[u8], entries: usize) -> Result<(), ArrayError> {
     match bits.last() {
         Some(last) if !entries.is_multiple_of(8) && last >> (entries % 8) != 0 => {
-            Err(format!("bits behind the last of {entries} entries are set"))
+            Err(ArrayError::BitsBehindEnd { entries })
         }
         _ => Ok(()),
     }

@@ -1,6 +1,6 @@
 use std::hint::black_box;
 
-use loader_core::Operation;
+use loader_core::StageOperation;
 
 use crate::GraphError;
 use crate::cell_graph::CellGraph;
@@ -97,12 +97,12 @@ impl MaskSources {
         for mask in 0..self.incidence.len() {
             if by_genes {
                 self.touch(mask, samples);
-                marks.mark(Operation::Lookup, Operand::EdgeType(mask));
+                marks.mark(StageOperation::Lookup, Operand::EdgeType(mask));
             }
             for (at, sample) in samples.iter().enumerate() {
                 each(mask, at, stored(sample, mask, bytes).unwrap_or_else(|| self.of_genes(mask, sample)));
             }
-            marks.mark(Operation::Fill, Operand::EdgeType(mask));
+            marks.mark(StageOperation::Fill, Operand::EdgeType(mask));
         }
         let Some(catalysis) = &self.catalysis else { return };
         removed.resize_with(samples.len(), RemovedMetabolism::default);
@@ -110,7 +110,7 @@ impl MaskSources {
             for (sample, removed) in samples.iter().zip(&mut *removed) {
                 catalysis.removed(&sample.genes, removed);
             }
-            marks.mark(Operation::Lookup, Operand::Metabolism);
+            marks.mark(StageOperation::Lookup, Operand::Metabolism);
         }
         let lists: [fn(&RemovedMetabolism) -> &[u32]; 3] = [|of| &of.reactions, |of| &of.gpr, |of| &of.rmr];
         for (mask, list) in (self.incidence.len()..).zip(lists) {
@@ -118,7 +118,7 @@ impl MaskSources {
                 each(mask, at, stored(sample, mask, bytes).unwrap_or(SampleMask::Removed(list(removed))));
             }
         }
-        marks.mark(Operation::Fill, Operand::Metabolism);
+        marks.mark(StageOperation::Fill, Operand::Metabolism);
     }
 
     /// Load the first cache line of each list that the samples need of the edge type `mask`: the lists are spread over 20 MB, and

@@ -6,7 +6,7 @@
 //! numbered anew and say by a mask whether a perturbed gene is at an end; `original` leads back to the whole graph;
 //! reactions and metabolites are all there with the masks of the lazy processor, and of gpr the edges at genes found.
 
-use loader_core::Operation;
+use loader_core::StageOperation;
 
 use crate::assembler::Scratch;
 use crate::batch::Graphs;
@@ -53,7 +53,7 @@ impl Neighborhoods {
     ) {
         let Scratch { edges: own, table, visited, found, removed, .. } = scratch;
         self.neighbours.find(&sample.genes, graph.num_genes(), visited, found);
-        marks.mark(Operation::Lookup, Operand::Genes);
+        marks.mark(StageOperation::Lookup, Operand::Genes);
         table.clear();
         table.resize(graph.num_genes(), ABSENT);
         for (number, gene) in (0..).zip(&*found) {
@@ -66,10 +66,10 @@ impl Neighborhoods {
         nodes.original.extend(found.iter().map(|gene| i64::from(*gene)));
         nodes.kept.extend(found.iter().map(|gene| u8::from(table[*gene as usize] & PERTURBED == 0)));
         nodes.perturbed.extend(found.iter().map(|gene| u8::from(table[*gene as usize] & PERTURBED != 0)));
-        marks.mark(Operation::Fill, Operand::Genes);
+        marks.mark(StageOperation::Fill, Operand::Genes);
         for (index, (targets, own)) in self.targets.iter().zip(&mut *own).enumerate() {
             induce(targets, found, table, own);
-            marks.mark(Operation::Filter, Operand::EdgeType(index));
+            marks.mark(StageOperation::Filter, Operand::EdgeType(index));
         }
         scratch.genes.push(found.len());
         let (Some(metabolism), Some(joined), Some(catalysis), [.., gpr, _]) =
@@ -80,11 +80,11 @@ impl Neighborhoods {
         removed.resize_with(1, Default::default);
         let [removed] = &mut removed[..] else { return };
         catalysis.removed(&sample.genes, removed);
-        marks.mark(Operation::Lookup, Operand::Metabolism);
+        marks.mark(StageOperation::Lookup, Operand::Metabolism);
         let row = |len: usize| at * len..(at + 1) * len;
         SampleMask::Removed(&removed.reactions).to_bytes(&mut joined.reactions.kept[row(metabolism.reactions)]);
         SampleMask::Removed(&removed.rmr).to_bytes(&mut joined.rmr.mask[row(metabolism.num_rmr())]);
-        marks.mark(Operation::Fill, Operand::Metabolism);
+        marks.mark(StageOperation::Fill, Operand::Metabolism);
         let room = gpr.room(metabolism.num_gpr());
         let mut n = 0;
         for (gene, reaction) in metabolism.gpr_genes().iter().zip(metabolism.gpr_reactions()) {
@@ -95,7 +95,7 @@ impl Neighborhoods {
             n += usize::from(number != ABSENT);
         }
         gpr.take(n);
-        marks.mark(Operation::Filter, Operand::Metabolism);
+        marks.mark(StageOperation::Filter, Operand::Metabolism);
     }
 }
 

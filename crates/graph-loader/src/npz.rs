@@ -7,6 +7,8 @@
 
 use std::ops::Range;
 
+use crate::error::{ArrayError, RecordError};
+
 /// Bytes of a local header up to the name.
 const LOCAL: usize = 30;
 /// Bytes of the zip64 field behind the name: two 64-bit sizes.
@@ -80,7 +82,7 @@ impl Member {
         bytes
     }
 
-    /// LocalHeader header up to the name.
+    /// Local header up to the name.
     fn local(&self, crc: u32) -> [u8; LOCAL] {
         let mut bytes = [0xff; LOCAL];
         bytes[..4].copy_from_slice(b"PK\x03\x04");
@@ -212,25 +214,24 @@ impl<'b> NpzWalk<'b> {
     ///
     /// # Errors
     /// Another member, one that is not stored as savez does, another type or number of dimensions, or the archive's end.
-    pub fn next(&mut self, member: &Member) -> Result<Range<usize>, String> {
+    pub fn next(&mut self, member: &Member) -> Result<Range<usize>, ArrayError> {
         let rest = &self.bytes[self.at..];
         let (Some(local), Some(header)) = (LocalHeader::read(rest, member), rest.get(..member.header())) else {
-            return Err(format!("the record ends at {} within the header", self.bytes.len()));
+            return Err(ArrayError::HeaderCut { bytes: self.bytes.len() });
         };
         let (head, npy) = header.split_at(member.header() - NPY);
         let (fixed, behind) = head.split_at(LOCAL);
         let (name, zip64) = behind.split_at(member.file.len());
         if fixed != member.local(local.crc) || name != member.file.as_bytes() || zip64 != extra(local.size) {
-            return Err(format!("byte {} begins no stored zip member of this name", self.at));
+            return Err(ArrayError::NotThisMember { offset: self.at });
         }
-        let within = rest.len() - head.len();
-        let Some(bytes) = usize::try_from(local.size).ok().filter(|size| (NPY..=within).contains(size)) else {
-            return Err(format!("{} bytes, but the record has {within} from there on", local.size));
+        let available = rest.len() - head.len();
+        let Some(bytes) = usize::try_from(local.size).ok().filter(|size| (NPY..=available).contains(size)) else {
+            return Err(ArrayError::Truncated { bytes: local.size, available });
         };
         let elements = (bytes - NPY) / member.dtype.bytes();
         if !(bytes - NPY).is_multiple_of(member.dtype.bytes()) || npy != member.npy(elements) {
-            let descr = member.dtype.descr();
-            return Err(format!("{} bytes with no npy header of {descr} of that length", bytes - NPY));
+            return Err(ArrayError::NpyHeader { bytes: bytes - NPY, dtype: member.dtype.descr() });
         }
         let start = self.at + member.header();
         self.at = start + bytes - NPY;
@@ -241,8 +242,8 @@ impl<'b> NpzWalk<'b> {
     ///
     /// # Errors
     /// The directory is another one, or bytes follow it.
-    pub fn finish<'m>(self, members: impl Iterator<Item = &'m Member>) -> Result<(), String> {
-        let wrong = |at: usize| format!("the zip directory is not that of the arrays at byte {at}");
+    pub fn finish<'m>(self, members: impl Iterator<Item = &'m Member>) -> Result<(), RecordError> {
+        let wrong = |offset: usize| RecordError::Directory { offset };
         let (mut at, mut offset, mut count) = (self.at, 0, 0);
         for member in members {
             let local = LocalHeader::read(&self.bytes[offset..], member).ok_or_else(|| wrong(at))?;
@@ -261,7 +262,7 @@ impl<'b> NpzWalk<'b> {
             return Err(wrong(at));
         }
         if end.len() != END {
-            return Err(format!("{} bytes behind the last array and the zip directory", end.len() - END));
+            return Err(RecordError::TrailingBytes { bytes: end.len() - END });
         }
         Ok(())
     }
@@ -301,9 +302,11 @@ mod tests {
         (members, out.split_off(6))
     }
 
-    fn walk(members: &[Member], bytes: &[u8]) -> Result<Vec<Range<usize>>, String> {
+    fn walk(members: &[Member], bytes: &[u8]) -> Result<Vec<Range<usize>>, RecordError> {
         let mut walk = NpzWalk::new(bytes);
-        let found = members.iter().map(|member| walk.next(member)).collect::<Result<Vec<_>, _>>()?;
+        let named = |member: &Member, problem| RecordError::Array { array: member.name().to_owned(), problem };
+        let next = |member: &Member| walk.next(member).map_err(|problem| named(member, problem));
+        let found = members.iter().map(next).collect::<Result<Vec<_>, _>>()?;
         walk.finish(members.iter()).map(|()| found)
     }
 
@@ -333,7 +336,7 @@ mod tests {
             assert!(walk(&members, &good[..length]).is_err(), "{length}");
         }
         let more = [&good[..], &[0; 3]].concat();
-        assert!(walk(&members, &more).unwrap_err().starts_with("3 bytes behind the last"));
-        assert!(walk(&members[..2], &good).unwrap_err().contains("directory"));
+        assert!(walk(&members, &more).unwrap_err().to_string().starts_with("3 bytes behind the last"));
+        assert!(walk(&members[..2], &good).unwrap_err().to_string().contains("directory"));
     }
 }

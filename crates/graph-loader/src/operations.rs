@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use loader_core::{BatchOperations, Operation, OperationInterval, Stage};
+use loader_core::{BatchOperations, OperationInterval, Stage, StageOperation};
 
 /// Names of the operands that are no edge types; those of the edge types come after them.
 const OPERANDS: [&str; 3] = ["labels", "genes", "metabolism"];
@@ -41,7 +41,7 @@ impl Operand {
 /// Is called after each operation.
 pub trait Marker {
     /// The time since the last mark was spent on `operation` on `operand`.
-    fn mark(&mut self, operation: Operation, operand: Operand);
+    fn mark(&mut self, operation: StageOperation, operand: Operand);
 }
 
 /// Times nothing.
@@ -50,7 +50,7 @@ pub struct Unmarked;
 
 impl Marker for Unmarked {
     #[inline(always)]
-    fn mark(&mut self, _: Operation, _: Operand) {}
+    fn mark(&mut self, _: StageOperation, _: Operand) {}
 }
 
 /// Reads the clock at each mark.
@@ -85,7 +85,7 @@ impl Marks {
 }
 
 impl Marker for Marks {
-    fn mark(&mut self, operation: Operation, operand: Operand) {
+    fn mark(&mut self, operation: StageOperation, operand: Operand) {
         let (start, stage, operand) = (self.last, self.stage, operand.index());
         let end = self.clock.elapsed().as_nanos() as u64;
         self.last = end;
@@ -110,22 +110,22 @@ mod tests {
     fn each_operation_has_the_time_since_the_mark_before_it() {
         let mut marks = Marks::new(Instant::now(), ["physical", "tflink"]);
         marks.begin(Stage::Mask);
-        marks.mark(Operation::Lookup, Operand::EdgeType(1));
-        marks.mark(Operation::Fill, Operand::EdgeType(1));
-        marks.mark(Operation::Fill, Operand::EdgeType(1));
+        marks.mark(StageOperation::Lookup, Operand::EdgeType(1));
+        marks.mark(StageOperation::Fill, Operand::EdgeType(1));
+        marks.mark(StageOperation::Fill, Operand::EdgeType(1));
         marks.begin(Stage::Collate);
-        marks.mark(Operation::Fill, Operand::EdgeType(1));
-        marks.mark(Operation::Copy, Operand::Labels);
-        marks.mark(Operation::Fill, Operand::EdgeType(1));
+        marks.mark(StageOperation::Fill, Operand::EdgeType(1));
+        marks.mark(StageOperation::Copy, Operand::Labels);
+        marks.mark(StageOperation::Fill, Operand::EdgeType(1));
         let operations = marks.finish();
         let found: Vec<_> = operations.intervals().map(|(of, name)| (of.stage, of.operation, name)).collect();
         let (mask, collate) = (Stage::Mask, Stage::Collate);
         let expected = [
-            (mask, Operation::Lookup, "tflink"),
-            (mask, Operation::Fill, "tflink"),
-            (collate, Operation::Fill, "tflink"),
-            (collate, Operation::Copy, "labels"),
-            (collate, Operation::Fill, "tflink"),
+            (mask, StageOperation::Lookup, "tflink"),
+            (mask, StageOperation::Fill, "tflink"),
+            (collate, StageOperation::Fill, "tflink"),
+            (collate, StageOperation::Copy, "labels"),
+            (collate, StageOperation::Fill, "tflink"),
         ];
         assert_eq!(found, expected);
         let intervals: Vec<OperationInterval> = operations.intervals().map(|(of, _)| *of).collect();
@@ -146,7 +146,7 @@ mod tests {
     fn operands_have_the_names_of_the_ledger() {
         let operands = [Operand::Labels, Operand::Genes, Operand::Metabolism, Operand::EdgeType(0)];
         let mut marks = Marks::new(Instant::now(), ["physical"]);
-        operands.iter().for_each(|operand| marks.mark(Operation::Fill, *operand));
+        operands.iter().for_each(|operand| marks.mark(StageOperation::Fill, *operand));
         let operations = marks.finish();
         let names: Vec<&str> = operations.intervals().map(|(_, name)| name).collect();
         assert_eq!(names, ["labels", "genes", "metabolism", "physical"]);

@@ -8,6 +8,7 @@ use serde::de::IgnoredAny;
 
 use crate::GraphError;
 use crate::cell_graph::CellGraph;
+use crate::error::RecordError;
 use crate::mask_records::{MaskDecoder, MaskEncoder, MaskSizes, ascending};
 use crate::options::RecordFormat;
 
@@ -22,6 +23,18 @@ pub struct Sample {
     pub p_value: f32,
     /// Masks that the store has of the sample.
     pub masks: StoredMasks,
+}
+
+impl Sample {
+    /// Check that the label is finite, and the p-value finite or NaN.
+    pub(crate) fn check_numbers(&self) -> Result<(), RecordError> {
+        let Self { label, p_value, .. } = *self;
+        if label.is_finite() && !p_value.is_infinite() {
+            Ok(())
+        } else {
+            Err(RecordError::NotFinite { label, p_value })
+        }
+    }
 }
 
 /// Masks of one sample as they lie in its record, without copying them.
@@ -83,7 +96,7 @@ impl StoreDecoder {
             FormatDecoder::Ids { genes: sizes.genes() }
         } else {
             let masks = MaskDecoder::new(format, sizes, edge_types, metabolism);
-            FormatDecoder::Masks(masks.map_err(|reason| GraphError::NoMasks { store: store.to_owned(), reason })?)
+            FormatDecoder::Masks(masks.map_err(|problem| GraphError::NoMasks { store: store.to_owned(), problem })?)
         };
         Ok(Self { store: store.to_owned(), decoder })
     }
@@ -99,7 +112,7 @@ impl StoreDecoder {
             FormatDecoder::Masks(decoder) => decoder.decode(bytes, range, sample),
             FormatDecoder::Ids { genes } => decode_ids(&bytes[range], *genes, sample),
         };
-        result.map_err(|reason| GraphError::Record { store: self.store.clone(), index, reason })
+        result.map_err(|problem| GraphError::Record { store: self.store.clone(), index, problem })
     }
 }
 
@@ -140,8 +153,8 @@ impl RecordDecoder {
     /// # Errors
     /// [`GraphError::Record`]: no JSON, another layout, or a label that is not finite.
     pub fn decode(&self, index: u64, bytes: &[u8], sample: &mut Sample) -> Result<(), GraphError> {
-        let refused = |reason| GraphError::Record { store: self.store.clone(), index, reason };
-        let [record] = serde_json::from_slice::<[Record; 1]>(bytes).map_err(|e| refused(parse_error(&e, bytes)))?;
+        let refused = |problem| GraphError::Record { store: self.store.clone(), index, problem };
+        let [record] = serde_json::from_slice::<[Record; 1]>(bytes).map_err(|e| refused(parse_error(e, bytes)))?;
         let known = |p: &Perturbation| self.index_of.get(p.systematic_gene_name.as_ref()).copied();
         sample.genes.clear();
         sample.genes.extend(record.experiment.genotype.perturbations.iter().filter_map(known));
@@ -151,22 +164,19 @@ impl RecordDecoder {
         sample.p_value = record.experiment.phenotype.gene_interaction_p_value.map_or(f32::NAN, |p| p as f32);
         sample.masks.form = MaskForm::None;
         sample.masks.spans.clear();
-        if sample.label.is_infinite() || sample.p_value.is_infinite() {
-            return Err(refused(format!("the label is {}, the p-value {}", sample.label, sample.p_value)));
-        }
-        Ok(())
+        sample.check_numbers().map_err(refused)
     }
 }
 
-/// The parser's message, and, if that is the cause, that Python writes numbers that JSON does not have.
-fn parse_error(e: &serde_json::Error, bytes: &[u8]) -> String {
+/// The parser's error, and, if that is the cause, the number that JSON does not have but Python writes.
+fn parse_error(e: serde_json::Error, bytes: &[u8]) -> RecordError {
     let line_at = bytes.split_inclusive(|byte| *byte == b'\n').take(e.line().saturating_sub(1)).map(<[u8]>::len);
     let at = line_at.sum::<usize>() + e.column().saturating_sub(1);
     // The parser stops within the word or before it.
     let around = &bytes[at.saturating_sub(2).min(bytes.len())..bytes.len().min(at + 10)];
     match ["NaN", "Infinity"].iter().find(|word| around.windows(word.len()).any(|w| w == word.as_bytes())) {
-        Some(word) => format!("a value is {word}, which is no JSON (Python writes it): {e}"),
-        None => e.to_string(),
+        Some(number) => RecordError::NotJson { number, source: e },
+        None => RecordError::Json(e),
     }
 }
 
@@ -225,16 +235,14 @@ fn encode_ids(sample: &Sample, out: &mut Vec<u8>) {
 ///
 /// # Errors
 /// Another length, a label that is no number, or genes that are not in the graph or not in order.
-fn decode_ids(record: &[u8], genes: usize, sample: &mut Sample) -> Result<(), String> {
+fn decode_ids(record: &[u8], genes: usize, sample: &mut Sample) -> Result<(), RecordError> {
     let (words, rest) = record.as_chunks::<4>();
     if record.len() < IDS_HEADER_BYTES || !rest.is_empty() {
-        return Err(format!("{} bytes, not 8 and 4 for each gene", record.len()));
+        return Err(RecordError::IdsLength { bytes: record.len() });
     }
     sample.label = f32::from_le_bytes(words[0]);
     sample.p_value = f32::from_le_bytes(words[1]);
-    if !sample.label.is_finite() || sample.p_value.is_infinite() {
-        return Err(format!("the label is {}, the p-value {}", sample.label, sample.p_value));
-    }
+    sample.check_numbers()?;
     sample.genes.clear();
     sample.genes.extend(words[2..].iter().map(|word| i64::from(u32::from_le_bytes(*word))));
     sample.masks.spans.clear();
@@ -311,14 +319,17 @@ mod tests {
         decode_ids(&record_of_none, 10, &mut read).unwrap();
         assert!(read.genes.is_empty() && read.p_value.is_nan());
 
-        assert!(decode_ids(&record, 9, &mut read).unwrap_err().contains("gene 9"));
+        assert!(decode_ids(&record, 9, &mut read).unwrap_err().to_string().contains("gene 9"));
         for length in [0, 4, 7, 9, 19] {
-            assert!(decode_ids(&record[..length], 10, &mut read).unwrap_err().contains("bytes"), "{length}");
+            assert!(
+                decode_ids(&record[..length], 10, &mut read).unwrap_err().to_string().contains("bytes"),
+                "{length}"
+            );
         }
         let mut swapped = record.clone();
         swapped.copy_within(16..20, 8);
-        assert!(decode_ids(&swapped, 10, &mut read).unwrap_err().contains("not in order"));
+        assert!(decode_ids(&swapped, 10, &mut read).unwrap_err().to_string().contains("not in order"));
         record[..4].copy_from_slice(&f32::NAN.to_le_bytes());
-        assert!(decode_ids(&record, 10, &mut read).unwrap_err().contains("label is NaN"));
+        assert!(decode_ids(&record, 10, &mut read).unwrap_err().to_string().contains("label is NaN"));
     }
 }

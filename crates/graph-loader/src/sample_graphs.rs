@@ -2,7 +2,7 @@
 
 use std::iter::repeat_n;
 
-use loader_core::Operation;
+use loader_core::StageOperation;
 
 use crate::assembler::{AssemblyPlan, Scratch, SharedGraph};
 use crate::batch::{Edges, Followed, Graphs, MetabolicGraphs, Nodes, Phenotype};
@@ -44,15 +44,15 @@ pub fn mask_graphs<M: Marker>(
         // Only `pert_mask` of the genes is published, over the whole graph.
         mask_genes(samples, graph.num_genes(), &mut graphs.genes);
         graphs.genes.kept.clear();
-        marks.mark(Operation::Fill, Operand::Genes);
+        marks.mark(StageOperation::Fill, Operand::Genes);
         for (index, (edges, joined)) in graph.edge_types.iter().zip(&mut graphs.edges).enumerate() {
             joined.removed.resize(samples.len() * edges.num_edges(), 0);
-            marks.mark(Operation::Allocate, Operand::EdgeType(index));
+            marks.mark(StageOperation::Allocate, Operand::EdgeType(index));
         }
     }
     if let (Some(metabolism), Some(joined)) = (&graph.metabolism, &mut graphs.metabolism) {
         size_metabolic(metabolism, samples.len(), neighborhood, joined);
-        marks.mark(Operation::Allocate, Operand::Metabolism);
+        marks.mark(StageOperation::Allocate, Operand::Metabolism);
     }
     match (&shared.neighborhoods, &shared.sources) {
         (Some(neighborhoods), _) => {
@@ -91,22 +91,22 @@ pub fn join_graphs<M: Marker>(
     let graph = &shared.graph;
     let b = samples.len();
     join_phenotype(b, &mut graphs.phenotype);
-    marks.mark(Operation::Copy, Operand::Labels);
+    marks.mark(StageOperation::Copy, Operand::Labels);
     if plan.processor == Processor::Lazy {
         join_genes(plan, repeat_n(graph.num_genes(), b), samples, graphs);
-        marks.mark(Operation::Copy, Operand::Genes);
+        marks.mark(StageOperation::Copy, Operand::Genes);
         join_whole_edges(graph, b, plan.with_index, graphs, marks);
         if let (Some(metabolism), Some(joined)) = (&graph.metabolism, &mut graphs.metabolism) {
             join_nodes(repeat_n(metabolism.reactions, b), plan.with_ptr, &mut joined.reactions);
             join_nodes(repeat_n(metabolism.metabolites, b), plan.with_ptr, &mut joined.metabolites);
-            marks.mark(Operation::Copy, Operand::Metabolism);
+            marks.mark(StageOperation::Copy, Operand::Metabolism);
         }
         return;
     }
     let neighborhood = plan.processor == Processor::Neighborhood;
     let genes = || scratch.genes.iter().copied();
     join_genes(plan, genes(), samples, graphs);
-    marks.mark(Operation::Copy, Operand::Genes);
+    marks.mark(StageOperation::Copy, Operand::Genes);
     if neighborhood {
         for (index, (own, edges)) in scratch.edges.iter().zip(&mut graphs.edges).enumerate() {
             join_own(own, genes(), genes(), true, edges, Operand::EdgeType(index), marks);
@@ -128,13 +128,13 @@ pub fn join_graphs<M: Marker>(
         let reactions = repeat_n(metabolism.reactions, b);
         complement(&joined.reactions.kept, &mut joined.reactions.perturbed);
         join_nodes(reactions.clone(), plan.with_ptr, &mut joined.reactions);
-        marks.mark(Operation::Copy, operand);
+        marks.mark(StageOperation::Copy, operand);
         join_own(gpr, genes(), reactions, true, &mut joined.gpr, operand, marks);
         let stride = (metabolism.reactions as i64, metabolism.metabolites as i64);
         let rmr = (metabolism.rmr_reactions(), metabolism.rmr_metabolites());
         join_edge_type(rmr, stride, b, true, &mut joined.rmr, operand, marks);
         replicate(&metabolism.stoichiometry, b, &mut joined.stoichiometry);
-        marks.mark(Operation::Copy, operand);
+        marks.mark(StageOperation::Copy, operand);
     } else {
         let removed = joined.reactions.perturbed.chunks(metabolism.reactions.max(1));
         let kept = |removed: &[u8]| removed.iter().filter(|removed| **removed == 0).count();
@@ -142,7 +142,7 @@ pub fn join_graphs<M: Marker>(
         // Without any reaction there are no rows to count.
         reactions.resize(b, 0);
         join_nodes(reactions.iter().copied(), plan.with_ptr, &mut joined.reactions);
-        marks.mark(Operation::Copy, operand);
+        marks.mark(StageOperation::Copy, operand);
         join_own(gpr, genes(), reactions.iter().copied(), false, &mut joined.gpr, operand, marks);
         join_own(rmr, reactions.iter().copied(), metabolites, false, &mut joined.rmr, operand, marks);
     }
@@ -174,14 +174,14 @@ fn mask_whole_graphs<M: Marker>(
     marks: &mut M,
 ) {
     mask_genes(samples, graph.num_genes(), &mut graphs.genes);
-    marks.mark(Operation::Fill, Operand::Genes);
+    marks.mark(StageOperation::Fill, Operand::Genes);
     let mut masks: Vec<&mut Vec<u8>> = graphs.edges.iter_mut().map(|edges| &mut edges.mask).collect();
     if let Some(joined) = &mut graphs.metabolism {
         masks.extend([&mut joined.reactions.kept, &mut joined.gpr.mask, &mut joined.rmr.mask]);
     }
     for (number, (mask, entries)) in masks.iter_mut().zip(sources.entries()).enumerate() {
         mask.resize(samples.len() * entries, 0);
-        marks.mark(Operation::Allocate, sources.operand(number));
+        marks.mark(StageOperation::Allocate, sources.operand(number));
     }
     sources.for_each(samples, bytes, &mut scratch.removed, marks, |mask, at, source| {
         let entries = sources.entries()[mask];
@@ -191,7 +191,7 @@ fn mask_whole_graphs<M: Marker>(
         complement(&joined.reactions.kept, &mut joined.reactions.perturbed);
         keep_all(samples.len(), metabolism.metabolites, &mut joined.metabolites);
         refill(&mut joined.w_growth, samples.len() * metabolism.reactions, 0.0);
-        marks.mark(Operation::Fill, Operand::Metabolism);
+        marks.mark(StageOperation::Fill, Operand::Metabolism);
     }
 }
 
@@ -216,7 +216,7 @@ fn join_whole_edges<M: Marker>(
         join_edge_type(rmr, (reactions, metabolites), samples, with_index, &mut joined.rmr, Operand::Metabolism, marks);
         if with_index {
             replicate(&metabolism.stoichiometry, samples, &mut joined.stoichiometry);
-            marks.mark(Operation::Copy, Operand::Metabolism);
+            marks.mark(StageOperation::Copy, Operand::Metabolism);
         }
     }
 }
@@ -235,12 +235,12 @@ fn join_edge_type<M: Marker>(
     if with_index {
         let all = samples * sources.len();
         edges.edge_index.resize(2 * all, 0);
-        marks.mark(Operation::Allocate, operand);
+        marks.mark(StageOperation::Allocate, operand);
         let (to_sources, to_targets) = edges.edge_index.split_at_mut(all);
         replicate_shifted(sources, samples, stride.0, to_sources);
         replicate_shifted(targets, samples, stride.1, to_targets);
     }
-    marks.mark(Operation::Copy, operand);
+    marks.mark(StageOperation::Copy, operand);
 }
 
 /// Gene masks of all samples over the whole graph.

@@ -4,7 +4,7 @@
 //! The processor finds what is removed; collation copies the rest straight into the batch and numbers it on the way. The
 //! published processor made a graph of each sample first, which is 40 MB more to write and to read.
 
-use loader_core::Operation;
+use loader_core::StageOperation;
 
 use crate::assembler::Scratch;
 use crate::batch::{Edges, Graphs, MetabolicGraphs, RemovedLists};
@@ -38,7 +38,7 @@ pub fn scan<M: Marker>(
             append_set(removed, &mut lost.positions);
             lost.ptr.push(lost.positions.len() as i64);
         }
-        marks.mark(Operation::Filter, Operand::EdgeType(index));
+        marks.mark(StageOperation::Filter, Operand::EdgeType(index));
     }
     if let (Some(metabolism), Some(joined)) = (&graph.metabolism, metabolic_graphs) {
         for (at, sample) in samples.iter().enumerate() {
@@ -52,7 +52,7 @@ pub fn scan<M: Marker>(
             number_without(removed, metabolism.reactions, reaction_table);
             metabolic(metabolism, at, table, reaction_table, own, joined);
         }
-        marks.mark(Operation::Filter, Operand::Metabolism);
+        marks.mark(StageOperation::Filter, Operand::Metabolism);
     }
     counts.extend(samples.iter().map(|sample| n - sample.genes.len()));
 }
@@ -248,7 +248,7 @@ pub fn join_own<M: Marker>(
     edges.num_edges.extend(own.counts.iter().map(|count| *count as i64));
     let all = own.sources().len();
     edges.edge_index.resize(2 * all, 0);
-    marks.mark(Operation::Allocate, operand);
+    marks.mark(StageOperation::Allocate, operand);
     let (sources, targets) = edges.edge_index.split_at_mut(all);
     shift(own.sources(), &own.counts, source_nodes, sources);
     shift(own.targets(), &own.counts, target_nodes, targets);
@@ -256,7 +256,7 @@ pub fn join_own<M: Marker>(
         edges.mask.clear();
         edges.mask.extend_from_slice(own.mask());
     }
-    marks.mark(Operation::Copy, operand);
+    marks.mark(StageOperation::Copy, operand);
 }
 
 fn shift(mut from: &[u32], counts: &[usize], nodes: impl Iterator<Item = usize>, mut to: &mut [i64]) {
@@ -305,7 +305,7 @@ pub fn join_kept<M: Marker>(
         before += (num_genes - sample.genes.len()) as i64;
     }
     edges.edge_index.resize(2 * next, 0);
-    marks.mark(Operation::Allocate, operand);
+    marks.mark(StageOperation::Allocate, operand);
     let (to_sources, to_targets) = edges.edge_index.split_at_mut(next);
     let write = stream::renumber_for(next);
     let (sources, targets) = (edge_type.sources(), edge_type.targets());
@@ -326,7 +326,7 @@ pub fn join_kept<M: Marker>(
         }
     }
     stream::finish();
-    marks.mark(Operation::Copy, operand);
+    marks.mark(StageOperation::Copy, operand);
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ pub use environment::{CudaFacts, Environment, ProgramFacts, share_gpus, variable
 pub use error::{CheckpointMismatch, LedgerError, TableError};
 pub use expctl_settings::{
     Aggregation, Array, ArrayFormat, BackendChoice, Checkpoint, Collation, Data, DeviceChoice, DeviceMasks, Draw,
-    Estimator, Experiment, Fetch, Gather, GradientCompression, GraphType, ISOLATION_SUFFIX, Implementation, Join,
+    Estimator, Experiment, Fetch, Gather, GeneJoin, GradientCompression, GraphType, ISOLATION_SUFFIX, Implementation,
     LabelSource, Launch, LearningSchedule, Loader, LocalHead, Loss, MaskSource, Measure, Mode, Model, ModelKind,
     Monitored, Networks, Norm, OPERANDS, Optimizer, Output, Pipeline, Precision, Processor, Profile, ProfileWindow,
     Reconstruction, SampleSet, Sampler, SamplerPreset, Select, Settings, Slurm, Split, StoreKind, TRIAL_SCHEMA_VERSION,

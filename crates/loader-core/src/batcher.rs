@@ -1,8 +1,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::operations::BatchOperations;
-use crate::timing::{Interval, StageTimes};
+use crate::timing::{BatchOperations, Interval, StageTimes};
 use crate::{LoaderError, LoaderOptions};
 
 /// Where items are read from. All loader threads share it; each reads through a reader of its own.

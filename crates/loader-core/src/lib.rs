@@ -88,10 +88,11 @@
 mod batcher;
 mod loader;
 mod memory_budget;
-mod operations;
 mod timing;
 
 pub use batcher::{Batcher, Dataset, Loaded, Reader, Sampler, samples_per_rank};
 pub use loader::{Loader, LoaderError, LoaderOptions};
-pub use operations::{BatchOperations, Operation, OperationInterval, OperationTime};
-pub use timing::{BatchTimes, Interval, Stage, StageClock, StageTimes, exposed_wait};
+pub use timing::{
+    BatchOperations, BatchTimes, Interval, OperationInterval, OperationTime, Stage, StageClock, StageOperation,
+    StageTimes, exposed_wait,
+};

@@ -52,7 +52,7 @@ impl ArrayFormat {
 
 /// How the genes of several files become one list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
-pub enum Join {
+pub enum GeneJoin {
     /// Genes that every file has, in the order of the first.
     #[default]
     Inner,
@@ -112,8 +112,8 @@ pub struct Array {
     #[setting(default = "", added)]
     pub layer: String,
     /// Genes of several files: those that all have, or those that any has, with 0 where a file has not.
-    #[setting(default = Join::Inner, added)]
-    pub join: Join,
+    #[setting(default = GeneJoin::Inner, added)]
+    pub join: GeneJoin,
     /// Genes that a batch has, by name, in this order; empty is all.
     #[setting(default = [], added)]
     pub genes: Vec<String>,

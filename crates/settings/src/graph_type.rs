@@ -12,25 +12,79 @@ pub struct GraphType {
     pub members: Vec<String>,
 }
 
+/// A merge that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}")]
+pub struct MergeError {
+    /// Its position among the merges.
+    pub position: usize,
+    /// Why it cannot be.
+    pub problem: MergeProblem,
+}
+
+/// Why edge types cannot be merged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MergeProblem {
+    /// It has another form.
+    #[error("`{merge}` is not NAME=NETWORK+NETWORK or NAME=PREFIX*")]
+    Form {
+        /// The merge.
+        merge: String,
+    },
+    /// Its name is one of [`OPERANDS`].
+    #[error("no edge type can be called `{name}`: tables have that word for something else")]
+    ReservedName {
+        /// The name.
+        name: String,
+    },
+    /// It names no network of the graph.
+    #[error("`{merge}`: the graph has no edge type `{pattern}`")]
+    NoNetwork {
+        /// The merge.
+        merge: String,
+        /// The name or pattern that fits none.
+        pattern: String,
+    },
+    /// It names a network that another merge has.
+    #[error("`{merge}`: `{network}` is merged already")]
+    MergedAlready {
+        /// The merge.
+        merge: String,
+        /// The network.
+        network: String,
+    },
+    /// It names one network.
+    #[error("`{merge}` merges one edge type alone")]
+    Single {
+        /// The merge.
+        merge: String,
+    },
+    /// Another edge type has its name.
+    #[error("`{merge}`: another edge type is called `{name}`")]
+    NameTaken {
+        /// The merge.
+        merge: String,
+        /// The name.
+        name: String,
+    },
+}
+
 /// The edge types of a graph of these networks, in order, after `merges`, each of the form `NAME=NETWORK+NETWORK` or `NAME=PREFIX*`.
 ///
 /// A merged type stands where its first network stood, and has its networks in the order of the graph.
 ///
 /// # Errors
-/// Position and reason of the first merge that cannot be: it has another form, names no network of these or one that is merged already, merges a
-/// single one, or its name is taken.
-pub fn graph_types<N: AsRef<str>, M: AsRef<str>>(
-    networks: &[N],
-    merges: &[M],
-) -> Result<Vec<GraphType>, (usize, String)> {
+/// The first merge that cannot be.
+pub fn graph_types<N: AsRef<str>, M: AsRef<str>>(networks: &[N], merges: &[M]) -> Result<Vec<GraphType>, MergeError> {
     let alone = |network: &N| {
         let name = network.as_ref().to_owned();
         GraphType { members: vec![name.clone()], name }
     };
     let mut types: Vec<GraphType> = networks.iter().map(alone).collect();
     let mut merged: Vec<String> = Vec::new();
-    for (i, merge) in merges.iter().enumerate() {
-        let merged_type = read_merge(merge.as_ref(), networks, &types, &mut merged).map_err(|reason| (i, reason))?;
+    for (position, merge) in merges.iter().enumerate() {
+        let merged_type = read_merge(merge.as_ref(), networks, &types, &mut merged)
+            .map_err(|problem| MergeError { position, problem })?;
         let is_member = |of: &GraphType| merged_type.members.contains(&of.name);
         let first = types.iter().position(is_member).unwrap_or(types.len());
         types.retain(|of| !is_member(of));
@@ -45,8 +99,9 @@ fn read_merge<N: AsRef<str>>(
     networks: &[N],
     types: &[GraphType],
     merged: &mut Vec<String>,
-) -> Result<GraphType, String> {
-    let form = || format!("`{merge}` is not NAME=NETWORK+NETWORK or NAME=PREFIX*");
+) -> Result<GraphType, MergeProblem> {
+    let owned = || merge.to_owned();
+    let form = || MergeProblem::Form { merge: owned() };
     let (name, patterns) = merge.split_once('=').ok_or_else(form)?;
     let (name, patterns): (&str, Vec<&str>) = (name.trim(), patterns.split('+').map(str::trim).collect());
     let is_name = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -55,7 +110,7 @@ fn read_merge<N: AsRef<str>>(
         return Err(form());
     }
     if OPERANDS.contains(&name) {
-        return Err(format!("no edge type can be called `{name}`: tables have that word for something else"));
+        return Err(MergeProblem::ReservedName { name: name.to_owned() });
     }
     let matches = |pattern: &str, network: &str| match pattern.strip_suffix('*') {
         Some(prefix) => network.starts_with(prefix),
@@ -63,19 +118,19 @@ fn read_merge<N: AsRef<str>>(
     };
     for pattern in &patterns {
         if !networks.iter().any(|network| matches(pattern, network.as_ref())) {
-            return Err(format!("`{merge}`: the graph has no edge type `{pattern}`"));
+            return Err(MergeProblem::NoNetwork { merge: owned(), pattern: (*pattern).to_owned() });
         }
     }
     let chosen = networks.iter().map(AsRef::as_ref).filter(|network| patterns.iter().any(|p| matches(p, network)));
     let members: Vec<String> = chosen.map(str::to_owned).collect();
     if let Some(again) = members.iter().find(|network| merged.contains(network)) {
-        return Err(format!("`{merge}`: `{again}` is merged already"));
+        return Err(MergeProblem::MergedAlready { merge: owned(), network: again.clone() });
     }
     if members.len() < 2 {
-        return Err(format!("`{merge}` merges one edge type alone"));
+        return Err(MergeProblem::Single { merge: owned() });
     }
     if types.iter().any(|of| of.name == name && !members.contains(&of.name)) {
-        return Err(format!("`{merge}`: another edge type is called `{name}`"));
+        return Err(MergeProblem::NameTaken { merge: owned(), name: name.to_owned() });
     }
     merged.extend(members.iter().cloned());
     Ok(GraphType { name: name.to_owned(), members })
@@ -88,7 +143,7 @@ mod tests {
     const NETWORKS: [&str; 5] = ["physical", "string_a", "tflink", "string_b", "string_c"];
 
     fn types(merges: &[&str]) -> Result<Vec<(String, String)>, (usize, String)> {
-        let types = graph_types(&NETWORKS, merges)?;
+        let types = graph_types(&NETWORKS, merges).map_err(|error| (error.position, error.to_string()))?;
         Ok(types.into_iter().map(|of| (of.name, of.members.join(" "))).collect())
     }
 

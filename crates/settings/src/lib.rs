@@ -10,34 +10,35 @@
 // The macros name the crate, and are used in it alone.
 extern crate self as expctl_settings;
 
+mod advice;
 mod array;
 mod data;
-mod estimator;
 mod graph_type;
 mod key;
 mod launch;
-mod loader;
+mod measure;
 mod model;
 mod pipeline;
-mod profile;
 mod secret;
 mod settings;
 mod train;
-mod trial;
 
-pub use array::{Array, ArrayFormat, Draw, Fetch, Join, Output, Sampler, SamplerPreset, is_url};
+pub use advice::{Advice, Converted};
+pub use array::{Array, ArrayFormat, Draw, Fetch, GeneJoin, Output, Sampler, SamplerPreset, is_url};
 pub use data::{Data, LabelSource, Networks, SampleSet, Select, Split};
-pub use estimator::Estimator;
-pub use graph_type::{GraphType, OPERANDS, graph_types};
+pub use graph_type::{GraphType, MergeError, MergeProblem, OPERANDS, graph_types};
 pub use key::{InId, Key, KeyDefault, KeySpec, Section, SettingValue, ValueType, Workload, to_json};
 pub use launch::{BackendChoice, DeviceChoice, Launch, Slurm, Worker};
-pub use loader::{Checkpoint, Loader, Measure, samples_per_rank};
+pub use measure::{Estimator, Measure, Profile, ProfileWindow, TraceAt};
 pub use model::{Aggregation, Implementation, LocalHead, Model, ModelKind, Norm, model_remarks};
-pub use pipeline::{Collation, DeviceMasks, MaskSource, Pipeline, Processor, StoreKind, Walk};
-pub use profile::{Profile, ProfileWindow, TraceAt};
-pub use secret::looks_secret;
-pub use settings::{Experiment, KEYS, NO_DATA_SET, SECTIONS, Settings, find, reference};
-pub use train::{
-    Gather, GradientCompression, LearningSchedule, Loss, Mode, Monitored, Optimizer, Precision, Reconstruction, Train,
+pub use pipeline::{
+    Collation, DeviceMasks, Loader, MaskSource, Pipeline, Processor, StoreKind, Walk, samples_per_rank,
 };
-pub use trial::{ISOLATION_SUFFIX, TRIAL_SCHEMA_VERSION, Trial};
+pub use secret::looks_secret;
+pub use settings::{
+    Experiment, ISOLATION_SUFFIX, KEYS, NO_DATA_SET, SECTIONS, Settings, TRIAL_SCHEMA_VERSION, Trial, find, reference,
+};
+pub use train::{
+    Checkpoint, Gather, GradientCompression, LearningSchedule, Loss, Mode, Monitored, Optimizer, Precision,
+    Reconstruction, Train,
+};

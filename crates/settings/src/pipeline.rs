@@ -1,9 +1,9 @@
-//! `[pipeline]`: how a sample is made from a record, and a batch from samples.
+//! `[pipeline]` and `[loader]`: how a sample is made from a record and a batch from samples, and how batches are loaded ahead of the step.
 
 use expctl_settings_derive::{Words, section};
 use serde::{Deserialize, Serialize};
 
-use crate::{GraphType, graph_types};
+use crate::{GraphType, MergeError, graph_types};
 
 /// The processor: how a loader thread makes a sample from a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Words)]
@@ -177,12 +177,53 @@ impl Pipeline {
     ///
     /// # Errors
     /// Those of [`graph_types`].
-    pub fn graph_types(&self) -> Result<Vec<GraphType>, (usize, String)> {
+    pub fn graph_types(&self) -> Result<Vec<GraphType>, MergeError> {
         graph_types(&self.edge_types, &self.merge_edge_types)
     }
 
     /// Whether masks leave out some of the edges that their samples remove.
     pub fn is_approximate(&self) -> bool {
         self.mask_fraction < 1.0
+    }
+}
+
+/// `[loader]`
+#[section("loader")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loader {
+    /// Samples per rank and step.
+    #[setting(required, min = 1)]
+    pub batch_size: u64,
+    /// Loader threads per rank; 0 loads on the step's own thread.
+    #[setting(default = 0)]
+    pub workers: u32,
+    /// Batches that each thread may be ahead.
+    #[setting(default = 2, min = 1)]
+    pub prefetch_factor: u32,
+    /// Copy batches into page-locked memory, for a GPU to copy from; without effect where ranks compute on the host.
+    #[setting(default = false)]
+    pub pin_memory: bool,
+    /// A new order in each epoch; of an array `sampler.draw` says it.
+    #[setting(default = true, workloads(Graph, Program))]
+    pub shuffle: bool,
+    /// Leave out the samples that do not fill all ranks, and the last batch that is not full.
+    #[setting(default = false)]
+    pub drop_last: bool,
+    /// Seed of the order; with `train.epochs` repeat r has this + r − 1.
+    #[setting(default = 42)]
+    pub seed: u64,
+    /// The most MiB of batches that a rank holds, in the making, ready and in the step; 0 is its share of six tenths of the free memory.
+    #[setting(default = 0, added)]
+    pub buffer_mib: u64,
+}
+
+/// Samples of each rank in an epoch of `samples`, as PyTorch's `DistributedSampler` deals them.
+pub const fn samples_per_rank(samples: u64, ranks: u32, drop_last: bool) -> u64 {
+    let ranks = ranks as u64;
+    if drop_last && !samples.is_multiple_of(ranks) {
+        // ceil((samples - ranks) / ranks); a data set smaller than the number of ranks yields none.
+        samples.saturating_sub(ranks).div_ceil(ranks)
+    } else {
+        samples.div_ceil(ranks)
     }
 }

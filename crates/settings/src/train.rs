@@ -1,4 +1,4 @@
-//! `[train]`: what a step does, and what a training run does around its steps.
+//! `[train]` and `[checkpoint]`: what a step does, and what a training run does around its steps.
 
 use expctl_settings_derive::{Words, section};
 use serde::{Deserialize, Serialize};
@@ -237,4 +237,19 @@ impl Train {
         let pairs = Self::accumulation_pairs(&self.accumulation).unwrap_or_default();
         pairs.iter().rev().find(|(from, _)| *from <= epoch).map_or(1, |(_, batches)| *batches)
     }
+}
+
+/// `[checkpoint]`
+#[section("checkpoint", workloads(Graph, Array), not_run)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// Keep the state of training after every so many steps; 0 is never.
+    #[setting(default = 0)]
+    pub every_steps: u64,
+    /// Keep it after every so many minutes; 0 is never.
+    #[setting(default = 0, max = 1_000_000)]
+    pub every_min: u64,
+    /// Keep it when the ranks are told to stop (TERM).
+    #[setting(default = true)]
+    pub on_signal: bool,
 }

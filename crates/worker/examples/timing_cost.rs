@@ -18,7 +18,7 @@ use expctl_ledger::{
     AttemptDir, BenchFigure, BenchRecord, Journal, LastWords, PerStage, Stage, StepRecord, trace_rows,
 };
 use graph_loader::{Marker, Marks, Operand};
-use loader_core::{BatchOperations, Interval, Loaded, Operation, exposed_wait};
+use loader_core::{BatchOperations, Interval, Loaded, StageOperation, exposed_wait};
 use torch_dist::ProfilerRange;
 
 /// Written between two steps, so that these find nothing in the caches: four times the second level of the machine in the docs.
@@ -223,23 +223,23 @@ fn laps(clock: Instant) -> Vec<Interval> {
 fn operations(marks: &mut Marks) -> BatchOperations {
     let types = || (0..TYPES.len()).map(Operand::EdgeType);
     marks.begin(loader_core::Stage::Mask);
-    marks.mark(Operation::Fill, Operand::Genes);
-    types().chain([Operand::Metabolism; 3]).for_each(|operand| marks.mark(Operation::Allocate, operand));
+    marks.mark(StageOperation::Fill, Operand::Genes);
+    types().chain([Operand::Metabolism; 3]).for_each(|operand| marks.mark(StageOperation::Allocate, operand));
     for operand in types().chain([Operand::Metabolism]) {
-        marks.mark(Operation::Lookup, operand);
-        marks.mark(Operation::Fill, operand);
+        marks.mark(StageOperation::Lookup, operand);
+        marks.mark(StageOperation::Fill, operand);
     }
-    marks.mark(Operation::Fill, Operand::Metabolism);
+    marks.mark(StageOperation::Fill, Operand::Metabolism);
     marks.begin(loader_core::Stage::Collate);
     for operand in [Operand::Labels, Operand::Labels, Operand::Genes] {
-        marks.mark(Operation::Copy, operand);
+        marks.mark(StageOperation::Copy, operand);
     }
     for operand in types().chain([Operand::Metabolism; 2]) {
-        marks.mark(Operation::Allocate, operand);
-        marks.mark(Operation::Copy, operand);
+        marks.mark(StageOperation::Allocate, operand);
+        marks.mark(StageOperation::Copy, operand);
     }
     for _ in 0..2 {
-        marks.mark(Operation::Copy, Operand::Metabolism);
+        marks.mark(StageOperation::Copy, Operand::Metabolism);
     }
     marks.finish()
 }

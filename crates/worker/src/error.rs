@@ -49,8 +49,6 @@ pub enum RankError {
     MonitorThread(std::io::Error),
     #[error("{samples} selected samples do not fill a batch of {batch} on each of {ranks} ranks")]
     TooFewSamples { samples: u64, batch: u64, ranks: u32 },
-    #[error("array.files have {rows} rows, and data.samples says {stated}: set it to {rows}")]
-    RemoteRows { rows: u64, stated: u64 },
     #[error("the split `val` has no samples to validate on: set train.validate_every to 0, or more samples")]
     EmptyValidationSplit,
     #[error("rows of an array have no split to validate on: set train.validate_every to 0")]

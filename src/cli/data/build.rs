@@ -141,7 +141,8 @@ pub fn failure(e: &DatasetError) -> Failure {
         }
         DatasetError::Busy { .. } => Failure::new(Exit::Incomplete, e).hint("wait for it, or stop it"),
         DatasetError::NotConverted { .. } => Failure::new(Exit::Incomplete, e),
-        DatasetError::Invalid(_)
+        DatasetError::Setting { .. }
+        | DatasetError::Request(_)
         | DatasetError::AnnData(AnnDataError::Invalid(_))
         | DatasetError::Graph(GraphError::UnknownEdgeType { .. } | GraphError::NoMasks { .. }) => {
             Failure::new(Exit::Config, e)
@@ -155,6 +156,7 @@ pub fn failure(e: &DatasetError) -> Failure {
         }
         DatasetError::NotBuilt { .. }
         | DatasetError::Damaged { .. }
+        | DatasetError::RowsChanged { .. }
         | DatasetError::Graph(GraphError::Rewritten { .. })
         | DatasetError::AnnData(
             AnnDataError::Damaged { .. } | AnnDataError::Rewritten { .. } | AnnDataError::CscTooLarge { .. },

@@ -141,7 +141,7 @@ fn store_table(stores: &[StoreRow], refused: &[UnusableStore]) -> Table {
     }
     for (kind, why) in refused {
         let reason = match why.cause() {
-            DatasetError::Damaged { reason, .. } => reason.clone(),
+            DatasetError::Damaged { damage, .. } => damage.to_string(),
             other => other.to_string(),
         };
         let mut row = vec![kind.name().to_owned(), format!("cannot be used: {reason}")];

@@ -195,7 +195,7 @@ pub fn known(project: &Project, set: &DataSetArgs) -> Result<(Data, Family), Fai
         AnyRecipe::Graph(recipe) => (recipe.check(&data), Family::Graph),
         AnyRecipe::Array(recipe) => (recipe.check(&data), Family::Array),
     };
-    checked.map_err(|e| failure(&e))?;
+    checked.map_err(|e| failure(&e.into()))?;
     Ok((data, family))
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use expctl_datasets::{DatasetError, Family, array, graph};
+use expctl_datasets::{Damage, DatasetError, Family, array, graph};
 use expctl_ledger::{ArrayFormat, Data, StoreKind};
 use expctl_text::format::count;
 
@@ -68,10 +68,10 @@ fn store_of<'s>(problem: &str, folder: &Path, stores: &[&'s str]) -> Option<&'s 
 fn repair_hint(folder: &Path, data: &Data, store: Option<&str>) -> String {
     let problem = match store {
         None => DatasetError::NotBuilt { path: folder.to_owned() },
-        Some(store) => DatasetError::Damaged { path: folder.join("stores").join(store), reason: String::new() },
+        Some(store) => DatasetError::Damaged { path: folder.join("stores").join(store), damage: Damage::Missing },
     };
     let advised = problem.advise(folder, data);
-    let advice = advised.advice().unwrap_or_default();
+    let advice = advised.advice().map(ToString::to_string).unwrap_or_default();
     match store {
         None => format!(
             "the base store or what lies beside it: remove {} with everything in it, then {advice}",

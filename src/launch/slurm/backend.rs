@@ -14,7 +14,7 @@ use super::arrays::{JobArrays, SubmittedArray, TaskTrial};
 use super::rest_options;
 use super::script::{JobScripts, ScriptJobId, profile_of};
 use super::wait::{Standing, WaitProgress};
-use crate::conf::Profile;
+use crate::conf::ClusterProfile;
 use crate::console::say;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
@@ -279,7 +279,7 @@ impl SlurmBackend {
     }
 
     /// Limits of the cluster: those of the profile, else those that Slurm names.
-    fn limits(&self, profile: &Profile) -> Limits {
+    fn limits(&self, profile: &ClusterProfile) -> Limits {
         let array_size = profile.max_array_size.or_else(|| self.slurm.max_array_size());
         Limits { array_size, submit: profile.max_submit }
     }

@@ -11,7 +11,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, ErrorKind, UndefinedBehavior, context};
 
 use super::array_plan::{ArrayPlan, Limits, plan_arrays};
-use crate::conf::{self, Container, NO_DATA_SET, Profile};
+use crate::conf::{self, ClusterProfile, Container, NO_DATA_SET};
 use crate::data_state::{DataState, data_states};
 use crate::exit::{Exit, Failure};
 use crate::launch::programs::{Programs, libtorch_folder};
@@ -61,7 +61,7 @@ pub struct JobScripts<'a> {
     pub project: &'a Project,
     pub job: &'a JobRecord,
     pub programs: &'a Programs,
-    pub profile: &'a Profile,
+    pub profile: &'a ClusterProfile,
 }
 
 impl JobScripts<'_> {
@@ -198,9 +198,9 @@ impl JobScripts<'_> {
 }
 
 /// The cluster profile of a job.
-pub fn profile_of(project: &Project, job: &JobRecord) -> Result<Profile, Failure> {
+pub fn profile_of(project: &Project, job: &JobRecord) -> Result<ClusterProfile, Failure> {
     match job.trials.first().map_or("", |trial| trial.settings.slurm.profile.as_str()) {
-        "" => Ok(Profile::default()),
+        "" => Ok(ClusterProfile::default()),
         name => Ok(conf::profile(project, name)?),
     }
 }

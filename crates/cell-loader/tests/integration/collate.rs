@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use anndata_io::{CsrRows, DenseRows, Row, Rows};
-use cell_loader::{CellBatch, CellValues, Collator, GeneMap, Output, Transform, log1p};
+use anndata_io::{CsrRows, DenseRows, Form, Row, Rows};
+use cell_loader::{CellBatch, CellValues, Collator, GeneMap, Transform, log1p};
 use proptest::prelude::*;
 
 use super::store::rows_of;
@@ -51,7 +51,7 @@ proptest! {
             genes.reverse();
         }
         let wanted: Vec<String> = genes.iter().map(|gene| names[*gene].clone()).collect();
-        let output = if sparse { Output::Sparse } else { Output::Dense };
+        let output = if sparse { Form::Sparse } else { Form::Dense };
         let map = GeneMap::new(&names, &wanted).unwrap();
         let mut collator = Collator::new(columns, map, Transform::new(target, log).unwrap(), output, Arc::default());
         // The same buffers for both forms, and rows that come more than once.
@@ -70,7 +70,7 @@ proptest! {
     }
 }
 
-fn collator(columns: usize, output: Output) -> (Collator, CellBatch) {
+fn collator(columns: usize, output: Form) -> (Collator, CellBatch) {
     let collator = Collator::new(columns, None, Transform::new(0.0, false).unwrap(), output, Arc::default());
     let batch = collator.empty();
     (collator, batch)
@@ -78,7 +78,7 @@ fn collator(columns: usize, output: Output) -> (Collator, CellBatch) {
 
 #[test]
 fn a_column_that_is_not_there_is_an_error() {
-    for output in [Output::Dense, Output::Sparse] {
+    for output in [Form::Dense, Form::Sparse] {
         let (mut collator, mut batch) = collator(3, output);
         for columns in [[0, 3], [-1, 2]] {
             let row = |_| Row::Sparse(&columns, &[1.0, 2.0]);
@@ -94,7 +94,7 @@ fn a_column_that_is_not_there_is_an_error() {
 /// A smaller batch behind a larger one keeps its memory and has nothing of it.
 #[test]
 fn buffers_are_reused() {
-    let (mut collator, mut batch) = collator(3, Output::Dense);
+    let (mut collator, mut batch) = collator(3, Form::Dense);
     let rows: [&[f32]; 2] = [&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]];
     collator.collate(&[0, 1], |i| Row::Dense(rows[i]), &mut batch).unwrap();
     let CellValues::Dense(data) = &batch.values else { panic!("not dense") };

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use anndata_io::Form;
-use cell_loader::{CellBatch, CellBatchOptions, Fetch, Output};
+use cell_loader::{CellBatch, CellBatchOptions, Fetch};
 use proptest::prelude::*;
 
 use super::store::{
@@ -26,7 +26,7 @@ fn is_right(batch: &CellBatch) {
 #[test]
 fn batches_hold_the_rows_that_were_drawn_in_order_with_any_number_of_threads() {
     for draw in DRAWS {
-        for output in [Output::Dense, Output::Sparse] {
+        for output in [Form::Dense, Form::Sparse] {
             for workers in [0, 1, 3] {
                 for store in stores(101) {
                     let sampler = row_sampler(&drawn(draw), &store, alone(8), None).unwrap();
@@ -55,7 +55,7 @@ fn rows_are_read_together_or_one_by_one() {
                 let batches = |fetch: Fetch| {
                     let store = Derived::new(101, form);
                     let (fetches, read) = (Arc::clone(&store.fetches), Arc::clone(&store.read));
-                    let settings = CellBatchOptions { fetch, ..settings(Output::Sparse) };
+                    let settings = CellBatchOptions { fetch, ..settings(Form::Sparse) };
                     let mut loader = loader(store, &drawn(draw), alone(8), &settings, options(workers, 0..20));
                     let mut all = Vec::new();
                     while let Some(loaded) = loader.next_batch() {
@@ -92,7 +92,7 @@ proptest! {
         let expected = row_sampler(&sampler, &store(), alone(batch_size), None).unwrap();
         let mut options = options(workers, first..first + 20);
         options.buffer_bytes = if tight { 2000 } else { 0 };
-        let mut loader = loader(store(), &sampler, alone(batch_size), &settings(Output::Sparse), options);
+        let mut loader = loader(store(), &sampler, alone(batch_size), &settings(Form::Sparse), options);
         for step in first..first + 20 {
             let loaded = loader.next_batch().unwrap().unwrap();
             let mut rows = Vec::new();
@@ -109,7 +109,7 @@ proptest! {
         let read = Arc::clone(&store.read);
         let epoch = row_sampler(&sampler, &store, alone(batch_size), None).unwrap().batches_per_epoch();
         let options = options(workers, 0..3 * epoch);
-        let mut loader = loader(store, &sampler, alone(batch_size), &settings(Output::Dense), options);
+        let mut loader = loader(store, &sampler, alone(batch_size), &settings(Form::Dense), options);
         let mut bytes = 0;
         while let Some(loaded) = loader.next_batch() {
             bytes += loaded.unwrap().bytes_read;
@@ -127,7 +127,7 @@ fn memory_is_that_of_two_blocks_and_does_not_grow() {
     for workers in [0, 1, 4] {
         let sampler = Sampler { draw: Draw::Chunked, chunk_rows: 12, chunks: 5, ..Sampler::default() };
         let store = Derived::new(600, Form::Dense);
-        let mut loader = loader(store, &sampler, alone(7), &settings(Output::Dense), options(workers, 0..20 * 86));
+        let mut loader = loader(store, &sampler, alone(7), &settings(Form::Dense), options(workers, 0..20 * 86));
         // Buffers that grow by doubling.
         let block = 2 * 60 * super::store::GENES as u64 * 4;
         let mut most = 0;
@@ -147,7 +147,7 @@ fn memory_is_that_of_two_blocks_and_does_not_grow() {
 fn every_batch_reads_its_share_of_the_next_block() {
     let sampler = Sampler { draw: Draw::Chunked, chunk_rows: 10, chunks: 8, ..Sampler::default() };
     let store = Derived::new(800, Form::Sparse);
-    let mut loader = loader(store, &sampler, alone(10), &settings(Output::Sparse), options(0, 0..80));
+    let mut loader = loader(store, &sampler, alone(10), &settings(Form::Sparse), options(0, 0..80));
     let mut reads = Vec::new();
     while let Some(loaded) = loader.next_batch() {
         let loaded = loaded.unwrap();
@@ -165,7 +165,7 @@ fn steps_inside_one_block_read_their_share() {
     for workers in [0, 2] {
         let sampler = Sampler { draw: Draw::Chunked, chunk_rows: 10, chunks: 80, ..Sampler::default() };
         let store = Derived::new(8000, Form::Sparse);
-        let mut loader = loader(store, &sampler, alone(10), &settings(Output::Sparse), options(workers, 0..60));
+        let mut loader = loader(store, &sampler, alone(10), &settings(Form::Sparse), options(workers, 0..60));
         let mut reads = Vec::new();
         while let Some(loaded) = loader.next_batch() {
             reads.push(loaded.unwrap().bytes_read);
@@ -182,7 +182,7 @@ fn a_thread_has_one_reader() {
         let store = Derived::new(100, Form::Sparse);
         let readers = Arc::clone(&store.readers);
         let draw = drawn(Draw::Uniform);
-        let mut loader = loader(store, &draw, alone(10), &settings(Output::Sparse), options(workers, 0..30));
+        let mut loader = loader(store, &draw, alone(10), &settings(Form::Sparse), options(workers, 0..30));
         while let Some(loaded) = loader.next_batch() {
             is_right(&loaded.unwrap().batch);
         }
@@ -198,7 +198,7 @@ fn sequential_reads_a_few_batches_at_once() {
     {
         let store = Derived { run_rows, ..Derived::new(10_000, Form::Sparse) };
         let sampler = Sampler { chunk_rows, ..drawn(Draw::Sequential) };
-        let mut loader = loader(store, &sampler, alone(4), &settings(Output::Sparse), options(0, 0..3));
+        let mut loader = loader(store, &sampler, alone(4), &settings(Form::Sparse), options(0, 0..3));
         // The first block, of 32 rows or a chunk, and what the first batch reads of the next.
         let read = loader.next_batch().unwrap().unwrap().bytes_read;
         // Runs are read as a whole; of chunks, which are in as many parts as a block has batches, a part more.

@@ -2,7 +2,6 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anndata_io::Form;
-use cell_loader::Output;
 use proptest::prelude::*;
 
 use super::store::{Derived, Draw, Sampler, alone, drawn, loader, options, settings};
@@ -18,7 +17,7 @@ fn ends<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
 fn until_error(store: Derived, sampler: Sampler, batch_size: u64, workers: u32, first: u64) -> (u64, String) {
     ends(move || {
         let mut loader =
-            loader(store, &sampler, alone(batch_size), &settings(Output::Dense), options(workers, first..first + 500));
+            loader(store, &sampler, alone(batch_size), &settings(Form::Dense), options(workers, first..first + 500));
         let mut batches = 0;
         loop {
             match loader.next_batch().unwrap() {
@@ -52,7 +51,7 @@ proptest! {
         let sampler = Sampler { draw: Draw::Chunked, chunk_rows: 3, chunks, ..Sampler::default() };
         let store = Derived::new(60, Form::Sparse);
         ends(move || {
-            let mut loader = loader(store, &sampler, alone(7), &settings(Output::Dense), options(workers, 0..1000));
+            let mut loader = loader(store, &sampler, alone(7), &settings(Form::Dense), options(workers, 0..1000));
             for _ in 0..steps {
                 loader.next_batch().unwrap().unwrap();
             }

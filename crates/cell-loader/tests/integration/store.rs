@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anndata_io::{AnnDataError, ArrayStore, CsrRows, Form, Labels, ReadRows, Resident, RowSelection, Rows};
-use cell_loader::{CellBatchOptions, CellBatcher, CellError, CellValues, Output, RowSampler, Sharding};
+use cell_loader::{CellBatchOptions, CellBatcher, CellError, CellValues, RowSampler, Sharding};
 use loader_core::{Loader, LoaderOptions};
 
 pub const GENES: usize = 23;
@@ -226,7 +226,7 @@ pub fn alone(batch_size: u64) -> Sharding {
     Sharding { seed: 7, rank: 0, world_size: 1, batch_size, drop_last: false }
 }
 
-pub fn settings(output: Output) -> CellBatchOptions {
+pub fn settings(output: Form) -> CellBatchOptions {
     CellBatchOptions { output, ..CellBatchOptions::default() }
 }
 

@@ -1,12 +1,14 @@
 //! Arrays: files, rows, and how rows are drawn.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use expctl_settings::{Array, ArrayFormat, Data, Draw, Fetch, Sampler, Train, is_url};
 
 use super::Judge;
 use crate::config::Values;
 use crate::problem::Problem;
+use crate::project_files::Reason;
 
 /// Keys that say which rows are built. They may not be set with the user's own files, but for `data.samples` where some are remote.
 pub const BUILT_ROWS_KEYS: [&str; 6] = [
@@ -166,10 +168,10 @@ impl Judge<'_> {
     }
 
     /// Rows of one of the user's files, each asked for once.
-    fn rows_of(&mut self, file: &Path, layer: &str) -> Result<u64, String> {
+    fn rows_of(&mut self, file: &Path, layer: &str) -> Result<u64, Arc<Reason>> {
         let project = self.project;
         let known = self.file_rows.entry((file.to_owned(), layer.to_owned()));
-        known.or_insert_with(|| project.rows(file, layer).map_err(|reason| reason.to_string())).clone()
+        known.or_insert_with(|| project.rows(file, layer).map_err(Arc::new)).clone()
     }
 
     /// How rows are drawn, and settings that only some ways to draw use.

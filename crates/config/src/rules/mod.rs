@@ -3,12 +3,9 @@
 
 mod array;
 mod data_set;
-mod launch;
 mod model;
 mod pipeline;
-mod profiler;
 mod steps;
-mod train;
 mod workload;
 
 use std::collections::BTreeMap;
@@ -16,13 +13,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use array::BUILT_ROWS_KEYS;
-pub use launch::derive_command;
-pub use workload::{derive_workload, refuse_own_worker_keys};
+pub use workload::{derive_command, derive_workload, refuse_own_worker_keys};
 
 use crate::config::Values;
-use crate::node::Origin;
+use crate::node::ValueOrigin;
 use crate::problem::Problem;
-use crate::project_files::{GraphDataSet, ProjectFiles};
+use crate::project_files::{GraphDataSet, ProjectFiles, Reason};
 use crate::resolve::FallbackOrigins;
 
 /// Judges all settings of a run, and completes them. Data sets and files that several runs name are looked at once.
@@ -34,7 +30,7 @@ pub struct Judge<'a> {
     /// Rows of those that could be read, by name.
     array_data_sets: BTreeMap<String, u64>,
     /// Rows of the user's files, by file and layer.
-    file_rows: BTreeMap<(PathBuf, String), Result<u64, String>>,
+    file_rows: BTreeMap<(PathBuf, String), Result<u64, Arc<Reason>>>,
 }
 
 impl<'a> Judge<'a> {
@@ -113,12 +109,12 @@ impl<'a> Judge<'a> {
     }
 
     /// The place that sets a key, or where it could be set.
-    fn at(&self, values: &Values, key: &str) -> Origin {
+    fn at(&self, values: &Values, key: &str) -> ValueOrigin {
         values.at(key).unwrap_or_else(|| self.fallback.of(key))
     }
 
     /// The place of item `i` of an array, else that of the array.
-    fn item_at(&self, values: &Values, key: &str, i: usize) -> Origin {
+    fn item_at(&self, values: &Values, key: &str, i: usize) -> ValueOrigin {
         values.item_at(key, i).unwrap_or_else(|| self.at(values, key))
     }
 

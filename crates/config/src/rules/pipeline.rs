@@ -158,9 +158,10 @@ impl Judge<'_> {
             return;
         }
         match graph_types(&networks, &merges) {
-            Err((i, reason)) => {
+            Err(error) => {
                 let help = format!("for example [\"string=string12_0_*\"]; the graph has {}", networks.join(", "));
-                let problem = Problem::new(self.item_at(values, &key, i), format!("`{key}`: {reason}"), "this one");
+                let at = self.item_at(values, &key, error.position);
+                let problem = Problem::new(at, format!("`{key}`: {error}"), "this one");
                 problems.push(problem.help(help));
             }
             Ok(types) => {

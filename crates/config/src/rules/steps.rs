@@ -1,8 +1,11 @@
-//! Steps: batch size, warm-up, how many steps a run has, and what is sampled beside them.
+//! Steps: batch size, warm-up, how many steps a run has, the learning rate over them, which of them a profiler records, and what is sampled
+//! beside them.
+//!
+//! Invariant: a profile that a config asks for is recorded whole, or the config is refused.
 
 use expctl_settings::{
-    Array, Data, Launch, Loader, Measure, Mode, NO_DATA_SET, SampleSet, Sampler, Select, Split, Train, Worker, is_url,
-    samples_per_rank,
+    Array, Data, Launch, LearningSchedule, Loader, Measure, Mode, NO_DATA_SET, Profile, ProfileWindow, SampleSet,
+    Sampler, Select, Split, TraceAt, Train, Worker, is_url, samples_per_rank,
 };
 
 use super::Judge;
@@ -172,6 +175,141 @@ impl Judge<'_> {
         }
         values.derive(Measure::STEPS, steps);
     }
+
+    /// Entries of `train.accumulation` are pairs of an epoch and a number of batches.
+    pub fn accumulation(&self, values: &Values, problems: &mut Vec<Problem>) {
+        let key = Train::ACCUMULATION;
+        let Some(entries) = values.get(key) else { return };
+        if let Err((i, reason)) = Train::accumulation_pairs(&entries) {
+            let help = "for example [\"0:1\", \"10:4\"]: from epoch 10 on, four batches a step";
+            let problem = Problem::new(self.item_at(values, &key, i), format!("`{key}`: {reason}"), "this one");
+            problems.push(problem.help(help));
+        }
+    }
+
+    /// Settings of the learning rate that contradict each other, or of which one would have no effect.
+    pub fn schedule(&self, values: &Values, problems: &mut Vec<Problem>) {
+        const SCHEDULE: &str = Train::SCHEDULE.name();
+        let Some(schedule) = values.get(Train::SCHEDULE) else { return };
+        let mut report = |key: &str, other: &str, message: String, label: &str, help: &str| {
+            let mut problem = Problem::new(self.at(values, key), message, label);
+            // One array of a sweep may set both.
+            if let Some(at) = values.at(other).filter(|at| values.at(key) != Some(*at)) {
+                problem = problem.also(at, format!("`{other}`"));
+            }
+            problems.push(problem.help(help));
+        };
+        if let (Some(min), Some(rate)) = (values.get(Train::SCHEDULE_MIN), values.get(Train::LEARNING_RATE))
+            && schedule != LearningSchedule::Constant
+            && min > rate
+        {
+            let (key, other) = (Train::SCHEDULE_MIN, Train::LEARNING_RATE);
+            let message = format!("`{key}` = {min} is above `{other}` = {rate}");
+            report(&key, &other, message, "the rate could not fall", "set schedule_min to at most learning_rate");
+        }
+        if let (Some(rising), Some(cycle)) = (values.get(Train::SCHEDULE_WARMUP), values.get(Train::SCHEDULE_EPOCHS))
+            && schedule == LearningSchedule::CosineRestarts
+            && rising >= cycle
+        {
+            let (key, other) = (Train::SCHEDULE_WARMUP, Train::SCHEDULE_EPOCHS);
+            let message = format!("`{key}` = {rising} leaves nothing of a cycle of {cycle} epochs");
+            report(&key, &other, message, "the rate would only rise", "set schedule_warmup below schedule_epochs");
+        }
+        if schedule == LearningSchedule::Plateau {
+            let validation = [Train::EPOCHS, Train::VALIDATE_EVERY];
+            if let Some(missing) = validation.into_iter().find(|key| values.get(*key) == Some(0)) {
+                let message = format!("`{SCHEDULE}` = \"plateau\" waits for validations, of which there are none");
+                report(SCHEDULE, &missing, message, "would have no effect", &format!("set {missing}"));
+            }
+        } else if values.at(&Train::SCHEDULE_PATIENCE).is_some() {
+            let key = Train::SCHEDULE_PATIENCE;
+            let message = format!("`{key}` is set, but schedule `{}` waits for nothing", schedule.name());
+            let help = "set it where the schedule is \"plateau\", for example in a variant; train.patience ends training early";
+            report(&key, SCHEDULE, message, "would have no effect", help);
+        }
+    }
+
+    /// Windows of the profiler against the steps and the ranks of the trial.
+    pub fn profiler(&self, values: &Values, problems: &mut Vec<Problem>) {
+        let (active, at_step) = (values.get(Profile::ACTIVE), values.get(TraceAt::AT_STEP));
+        let (Some(active), Some(at_step)) = (active, at_step) else { return };
+        if active == 0 && at_step == 0 {
+            return self.profiler_is_off(values, problems);
+        }
+        let key = if at_step > 0 { TraceAt::AT_STEP } else { Profile::ACTIVE };
+        if values.runs_command() {
+            let message = format!("`{key}` profiles expctl's own worker, but `{}` runs in its place", Worker::COMMAND);
+            let problem = Problem::new(self.at(values, &key), message, "not possible");
+            problems.push(problem.help("profile within the program, or leave it out"));
+            return;
+        }
+        if active > 0 && at_step > 0 {
+            let message = format!("`{}` and `{}` both say which steps are recorded", TraceAt::AT_STEP, Profile::ACTIVE);
+            let problem = Problem::new(self.at(values, &key), message, "only one of them can");
+            problems.push(problem.help("leave one out"));
+            return;
+        }
+        self.profiled_ranks(values, problems);
+        let (Some(profile), Some(warmup), Some(steps)) =
+            (profiler_schedule(values, active), values.get(Measure::WARMUP), values.get(Measure::STEPS))
+        else {
+            return;
+        };
+        let all = warmup.saturating_add(steps);
+        let Some(last) = profile.windows(TraceAt { at_step }, warmup).pop().filter(|window| window.end > all) else {
+            return;
+        };
+        let message = format!(
+            "the profiler would record {}, but the last of {all} steps ({warmup} of warm-up) is step {}",
+            recorded_steps(last),
+            all.saturating_sub(1)
+        );
+        let help = match at_step {
+            0 => "record fewer steps or cycles, wait less, or set measure.steps higher".to_owned(),
+            _ => format!("set at_step to at most {}", all.saturating_sub(1)),
+        };
+        problems.push(self.conflict(values, &key, &Measure::STEPS, message, "beyond the end").help(help));
+    }
+
+    /// A profiler that never runs. Texts may keep settings of it for `--set` to turn on, so only a schedule without a word on whether it is on is
+    /// reported.
+    fn profiler_is_off(&self, values: &Values, problems: &mut Vec<Problem>) {
+        // A config that keeps its schedule ready, with active = 0, says so itself.
+        if values.at(&Profile::ACTIVE).is_some() || values.at(&TraceAt::AT_STEP).is_some() {
+            return;
+        }
+        let schedule = [Profile::WAIT.name(), Profile::WARMUP.name(), Profile::REPEAT.name(), Profile::RANKS.name()];
+        if let Some(at) = schedule.iter().find_map(|key| values.at(key)) {
+            let problem = Problem::new(at, "`[profile]` is set, but records no step", "would have no effect");
+            problems.push(problem.help("set profile.active to the number of steps to record"));
+        }
+    }
+
+    /// Ranks that record exist, and are named once.
+    fn profiled_ranks(&self, values: &Values, problems: &mut Vec<Problem>) {
+        let key = Profile::RANKS;
+        let (Some(all), Some(ranks)) = (values.get(Launch::RANKS), values.get(key)) else { return };
+        for (i, rank) in ranks.iter().enumerate() {
+            let at = self.item_at(values, &key, i);
+            if *rank >= all {
+                let message = format!("`{key}` names rank {rank}, but there are {all} ranks, counted from 0");
+                let help = "ranks that record: those below launch.ranks; empty is all";
+                problems.push(Problem::new(at, message, "no such rank").help(help));
+            } else if ranks[..i].contains(rank) {
+                problems.push(Problem::new(at, format!("`{key}` names rank {rank} twice"), "each rank once"));
+            }
+        }
+    }
+
+    /// Operations are timed inside expctl's own worker.
+    pub fn operations(&self, values: &Values, problems: &mut Vec<Problem>) {
+        let key = Profile::OPERATIONS;
+        if values.get(key) != Some(true) || !values.runs_command() {
+            return;
+        }
+        let message = format!("`{key}` is of expctl's own worker, but `{}` runs in its place", Worker::COMMAND);
+        problems.push(Problem::new(self.at(values, &key), message, "not possible").help("leave it out"));
+    }
 }
 
 /// Samples of a rank's batch, ranks, and samples that there are.
@@ -213,4 +351,23 @@ fn epoch_steps(values: &Values, epochs: u64) -> Option<u64> {
     let samples = samples_per_rank(samples, values.get(Launch::RANKS)?, drop_last);
     let batches = if drop_last { samples / batch } else { samples.div_ceil(batch) };
     batches.checked_mul(epochs)
+}
+
+/// The cycles of the profiler.
+fn profiler_schedule(values: &Values, active: u64) -> Option<Profile> {
+    Some(Profile {
+        wait: values.get(Profile::WAIT)?,
+        warmup: values.get(Profile::WARMUP)?,
+        active,
+        repeat: values.get(Profile::REPEAT)?,
+        ..Profile::default()
+    })
+}
+
+/// `step 50`, `steps 50 to 52`.
+fn recorded_steps(window: ProfileWindow) -> String {
+    match window.end.saturating_sub(1) {
+        last if last == window.first => format!("step {last}"),
+        last => format!("steps {} to {last}", window.first),
+    }
 }

@@ -1,8 +1,10 @@
-//! What follows from the workload: rows of an array, samples of a graph, or a program.
+//! What runs, and what it reads: rows of an array, samples of a graph, or a program of the user's; and how its ranks are spread.
+//!
+//! Invariant: a setting of a variant that its program could not see the meaning of is refused, not passed on in silence.
 
 use expctl_settings::{
-    Array, Data, KEYS, Loss, Model, ModelKind, Networks, Pipeline, Processor, Profile, Sampler, Section, TraceAt,
-    Train, Worker, Workload, find,
+    Array, BackendChoice, Data, DeviceChoice, Experiment, KEYS, KeySpec, Launch, Loss, Model, ModelKind, NO_DATA_SET,
+    Networks, Pipeline, Processor, Profile, Sampler, Section, Select, Slurm, TraceAt, Train, Worker, Workload, find,
 };
 
 use super::Judge;
@@ -31,6 +33,19 @@ pub fn derive_workload(values: &mut Values) {
     let (chunk_rows, chunks) = values.get(Sampler::PRESET).unwrap_or_default().chunks();
     values.derive_missing(Sampler::CHUNK_ROWS, Some(chunk_rows));
     values.derive_missing(Sampler::CHUNKS, Some(chunks));
+}
+
+/// Fills in what follows from `worker.command`: no processor has to be named, and no data set is built where nothing is said of data.
+pub fn derive_command(values: &mut Values) {
+    if !values.runs_command() || values.reads_array() {
+        return;
+    }
+    values.derive_missing(Pipeline::PROCESSOR, Some(Processor::Ids));
+    let says_data =
+        |spec: &KeySpec| [Data::NAME, Select::NAME].contains(&spec.section()) && values.at(spec.key).is_some();
+    if !KEYS.iter().any(says_data) {
+        values.derive_missing(Data::SET, Some(NO_DATA_SET.to_owned()));
+    }
 }
 
 /// Reports what a variant, `--set variant.NAME` or a sweep (`own`) set for expctl's own worker where a program runs in its place, which would
@@ -84,6 +99,104 @@ impl Judge<'_> {
             };
             let at = self.at(values, &Pipeline::PROCESSOR);
             problems.push(Problem::new(at, message, "does not fit").help(help));
+        }
+    }
+
+    /// Ranks are spread evenly over nodes.
+    pub fn nodes(&self, values: &Values, problems: &mut Vec<Problem>) {
+        let (Some(ranks), Some(nodes)) = (values.get(Launch::RANKS), values.get(Launch::NODES)) else { return };
+        if ranks % nodes == 0 {
+            return;
+        }
+        let message = format!("{ranks} ranks cannot be spread evenly over {nodes} nodes");
+        let problem = self.conflict(values, &Launch::NODES, &Launch::RANKS, message, "not a divisor of the ranks");
+        problems.push(problem.help("set launch.ranks to a multiple of launch.nodes"));
+    }
+
+    /// A backend that the device has. Which GPUs there are is not known here.
+    pub fn device(&self, values: &Values, problems: &mut Vec<Problem>) {
+        let (device, backend) = (values.get(Launch::DEVICE), values.get(Launch::BACKEND));
+        if (device, backend) != (Some(DeviceChoice::Cpu), Some(BackendChoice::Nccl)) {
+            return;
+        }
+        let message = format!(
+            "`{}` = \"nccl\" exchanges what is on GPUs, but `{}` = \"cpu\" uses none",
+            Launch::BACKEND,
+            Launch::DEVICE
+        );
+        let problem = self.conflict(values, &Launch::BACKEND, &Launch::DEVICE, message, "does not fit");
+        problems.push(problem.help("set launch.backend to \"gloo\", or launch.device to \"cuda\""));
+    }
+
+    /// The program of the user's.
+    pub fn command(&self, values: &Values, problems: &mut Vec<Problem>) {
+        let key = Worker::COMMAND;
+        let Some(command) = values.get(key) else { return };
+        let [program, arguments @ ..] = command.as_slice() else {
+            let starts_ranks = Worker::STARTS_RANKS;
+            if let Some(at) = values.at(&starts_ranks).filter(|_| values.get(starts_ranks) == Some(true)) {
+                let message = format!("`{starts_ranks}` is set, but there is no `{key}`");
+                let problem = Problem::new(at, message, "would have no effect");
+                problems.push(problem.help("set worker.command, or leave it out"));
+            }
+            return;
+        };
+        let mut report = |i: usize, message: String, label: &str, help: &str| {
+            problems.push(Problem::new(self.item_at(values, &key, i), message, label).help(help));
+        };
+        for (i, _) in command.iter().enumerate().filter(|(_, word)| word.contains('\0')) {
+            report(i, format!("`{key}` holds a NUL byte"), "here", "no program can be given one");
+        }
+        // A program inside a container, or one that the set-up of a cluster adds to PATH, cannot be found from here.
+        let is_set = |key| values.get(key).is_none_or(|text: String| !text.is_empty());
+        let elsewhere = is_set(Slurm::IMAGE) || (!program.contains('/') && is_set(Slurm::PROFILE));
+        if program.contains('\0') || elsewhere {
+            return;
+        }
+        if let Err(reason) = self.project.find_program(program) {
+            let help = match arguments.is_empty() && program.contains(' ') {
+                true => {
+                    let words: Vec<String> = program.split_whitespace().map(|word| format!("{word:?}")).collect();
+                    format!("no shell takes it apart: write [{}]", words.join(", "))
+                }
+                false => "a name is looked for in PATH, a path starts at the project folder".to_owned(),
+            };
+            report(0, format!("`{key}`: {reason}"), "no such program", &help);
+        }
+    }
+
+    /// The data of a program, as far as it is of this project.
+    pub fn data_of_command(&mut self, values: &mut Values, problems: &mut Vec<Problem>) {
+        if values.get(Data::SET).as_deref() == Some(NO_DATA_SET) {
+            if values.at(&Experiment::STUDY).is_none() {
+                let message = format!("`{}` is not set, and there is no data set to take it from", Experiment::STUDY);
+                let problem = Problem::new(self.at(values, &Experiment::STUDY), message, "needs `study`");
+                problems.push(problem.help("name a folder in experiments/"));
+            }
+            values.derive_missing(Data::SAMPLES, Some(0));
+        } else if values.reads_array() {
+            self.files_and_sampler(values, problems);
+            self.rows_of_array(values, problems);
+        } else {
+            let data_set = self.graph_data_set(values, problems);
+            values.derive_missing(Data::SAMPLES, data_set.as_ref().map(|data_set| data_set.samples));
+            if let Some(data_set) = &data_set {
+                self.samples(values, data_set, problems);
+            }
+        }
+        for key in [Pipeline::EDGE_TYPES, Model::EDGE_TYPES] {
+            values.derive_missing(key, Some(Vec::new()));
+        }
+        self.model_sizes(values);
+        self.nodes(values, problems);
+        if values.get(Train::EPOCHS).is_some_and(|epochs| epochs > 0) {
+            let message = format!(
+                "`{}` trains with expctl's own worker, but `{}` runs in its place",
+                Train::EPOCHS,
+                Worker::COMMAND
+            );
+            let problem = Problem::new(self.at(values, &Train::EPOCHS), message, "not possible");
+            problems.push(problem.help("measure.epochs or measure.steps say how long a program is measured"));
         }
     }
 }

@@ -8,11 +8,11 @@ use expctl_ledger::Data;
 
 use crate::DatasetError;
 use crate::array::dataset::{ARRAY_SCHEMA, ArrayFile, ArrayManifest, ObsClass, ObsColumn, base_file, part};
-use crate::array::model::{Cell, Model, Scratch};
+use crate::array::model::{DrawnCell, Model, Scratch};
 use crate::array::recipe::ArrayRecipe;
 use crate::array::rows::RowsSeen;
 use crate::build_folder::{BuildFolder, BuildProgress, Report, bytes_of, checksums, existing, report, room};
-use crate::manifest::{Family, Origin};
+use crate::manifest::{DataOrigin, Family};
 use crate::parallel::in_order;
 
 /// Values that a thread draws at a time, about.
@@ -90,7 +90,7 @@ pub fn build(
         nnz: built.iter().map(|file| file.nnz).sum(),
         sum: built.iter().map(|file| file.sum).sum(),
         obs: work.obs_columns(&weights),
-        class: Origin::Generated,
+        class: DataOrigin::Generated,
         files: built,
         build_seconds: started.elapsed().as_secs_f64(),
         resumed_files,
@@ -274,7 +274,7 @@ impl<'a> BuildRun<'a> {
             let before = rows.indices.len();
             let (cell, total) = self.model.draw(row, scratch, &mut rows.indices, &mut rows.data);
             rows.indptr.push(rows.indices.len() as u64);
-            let Cell { cell_type, donor, age } = cell;
+            let DrawnCell { cell_type, donor, age } = cell;
             index.push(format!("cell_{row}"));
             types.push(cell_type as i32);
             donors.push(donor as i32);

@@ -4,7 +4,6 @@ use std::time::Instant;
 use anndata_io::{ArrayStore, H5adStore, MatrixFile};
 use expctl_ledger::ArrayFormat;
 
-use crate::DatasetError;
 use crate::array::build::Finished;
 use crate::array::convert_file::{FileConversion, Regroup, max_bytes, open};
 use crate::array::dataset::{ARRAY_SCHEMA, ArrayDataset, ArrayFile, ArrayStoreManifest, part};
@@ -12,6 +11,7 @@ use crate::array::rows::{RowsSeen, seen, stored};
 use crate::array::shuffle::{Shards, Shuffle};
 use crate::build_folder::{BuildFolder, BuildProgress, Report, checksums, room, tidy};
 use crate::manifest::FileInfo;
+use crate::{Damage, DatasetError, RequestError};
 
 /// Options of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ fn make(
 ) -> Result<ArrayStoreManifest, DatasetError> {
     let started = Instant::now();
     if matches!(format, ArrayFormat::H5ad | ArrayFormat::None) {
-        return Err(DatasetError::Invalid("the h5ad files are what the others are made from".to_owned()));
+        return Err(RequestError::IsBase { format: ArrayFormat::H5ad.name() }.into());
     }
     let folder = dataset.store_folder(format);
     let base = dataset.manifest();
@@ -75,13 +75,13 @@ fn make(
         return Ok(manifest);
     }
     if folder.exists() {
-        return Err(DatasetError::damaged(&folder, "exists, but holds no converted files (it has no manifest)"));
+        return Err(DatasetError::damaged(&folder, Damage::NoManifest { contents: "holds no converted files" }));
     }
     if row_group == 0 && is_parquet(format) {
-        return Err(DatasetError::Invalid("a row group has at least one row".to_owned()));
+        return Err(RequestError::EmptyRowGroup.into());
     }
     if file_count > base.rows {
-        return Err(DatasetError::Invalid(format!("{} rows cannot be in {file_count} files", base.rows)));
+        return Err(RequestError::FileCount { rows: base.rows, files: file_count }.into());
     }
     let partial = BuildFolder::open(&folder)?;
     if let Some(manifest) = existing_files(dataset, format, asked)? {
@@ -182,12 +182,12 @@ fn existing_files(
     if (StoredOptions { row_group, shard_rows, seed, file_count }) == asked {
         return Ok(Some(found));
     }
-    let reason = match format {
-        ArrayFormat::H5adShuffled => format!("was made with shards of {shard_rows} rows and seed {seed}"),
-        _ if file_count != asked.file_count => format!("was made with {} files", found.files.len()),
-        _ => format!("was made with row groups of {row_group} rows"),
+    let damage = match format {
+        ArrayFormat::H5adShuffled => Damage::OtherShuffle { rows: shard_rows, seed },
+        _ if file_count != asked.file_count => Damage::OtherFiles(found.files.len()),
+        _ => Damage::OtherRowGroups(row_group),
     };
-    Err(DatasetError::damaged(&dataset.store_folder(format), reason))
+    Err(DatasetError::damaged(&dataset.store_folder(format), damage))
 }
 
 /// Check that the rows of a base file are those that were built.
@@ -195,7 +195,7 @@ pub fn check_base(file: &ArrayFile, written: &RowsSeen, path: &Path) -> Result<(
     if file.content_blake3 == written.digest() {
         return Ok(());
     }
-    Err(DatasetError::damaged(path, "holds other rows than were built"))
+    Err(DatasetError::damaged(path, Damage::OtherRows))
 }
 
 /// The manifest's entry of a file with these rows.
@@ -256,7 +256,7 @@ pub fn convert_files(
     progress: &mut dyn FnMut(BuildProgress) -> std::ops::ControlFlow<()>,
 ) -> Result<Vec<PathBuf>, DatasetError> {
     if options.row_group == 0 {
-        return Err(DatasetError::Invalid("a row group has at least one row".to_owned()));
+        return Err(RequestError::EmptyRowGroup.into());
     }
     std::fs::create_dir_all(folder).map_err(DatasetError::io("create", folder))?;
     if !shuffle {
@@ -300,10 +300,10 @@ fn targets<'a>(
     let mut seen = std::collections::HashSet::new();
     for target in &targets {
         if target.exists() {
-            return Err(DatasetError::damaged(target, "is there; it is not replaced"));
+            return Err(DatasetError::damaged(target, Damage::Exists));
         }
         if !seen.insert(target) {
-            return Err(DatasetError::Invalid(format!("two files would become {}", target.display())));
+            return Err(RequestError::SameTarget { target: target.clone() }.into());
         }
     }
     Ok(targets)

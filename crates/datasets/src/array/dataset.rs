@@ -1,12 +1,12 @@
 use std::path::{Path, PathBuf};
 
 use expctl_ledger::{ArrayFormat, Data};
+use expctl_settings::{Advice, Converted};
 use serde::{Deserialize, Serialize};
 
-use crate::DatasetError;
 use crate::build_folder::{STORES_FOLDER, bytes_of};
-use crate::error::command;
-use crate::manifest::{Family, FileInfo, MANIFEST_FILE, Origin, load, load_converted};
+use crate::manifest::{DataOrigin, Family, FileInfo, MANIFEST_FILE, load, load_converted};
+use crate::{Damage, DatasetError};
 
 /// Folder of the base files inside a data set.
 const FILES_FOLDER: &str = "files";
@@ -74,9 +74,9 @@ impl ArrayDataset {
             return Ok(());
         }
         let folder = self.store_folder(format);
-        let convert = command("convert", &self.manifest.data, Some(format.name()));
-        let advice = format!("remove {} and run `{convert} --file-count {count}`", folder.display());
-        Err(DatasetError::damaged(&folder, format!("holds {there} files, and {count} are asked for")).and(advice))
+        let (data, to) = (self.manifest.data.clone(), Converted::Files(format));
+        let advice = Advice::ConvertAgain { remove: folder.clone(), data, to, file_count: Some(count) };
+        Err(DatasetError::damaged(&folder, Damage::FileCount { found: there, asked: count }).and(advice))
     }
 
     /// Bytes of the files of a format.
@@ -92,8 +92,8 @@ impl ArrayDataset {
             return self.present(&self.folder, &self.manifest.files).map_err(|e| self.advise(e));
         }
         let Some(manifest) = self.converted(format)? else {
-            let command = command("convert", &self.manifest.data, Some(format.name()));
-            return Err(DatasetError::NotConverted { path: self.folder.clone(), store: format.name(), command });
+            let advice = Advice::Convert(self.manifest.data.clone(), Converted::Files(format));
+            return Err(DatasetError::NotConverted { path: self.folder.clone(), store: format.name() }.and(advice));
         };
         self.present(&self.store_folder(format), &manifest.files).map_err(|e| self.advise(e))
     }
@@ -123,7 +123,7 @@ impl ArrayDataset {
         let folder = self.store_folder(format);
         let Some(manifest) = ArrayStoreManifest::load(&folder, format)? else { return Ok(None) };
         if manifest.base_blake3 != self.manifest.base_blake3() {
-            return Err(DatasetError::damaged(&folder, "was made from other base files than lie beside it"));
+            return Err(DatasetError::damaged(&folder, Damage::OtherBaseFiles));
         }
         self.present(&folder, &manifest.files)?;
         Ok(Some(manifest))
@@ -135,13 +135,14 @@ impl ArrayDataset {
             let path = folder.join(&file.file.path);
             let bytes = match bytes_of(&path) {
                 Err(DatasetError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                    return Err(DatasetError::damaged(&path, "is missing"));
+                    return Err(DatasetError::damaged(&path, Damage::Missing));
                 }
                 other => other?.0,
             };
             if bytes != file.file.bytes {
-                let reason = format!("{bytes} bytes, but the manifest says {}", file.file.bytes);
-                return Err(DatasetError::damaged(&path, reason));
+                let (known_from, expected) = ("the manifest says", file.file.bytes);
+                let damage = Damage::Count { found: bytes, things: "bytes", known_from, expected };
+                return Err(DatasetError::damaged(&path, damage));
             }
             Ok((path, file.clone()))
         };
@@ -196,7 +197,7 @@ pub struct ArrayManifest {
     /// Columns of obs.
     pub obs: Vec<ObsColumn>,
     /// Origin of the counts.
-    pub class: Origin,
+    pub class: DataOrigin,
     /// The files, in order.
     pub files: Vec<ArrayFile>,
     /// Seconds that the build took (its last run, if it was stopped before).
@@ -298,10 +299,7 @@ impl ArrayStoreManifest {
     pub fn load(folder: &Path, format: ArrayFormat) -> Result<Option<Self>, DatasetError> {
         let Some(manifest) = load_converted::<Self>(folder, ARRAY_SCHEMA)? else { return Ok(None) };
         if manifest.format != format {
-            return Err(DatasetError::damaged(
-                &folder.join(MANIFEST_FILE),
-                format!("of {} files", manifest.format.name()),
-            ));
+            return Err(DatasetError::damaged(&folder.join(MANIFEST_FILE), Damage::OtherFormat(manifest.format)));
         }
         Ok(Some(manifest))
     }

@@ -62,7 +62,7 @@ struct BurstSize {
 
 /// The annotations of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Cell {
+pub struct DrawnCell {
     pub cell_type: u32,
     pub donor: u32,
     pub age: Option<i64>,
@@ -142,21 +142,27 @@ impl Model {
     }
 
     /// The annotations of a row, without its counts.
-    pub fn cell(&self, row: u64) -> Cell {
+    pub fn cell(&self, row: u64) -> DrawnCell {
         self.describe(row, &mut self.stream(row))
     }
 
-    fn describe(&self, row: u64, stream: &mut RandomStream) -> Cell {
+    fn describe(&self, row: u64, stream: &mut RandomStream) -> DrawnCell {
         let number = (row / self.run_rows) % self.donors.len() as u64;
         let donor = &self.donors[number as usize];
         let place = stream.unit() * donor.type_shares.last().copied().unwrap_or(1.0);
         let cell_type = donor.type_shares.partition_point(|reached| *reached <= place).min(self.types.len() - 1);
         let age = (stream.unit() >= self.age_missing).then_some(donor.age);
-        Cell { cell_type: cell_type as u32, donor: number as u32, age }
+        DrawnCell { cell_type: cell_type as u32, donor: number as u32, age }
     }
 
     /// Draw a row and append its genes and counts. Returns what it is and the sum of the counts.
-    pub fn draw(&self, row: u64, scratch: &mut Scratch, indices: &mut Vec<i32>, data: &mut Vec<f32>) -> (Cell, u64) {
+    pub fn draw(
+        &self,
+        row: u64,
+        scratch: &mut Scratch,
+        indices: &mut Vec<i32>,
+        data: &mut Vec<f32>,
+    ) -> (DrawnCell, u64) {
         let mut stream = self.stream(row);
         let cell = self.describe(row, &mut stream);
         let size = self.donors[cell.donor as usize].depth * libm::exp(self.cell_log_sd * normal(&mut stream));

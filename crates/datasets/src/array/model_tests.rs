@@ -124,11 +124,11 @@ fn genes_beyond_the_recipes_are_rare() {
 #[test]
 fn donors_come_in_turn_and_differ_in_their_types() {
     let model = Model::new(&recipe(), &data());
-    let cells: Vec<Cell> = (0..20_000).map(|row| model.cell(row)).collect();
+    let cells: Vec<DrawnCell> = (0..20_000).map(|row| model.cell(row)).collect();
     for (row, cell) in cells.iter().enumerate() {
         assert_eq!(u64::from(cell.donor), row as u64 / 500 % 4);
     }
-    let entropy = |cells: &[Cell]| -> f64 {
+    let entropy = |cells: &[DrawnCell]| -> f64 {
         let mut counts = [0.0f64; 5];
         cells.iter().for_each(|cell| counts[cell.cell_type as usize] += 1.0);
         let shares = counts.iter().map(|count| count / cells.len() as f64);

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use anndata_io::remote::{CacheOptions, RemoteOptions, RetryPolicy};
 use anndata_io::{AnnDataError, ArrayStore, Collection, Join, MdsStore, MemoryStore, ParquetStore, ZarrStore, remote};
 use expctl_ledger::{Array, RemoteCounts, is_url};
+use expctl_settings::Advice;
 
-use crate::DatasetError;
+use crate::{DatasetError, SettingError};
 
 /// Open the rows of `files`, joined on genes. All genes are kept: a subset is taken when batches are made, so that sums are over
-/// all genes. With `array.memory` the rows are read into memory by `threads` threads; they may take `free` bytes (`u64::MAX` if
+/// all genes. With [`Array::memory`] the rows are read into memory by `threads` threads; they may take `free` bytes (`u64::MAX` if
 /// that is not known).
 ///
 /// # Errors
@@ -22,9 +23,7 @@ pub fn open(
 ) -> Result<Arc<dyn ArrayStore>, DatasetError> {
     if files.iter().any(|file| file.to_str().is_some_and(is_url)) {
         remote::configure(remote_options(settings)).map_err(|problem| match problem {
-            AnnDataError::Damaged { .. } => {
-                DatasetError::from(problem).and("set array.cache_dir to an own folder".to_owned())
-            }
+            AnnDataError::Damaged { .. } => DatasetError::from(problem).and(Advice::OwnCache),
             other => other.into(),
         })?;
     }
@@ -43,12 +42,13 @@ pub fn open_as_configured(
 ) -> Result<Arc<dyn ArrayStore>, DatasetError> {
     let layer = settings.layer.as_str();
     let join = match settings.join {
-        expctl_ledger::Join::Inner => Join::Inner,
-        expctl_ledger::Join::Outer => Join::Outer,
+        expctl_ledger::GeneJoin::Inner => Join::Inner,
+        expctl_ledger::GeneJoin::Outer => Join::Outer,
     };
     let collection = match settings.format.extension() {
         other @ ("parquet" | "mds") if !layer.is_empty() => {
-            return Err(DatasetError::Invalid(format!("{other} files have no layers: array.layer = \"{layer}\"")));
+            let problem = SettingError::NoLayers { format: other, layer: layer.to_owned() };
+            return Err(DatasetError::Setting { key: Array::LAYER.name(), problem });
         }
         "mds" => {
             let stores = MdsStore::open_all(files)?.into_iter();
@@ -66,10 +66,7 @@ pub fn open_as_configured(
     };
     if settings.memory && collection.resident().is_none() {
         let store = MemoryStore::read(Box::new(collection), threads, free).map_err(|problem| match problem {
-            AnnDataError::OutOfMemory { .. } => DatasetError::from(problem).and(
-                "leave `array.memory` out, or read fewer files; all genes are read, whatever `array.genes` chooses"
-                    .to_owned(),
-            ),
+            AnnDataError::OutOfMemory { .. } => DatasetError::from(problem).and(Advice::ReadLess),
             other => other.into(),
         })?;
         return Ok(Arc::new(store));
@@ -87,7 +84,7 @@ pub fn remote_options(settings: &Array) -> RemoteOptions {
     }
 }
 
-/// Folder of the cache of remote files: `array.cache_dir`, `EXPCTL_CACHE_DIR`, or a folder of this user among the temporary files,
+/// Folder of the cache of remote files: the one that is `named`, `EXPCTL_CACHE_DIR`, or a folder of this user among the temporary files,
 /// which on most clusters are on a disk of the node.
 fn cache_folder(named: &str) -> PathBuf {
     if !named.is_empty() {

@@ -3,11 +3,11 @@ use std::path::{Path, PathBuf};
 use expctl_ledger::{ArrayFormat, Data};
 use serde::Deserialize;
 
-use crate::DatasetError;
 use crate::array::build::row_bytes;
 use crate::array::convert_file::max_bytes;
 use crate::array::dataset::ARRAY_SCHEMA;
 use crate::manifest::{Family, recipe_text};
+use crate::{Damage, DatasetError, RequestError};
 
 /// `experiments/<set>/dataset.toml` of an array: how its counts are drawn.
 #[derive(Clone, Debug, Deserialize)]
@@ -77,43 +77,41 @@ impl ArrayRecipe {
         let (path, text) = recipe_text(folder, Family::Array)?;
         let mut recipe: Self = toml::from_str(&text).map_err(|e| DatasetError::damaged(&path, e))?;
         recipe.folder = folder.to_owned();
-        recipe.sound().map_err(|reason| DatasetError::damaged(&path, reason))?;
+        recipe.check_values(&path)?;
         Ok(recipe)
     }
 
-    fn sound(&self) -> Result<(), String> {
+    /// Check that rows can be drawn with these numbers, which are of the file `path`.
+    fn check_values(&self, path: &Path) -> Result<(), DatasetError> {
         let CellTypes { count, skew, markers, marker_log_sd } = self.cell_types;
-        let share = |name: &str, value: f64| match value {
-            0.0..=1.0 => Ok(()),
-            _ => Err(format!("{name} is a share in [0, 1], not {value}")),
-        };
-        let spread = |name: &str, value: f64| match value {
-            0.0..=5.0 => Ok(()),
-            _ => Err(format!("{name} is between 0 and 5, not {value}")),
-        };
-        if !(1..=127).contains(&count) || !(1..=127).contains(&self.donors.count) {
-            return Err("there are 1 to 127 cell types and as many donors".to_owned());
+        let donors = &self.donors;
+        let is_count = |count: u32| (1..=127).contains(&count);
+        let is_share = |value: f64| (0.0..=1.0).contains(&value);
+        let is_spread = |value: f64| (0.0..=5.0).contains(&value);
+        let (share, spread) = ("a share in [0, 1]", "between 0 and 5");
+        let shape = self.dispersion_shape;
+        let values = [
+            ("cell_types.count", "between 1 and 127", f64::from(count), is_count(count)),
+            ("donors.count", "between 1 and 127", f64::from(donors.count), is_count(donors.count)),
+            ("genes", "between 1 and 2147483647", self.genes as f64, (1..=i32::MAX as u64).contains(&self.genes)),
+            ("density", "a share in (0, 0.9]", self.density, self.density > 0.0 && self.density <= 0.9),
+            ("dispersion_shape", "between 0.01 and 1000", shape, (0.01..=1000.0).contains(&shape)),
+            ("donors.run_rows", "at least 1", donors.run_rows as f64, donors.run_rows > 0),
+            ("cell_types.markers", share, markers, is_share(markers)),
+            ("donors.age_missing", share, donors.age_missing, is_share(donors.age_missing)),
+            ("gene_log_sd", spread, self.gene_log_sd, is_spread(self.gene_log_sd)),
+            ("cell_log_sd", spread, self.cell_log_sd, is_spread(self.cell_log_sd)),
+            ("cell_types.skew", spread, skew, is_spread(skew)),
+            ("cell_types.marker_log_sd", spread, marker_log_sd, is_spread(marker_log_sd)),
+            ("donors.type_log_sd", spread, donors.type_log_sd, is_spread(donors.type_log_sd)),
+            ("donors.log_sd", spread, donors.log_sd, is_spread(donors.log_sd)),
+        ];
+        match values.into_iter().find(|(.., is_possible)| !is_possible) {
+            None => Ok(()),
+            Some((field, range, value, _)) => {
+                Err(DatasetError::damaged(path, Damage::RecipeValue { field, range, value }))
+            }
         }
-        if !(1..=i32::MAX as u64).contains(&self.genes) {
-            return Err(format!("genes are 1 to {}, not {}", i32::MAX, self.genes));
-        }
-        if !(self.density > 0.0 && self.density <= 0.9) {
-            return Err(format!("density is a share in (0, 0.9], not {}", self.density));
-        }
-        if !(self.dispersion_shape >= 0.01 && self.dispersion_shape <= 1000.0) {
-            return Err(format!("dispersion_shape is between 0.01 and 1000, not {}", self.dispersion_shape));
-        }
-        if self.donors.run_rows == 0 {
-            return Err("donors.run_rows is at least 1".to_owned());
-        }
-        share("cell_types.markers", markers)?;
-        share("donors.age_missing", self.donors.age_missing)?;
-        spread("gene_log_sd", self.gene_log_sd)?;
-        spread("cell_log_sd", self.cell_log_sd)?;
-        spread("cell_types.skew", skew)?;
-        spread("cell_types.marker_log_sd", marker_log_sd)?;
-        spread("donors.type_log_sd", self.donors.type_log_sd)?;
-        spread("donors.log_sd", self.donors.log_sd)
     }
 
     /// Name of the data set: that of its folder.
@@ -122,7 +120,7 @@ impl ArrayRecipe {
     }
 
     /// Genes of a data set: as many as `data` names, or its share of the recipe's.
-    pub fn genes_of(&self, data: &expctl_ledger::Data) -> u64 {
+    pub fn genes_of(&self, data: &Data) -> u64 {
         match data.genes {
             0 => ((self.genes as f64 * data.scale).round() as u64).max(1),
             genes => genes,
@@ -131,42 +129,37 @@ impl ArrayRecipe {
 
     /// Share of the values of a data set that are not 0, on average. Genes beyond those of the recipe are rare ones: a row has as many
     /// values as with the recipe's genes, and their share falls.
-    pub fn density_of(&self, data: &expctl_ledger::Data) -> f64 {
+    pub fn density_of(&self, data: &Data) -> f64 {
         self.density * (self.genes as f64 / self.genes_of(data) as f64).min(1.0)
     }
 
     /// Check that `data` can be built from this recipe.
     ///
     /// # Errors
-    /// [`DatasetError::Invalid`] that says what is wrong.
-    pub fn check(&self, data: &expctl_ledger::Data) -> Result<(), DatasetError> {
-        let invalid = |reason: String| Err(DatasetError::Invalid(reason));
-        if data.samples == 0 {
-            return invalid(format!("{} has at least one row", self.name()));
+    /// The first thing that cannot be made.
+    pub fn check(&self, data: &Data) -> Result<(), RequestError> {
+        let Data { samples: rows, genes, scale, .. } = *data;
+        if rows == 0 {
+            return Err(RequestError::NoRows { set: self.name() });
         }
-        if !(data.scale > 0.0 && data.scale <= 1.0) {
-            return invalid(format!("scale is a share of the genes in (0, 1], not {}", data.scale));
+        if !(scale > 0.0 && scale <= 1.0) {
+            return Err(RequestError::Scale { scale });
         }
-        if data.genes > i32::MAX as u64 {
-            return invalid(format!("genes are 1 to {}, not {}", i32::MAX, data.genes));
+        if genes > i32::MAX as u64 {
+            return Err(RequestError::GeneCount { genes });
         }
-        if data.genes > 0 && data.scale != 1.0 {
-            return invalid(format!(
-                "a number of genes ({}) and a share of them ({}) exclude each other",
-                data.genes, data.scale
-            ));
+        if genes > 0 && scale != 1.0 {
+            return Err(RequestError::GenesAndScale { genes, scale });
         }
-        if data.files == 0 || u64::from(data.files) > data.samples {
-            return invalid(format!("{} rows are in 1 to as many files, not in {}", data.samples, data.files));
-        }
-        Ok(())
+        let files = u64::from(data.files);
+        if files == 0 || files > rows { Err(RequestError::FileCount { rows, files }) } else { Ok(()) }
     }
 
     /// blake3 over the recipe and over `data`: all that a built data set depends on.
     ///
     /// # Errors
     /// The recipe cannot be read.
-    pub fn digest(&self, data: &expctl_ledger::Data) -> Result<String, DatasetError> {
+    pub fn digest(&self, data: &Data) -> Result<String, DatasetError> {
         let (_, text) = recipe_text(&self.folder, Family::Array)?;
         let mut hasher = blake3::Hasher::new();
         hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use anndata_io::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Frame, Layout, Matrix};
 use anndata_io::{ArrayStore, CsrRows, H5adStore};
 
-use crate::DatasetError;
 use crate::array::rows::{RowsSeen, each_row, seen, stored};
 use crate::build_folder::{Report, report};
 use crate::random::RandomStream;
+use crate::{Damage, DatasetError, RequestError};
 
 /// Bytes of rows that are put in order in memory at a time, about; the buckets of rows are as many as that needs.
 const BUCKET: u64 = 128 << 20;
@@ -44,23 +44,21 @@ impl<'a> Shuffle<'a> {
     /// The files differ in their genes or in the kinds of their columns of obs.
     pub fn new(sources: &'a [H5adStore], shards: &'a Shards<'a>) -> Result<Self, DatasetError> {
         let Some(first) = sources.first() else {
-            return Err(DatasetError::Invalid("there are no files to shuffle".to_owned()));
+            return Err(RequestError::NoFiles.into());
         };
         if shards.rows == 0 {
-            return Err(DatasetError::Invalid("a shard has at least one row".to_owned()));
+            return Err(RequestError::EmptyShard.into());
         }
         let mut columns: Option<Vec<Column>> = None;
         for source in sources {
             if source.genes() != first.genes() {
-                let reason = format!("its genes are not those of {}, in their order", first.path().display());
-                return Err(DatasetError::damaged(source.path(), reason));
+                let damage = Damage::OtherGenes { first: first.path().to_owned() };
+                return Err(DatasetError::damaged(source.path(), damage));
             }
             let (own, _) = source.table()?;
             columns = Some(match columns {
                 None => own,
-                Some(known) => joined(known, own).map_err(|reason| {
-                    DatasetError::damaged(source.path(), format!("{reason} in {}", first.path().display()))
-                })?,
+                Some(known) => joined(known, own, first.path(), source.path())?,
             });
         }
         let bytes: u64 = sources.iter().map(|source| stored(source) * 8 + source.len() * 100).sum();
@@ -85,16 +83,13 @@ impl<'a> Shuffle<'a> {
             let back = self.pass(&store, done, rows, "check", to, |_, _| Ok(()))?;
             let again = seen(&store, self.shards.jobs, |_| Ok(()))?;
             if again.digest() != written.digest() {
-                return Err(DatasetError::damaged(&path, "reads back as other rows than were written"));
+                return Err(DatasetError::damaged(&path, Damage::ReadBack));
             }
             found = Multiset::wrapping_add(found, back);
             done += store.len();
         }
         if found != dealt {
-            return Err(DatasetError::damaged(
-                self.shards.folder,
-                "holds other rows than the files that were shuffled",
-            ));
+            return Err(DatasetError::damaged(self.shards.folder, Damage::OtherShuffledRows));
         }
         Ok(written)
     }
@@ -170,7 +165,7 @@ impl<'a> Shuffle<'a> {
         for bucket in 0..self.buckets {
             let path = bucket_path(spill, bucket);
             let bytes = std::fs::read(&path).map_err(DatasetError::io("read", &path))?;
-            let cut = || DatasetError::damaged(&path, "is cut short");
+            let cut = || DatasetError::damaged(&path, Damage::CutShort);
             let (mut records, mut rest) = (Vec::new(), &bytes[..]);
             while !rest.is_empty() {
                 let (length, after) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
@@ -283,11 +278,12 @@ impl<'a> OpenShards<'a> {
     }
 }
 
-/// The columns that hold what both have.
-fn joined(known: Vec<Column>, other: Vec<Column>) -> Result<Vec<Column>, String> {
+/// The columns that hold what both the columns `known`, of the file `first`, and those of the file `source` have.
+fn joined(known: Vec<Column>, other: Vec<Column>, first: &Path, source: &Path) -> Result<Vec<Column>, DatasetError> {
     if known.len() != other.len() || known.iter().zip(&other).any(|(a, b)| a.name != b.name) {
-        let names = |columns: &[Column]| columns.iter().map(|c| c.name.as_str()).collect::<Vec<_>>().join(", ");
-        return Err(format!("obs has the columns {}, but {}", names(&other), names(&known)));
+        let names = |columns: Vec<Column>| columns.into_iter().map(|column| column.name).collect();
+        let (found, expected, first) = (names(other), names(known), first.to_owned());
+        return Err(DatasetError::damaged(source, Damage::ColumnNames { found, expected, first }));
     }
     let both = known.into_iter().zip(other).map(|(known, other)| {
         let kind = match (known.kind, other.kind) {
@@ -304,7 +300,11 @@ fn joined(known: Vec<Column>, other: Vec<Column>) -> Result<Vec<Column>, String>
             (ColumnKind::Int64 | ColumnKind::NullableInt64, ColumnKind::Int64 | ColumnKind::NullableInt64) => {
                 ColumnKind::NullableInt64
             }
-            (a, b) => return Err(format!("{} of obs is {}, but {}", known.name, b.name(), a.name())),
+            (a, b) => {
+                let (column, first) = (known.name, first.to_owned());
+                let damage = Damage::ColumnKind { column, found: b.name(), expected: a.name(), first };
+                return Err(DatasetError::damaged(source, damage));
+            }
         };
         Ok(Column { name: known.name, kind })
     });

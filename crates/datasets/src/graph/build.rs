@@ -3,9 +3,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use expctl_ledger::{Data, LabelSource};
+use expctl_settings::Advice;
 use graph_loader::{LmdbStore, LmdbWriter, text_order};
 
-use crate::DatasetError;
 use crate::build_folder::{
     BuildFolder, BuildProgress, DATA_FILE, GENES_FILE, Report, STORE_FOLDER, checksums, existing, report, room,
 };
@@ -15,7 +15,8 @@ use crate::graph::networks::{GeneNames, GeneratedMetabolism};
 use crate::graph::recipe::Recipe;
 use crate::graph::samples::{GENES_PER_SAMPLE, SAMPLES_FILE, SampleGenes, SampleLabels, Triples, statistics};
 use crate::graph::{graph_file, networks, samples};
-use crate::manifest::Origin;
+use crate::manifest::DataOrigin;
+use crate::{Damage, DatasetError};
 
 /// Records that are written in one transaction.
 const BATCH: usize = 1000;
@@ -140,7 +141,7 @@ impl Records<'_> {
         let (there, last) = writer.state()?;
         let expected = there.checked_sub(1).and_then(|at| order.get(at as usize)).map(|index| index.to_string());
         if last != expected.map(String::into_bytes) {
-            return Err(DatasetError::damaged(folder, "holds other records than a build leaves; remove it"));
+            return Err(DatasetError::damaged(folder, Damage::OtherRecords { run: "build" }).and(Advice::Remove));
         }
         report(to, "samples", there, samples)?;
         let mut done = there;
@@ -181,7 +182,7 @@ fn sample_info(labels: &SampleLabels) -> SampleInfo {
         label_sd,
         label_min: labels.values.iter().copied().fold(f64::INFINITY, f64::min),
         label_max: labels.values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-        class: Origin::Generated,
+        class: DataOrigin::Generated,
     }
 }
 
@@ -213,11 +214,12 @@ enum TemplatePart {
 impl RecordTemplate {
     pub fn load(path: &Path) -> Result<Self, DatasetError> {
         let text = std::fs::read_to_string(path).map_err(DatasetError::io("read", path))?;
-        Self::parse(&text).map_err(|reason| DatasetError::damaged(path, reason))
+        Self::parse(&text, path)
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
-        let compact: serde_json::Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    /// Read the text of the file `path`.
+    fn parse(text: &str, path: &Path) -> Result<Self, DatasetError> {
+        let compact: serde_json::Value = serde_json::from_str(text).map_err(|e| DatasetError::damaged(path, e))?;
         let mut rest = compact.to_string();
         let genes = (0..GENES_PER_SAMPLE).map(|k| (format!("$gene{k}"), TemplatePart::Gene(k)));
         let numbers =
@@ -236,7 +238,7 @@ impl RecordTemplate {
             rest = tail;
         }
         if let Some(k) = met.iter().position(|met| !met) {
-            return Err(format!("{} does not occur in it", marks[k].0));
+            return Err(DatasetError::damaged(path, Damage::NoPlace(marks[k].0.clone())));
         }
         parts.push(TemplatePart::Text(rest));
         Ok(Self { parts })
@@ -264,13 +266,15 @@ mod tests {
     #[test]
     fn places_are_filled_in_and_missing_ones_refused() {
         let text = r#"[{"a": ["$gene2", "x$gene0-$gene1"], "b": "$label", "c": "$p_value", "d": "$index"}]"#;
-        let template = RecordTemplate::parse(text).unwrap();
+        let template = RecordTemplate::parse(text, Path::new("record.json")).unwrap();
         let mut out = Vec::new();
         template.render(12, ["A", "B", "C"], -0.5, 1e-9, &mut out);
         assert_eq!(out, br#"[{"a":["C","xA-B"],"b":-0.5,"c":1e-9,"d":12}]"#);
         for (left_out, instead) in [("$gene2", "g"), ("$label", "l")] {
-            assert!(RecordTemplate::parse(&text.replace(left_out, instead)).is_err());
+            let error =
+                RecordTemplate::parse(&text.replace(left_out, instead), Path::new("record.json")).err().unwrap();
+            assert!(error.to_string().ends_with("does not occur in it"), "{error}");
         }
-        assert!(RecordTemplate::parse("[").is_err());
+        assert!(RecordTemplate::parse("[", Path::new("record.json")).is_err());
     }
 }

@@ -3,18 +3,19 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use expctl_ledger::StoreKind;
+use expctl_settings::Advice;
 use graph_loader::{
     CellGraph, EdgeType, GraphError, LmdbStore, LmdbWriter, MaskForm, Metabolism, RecordDecoder, Sample, StoreDecoder,
     StoreEncoder, text_order,
 };
 
-use crate::DatasetError;
-use crate::build_folder::{BuildFolder, BuildProgress, Report, checksums, free_bytes, report, tidy};
+use crate::build_folder::{BuildFolder, BuildProgress, DATA_FILE, Report, checksums, free_bytes, report, tidy};
 use crate::graph::dataset::Dataset;
 use crate::graph::forecast::{ESTIMATED_FROM, Estimate, lmdb_bytes, record_bytes};
 use crate::graph::manifest::{CONVERTED, MaskInfo, STORE_SCHEMA, StoreInfo, StoreManifest, base_blake3};
 use crate::parallel::in_order;
 use crate::settings::record_format;
+use crate::{Damage, DatasetError, RequestError};
 
 /// Maximum bytes that are encoded at a time and written in one transaction (one record, if that is more).
 const MAX_BYTES: u64 = 16 << 20;
@@ -51,7 +52,7 @@ impl<'d> Conversion<'d> {
     /// The base store or the graph cannot be read, or `kind` is the base store.
     pub fn new(dataset: &'d Dataset, kind: StoreKind) -> Result<Self, DatasetError> {
         if kind == StoreKind::Json {
-            return Err(DatasetError::Invalid("the json store is what the others are made from".to_owned()));
+            return Err(RequestError::IsBase { format: kind.name() }.into());
         }
         let names: Vec<String> = dataset.manifest().networks.iter().map(|network| network.name.clone()).collect();
         let graph = dataset.graph(&names, true)?;
@@ -89,7 +90,7 @@ impl<'d> Conversion<'d> {
         let mean = |bytes: u64| bytes as f64 / from.max(1) as f64;
         let bytes = lmdb_bytes(records, mean(leaves), mean(pages));
         let partial = BuildFolder::path_of(&self.folder);
-        let there = partial.join(CONVERTED).join("data.mdb").metadata().map_or(0, |about| about.len());
+        let there = partial.join(CONVERTED).join(DATA_FILE).metadata().map_or(0, |about| about.len());
         let free = free_bytes(self.dataset.folder())?;
         self.estimate = Estimate { bytes, from, there: there.min(bytes), free };
         self.mean_value = piece.bytes.len() as u64 / from.max(1);
@@ -119,7 +120,7 @@ impl<'d> Conversion<'d> {
             return Ok(manifest);
         }
         if self.folder.exists() {
-            return Err(DatasetError::damaged(&self.folder, "exists, but is no store (it has no manifest)"));
+            return Err(DatasetError::damaged(&self.folder, Damage::NoManifest { contents: "is no store" }));
         }
         if self.estimate.missing() > 0 {
             let full = std::io::Error::new(std::io::ErrorKind::StorageFull, self.estimate.to_string());
@@ -137,11 +138,11 @@ impl<'d> Conversion<'d> {
             Err(e) if is_damage_in(partial.path(), &e) => {
                 // Kept, it would be found as it is by every later run.
                 partial.discard()?;
-                return Err(e.and("it was removed, and the next run makes it anew".to_owned()));
+                return Err(e.and(Advice::StartAgain));
             }
             other => other?,
         };
-        let file = checksums(partial.path(), &[format!("{CONVERTED}/data.mdb")], progress)?.swap_remove(0);
+        let file = checksums(partial.path(), &[format!("{CONVERTED}/{DATA_FILE}")], progress)?.swap_remove(0);
         let sizes = self.dataset.mask_sizes();
         let masks = if self.kind == StoreKind::Ids { Vec::new() } else { sizes.all().collect() };
         let manifest = StoreManifest {
@@ -167,7 +168,7 @@ impl<'d> Conversion<'d> {
         let (there, last) = writer.state()?;
         let expected = there.checked_sub(1).and_then(|at| order.get(at as usize)).map(|index| index.to_string());
         if last != expected.map(String::into_bytes) {
-            return Err(DatasetError::damaged(folder, "holds other records than a conversion leaves"));
+            return Err(DatasetError::damaged(folder, Damage::OtherRecords { run: "conversion" }));
         }
         report(to, "samples", there, records)?;
         let of_piece = (MAX_BYTES / self.mean_value.max(1)).clamp(1, MAX_RECORDS) as usize;
@@ -217,6 +218,7 @@ impl<'d> Conversion<'d> {
 fn is_damage_in(folder: &Path, problem: &DatasetError) -> bool {
     match problem {
         DatasetError::Damaged { path, .. }
+        | DatasetError::Differs { store: path, .. }
         | DatasetError::Graph(GraphError::Record { store: path, .. } | GraphError::Lmdb { path, .. }) => {
             path.starts_with(folder)
         }
@@ -234,8 +236,9 @@ impl Conversion<'_> {
         let store = LmdbStore::open(folder)?;
         let records = self.base.len();
         if store.len() != records {
-            let reason = format!("{} records, but the base store has {records}", store.len());
-            return Err(DatasetError::damaged(folder, reason));
+            let (found, known_from) = (store.len(), "the base store has");
+            let damage = Damage::Count { found, things: "records", known_from, expected: records };
+            return Err(DatasetError::damaged(folder, damage));
         }
         let names: Vec<String> = self.graph.edge_types.iter().map(|edges| edges.name.clone()).collect();
         let decoder =
@@ -256,16 +259,13 @@ impl Conversion<'_> {
             base.read(index, &mut json)?;
             self.decoder.decode(index, &json, &mut expected)?;
             decoder.decode(index, value, 0..value.len(), &mut found)?;
-            let wrong = |what: &str| {
-                let reason = format!("{what} differs from the base store");
-                DatasetError::Graph(GraphError::Record { store: folder.to_owned(), index, reason })
-            };
+            let differs = |is_mask| DatasetError::Differs { store: folder.to_owned(), index, is_mask };
             let of = |sample: &Sample| (sample.label.to_bits(), sample.p_value.to_bits());
             if expected.genes != found.genes || of(&expected) != of(&found) {
-                return Err(wrong("gene, label or p-value"));
+                return Err(differs(false));
             }
             if self.kind != StoreKind::Ids && index % stride == 0 && !masks_agree(&self.graph, &found, value) {
-                return Err(wrong("a mask"));
+                return Err(differs(true));
             }
             info.records += 1;
             if info.records.is_multiple_of(STRIDE) || info.records == records {

@@ -2,17 +2,17 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use expctl_ledger::{Pipeline, StoreKind};
+use expctl_settings::{Advice, Converted};
 use graph_loader::{
     CellGraph, GraphError, LmdbReader, LmdbStore, MaskSizes, ReadRecord, RecordDecoder, Records, Sample, StoreDecoder,
 };
 
-use crate::DatasetError;
 use crate::build_folder::{DATA_FILE, GENES_FILE, STORE_FOLDER, STORES_FOLDER};
-use crate::error::command;
 use crate::graph::graph_file;
 use crate::graph::graph_file::GRAPH_FILE;
 use crate::graph::manifest::{CONVERTED, Manifest, StoreManifest, base_blake3};
 use crate::settings::record_format;
+use crate::{Damage, DatasetError, SettingError};
 
 /// A built data set.
 #[derive(Clone, Debug)]
@@ -43,8 +43,9 @@ impl Dataset {
         let text = std::fs::read_to_string(&path).map_err(DatasetError::io("read", &path))?;
         let genes: Vec<String> = text.lines().map(str::to_owned).collect();
         if genes.len() as u64 != self.manifest.genes.count {
-            let reason = format!("{} names, but the manifest says {}", genes.len(), self.manifest.genes.count);
-            return Err(self.advise(DatasetError::damaged(&path, reason)));
+            let (found, expected) = (genes.len() as u64, self.manifest.genes.count);
+            let damage = Damage::Count { found, things: "names", known_from: "the manifest says", expected };
+            return Err(self.advise(DatasetError::damaged(&path, damage)));
         }
         Ok(genes)
     }
@@ -63,7 +64,10 @@ impl Dataset {
     /// # Errors
     /// As [`Dataset::graph`]; networks cannot be merged as it says.
     pub fn graph_of(&self, pipeline: &Pipeline) -> Result<CellGraph, DatasetError> {
-        let types = pipeline.graph_types().map_err(|(_, reason)| DatasetError::Invalid(reason))?;
+        let types = pipeline.graph_types().map_err(|error| DatasetError::Setting {
+            key: Pipeline::MERGE_EDGE_TYPES.name(),
+            problem: SettingError::Merge(error),
+        })?;
         let types = types.iter().map(|joined| (joined.name.as_str(), joined.members.as_slice()));
         Ok(self.graph(&pipeline.edge_types, pipeline.metabolism)?.with_edge_types(types)?)
     }
@@ -75,12 +79,12 @@ impl Dataset {
         let sizes = &self.manifest.bipartite;
         let metabolism = if metabolism { Some(graph_file::read_metabolism(&path, sizes, genes.len())?) } else { None };
         let graph = CellGraph { genes, edge_types, metabolism };
-        self.as_in_manifest(&graph).map_err(|reason| DatasetError::damaged(&path, reason))?;
+        self.check_edge_counts(&graph, &path)?;
         Ok(graph)
     }
 
-    /// Check the graph against the manifest: records with masks are decoded by the manifest's numbers of edges.
-    fn as_in_manifest(&self, graph: &CellGraph) -> Result<(), String> {
+    /// Check the graph of the file `path` against the manifest: records with masks are decoded by the manifest's numbers of edges.
+    fn check_edge_counts(&self, graph: &CellGraph, path: &Path) -> Result<(), DatasetError> {
         let networks = graph.edge_types.iter().map(|edges| {
             let known = self.manifest.networks.iter().find(|network| network.name == edges.name);
             (format!("edge_index/{}", edges.name), edges.num_edges(), known.map(|network| network.edges))
@@ -92,9 +96,10 @@ impl Dataset {
         });
         for (name, found, known) in networks.chain(bipartite) {
             match known {
-                None => return Err(format!("{name} is not in the manifest")),
+                None => return Err(DatasetError::damaged(path, Damage::UnknownEdges(name))),
                 Some(known) if known != found as u64 => {
-                    return Err(format!("{name} has {found} edges, but the manifest says {known}"));
+                    let damage = Damage::EdgeCount { name, found: found as u64, expected: known };
+                    return Err(DatasetError::damaged(path, damage));
                 }
                 Some(_) => {}
             }
@@ -148,19 +153,19 @@ impl Dataset {
         let folder = self.store_folder(kind);
         let Some(manifest) = StoreManifest::load(&folder, kind)? else { return Ok(None) };
         if manifest.base_blake3 != base_blake3(&self.manifest) {
-            let reason = "was made from another base store or graph than lies beside it";
-            return Err(DatasetError::damaged(&folder, reason));
+            return Err(DatasetError::damaged(&folder, Damage::OtherBaseStore));
         }
         let file = self.store_file(kind);
         let bytes = match file.metadata() {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                return Err(DatasetError::damaged(&file, "is missing"));
+                return Err(DatasetError::damaged(&file, Damage::Missing));
             }
             other => other.map_err(DatasetError::io("inspect", &file))?.len(),
         };
         if bytes != manifest.file.bytes {
-            let reason = format!("{bytes} bytes, but the manifest of the store says {}", manifest.file.bytes);
-            return Err(DatasetError::damaged(&file, reason));
+            let (known_from, expected) = ("the manifest of the store says", manifest.file.bytes);
+            let damage = Damage::Count { found: bytes, things: "bytes", known_from, expected };
+            return Err(DatasetError::damaged(&file, damage));
         }
         Ok(Some(manifest))
     }
@@ -190,24 +195,25 @@ impl Dataset {
     fn open_records(&self, pipeline: &Pipeline) -> Result<(LmdbStore, StoreDecoder), DatasetError> {
         let kind = pipeline.store;
         if kind.has_masks() && !pipeline.merge_edge_types.is_empty() {
-            let reason = format!("the store {} has a mask for each network, and none of several as one", kind.name());
-            return Err(DatasetError::Invalid(reason));
+            let problem = SettingError::MergedMasks { store: kind.name() };
+            return Err(DatasetError::Setting { key: Pipeline::MERGE_EDGE_TYPES.name(), problem });
         }
         if kind == StoreKind::Json {
             let decoder = StoreDecoder::json(&self.records_folder(kind), self.decoder()?);
             return Ok((self.store()?, decoder));
         }
         let Some(manifest) = self.converted(kind)? else {
-            let command = command("convert", &self.manifest.data, Some(kind.name()));
-            return Err(DatasetError::NotConverted { path: self.folder.clone(), store: kind.name(), command });
+            let advice = Advice::Convert(self.manifest.data.clone(), Converted::Store(kind));
+            return Err(DatasetError::NotConverted { path: self.folder.clone(), store: kind.name() }.and(advice));
         };
         let folder = self.records_folder(kind);
         let (format, sizes) = (record_format(kind), self.mask_sizes());
         let decoder = StoreDecoder::converted(&folder, format, sizes, &pipeline.edge_types, pipeline.metabolism)?;
         let store = LmdbStore::open(&folder)?;
         if store.len() != manifest.store.records {
-            let reason = format!("{} records, but its manifest says {}", store.len(), manifest.store.records);
-            return Err(DatasetError::damaged(&folder, reason));
+            let (found, expected) = (store.len(), manifest.store.records);
+            let damage = Damage::Count { found, things: "records", known_from: "its manifest says", expected };
+            return Err(DatasetError::damaged(&folder, damage));
         }
         Ok((store, decoder))
     }

@@ -7,9 +7,9 @@ use std::path::Path;
 use graph_loader::{EdgeType, Metabolism};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
-use crate::DatasetError;
 use crate::graph::manifest::BipartiteInfo;
 use crate::graph::networks::{BuiltNetwork, GeneratedMetabolism};
+use crate::{Damage, DatasetError, RequestError};
 
 /// File name inside a data set.
 pub const GRAPH_FILE: &str = "graph.safetensors";
@@ -47,13 +47,11 @@ pub fn read(path: &Path, edge_types: &[String], genes: usize) -> Result<Vec<Edge
     let mut found = Vec::with_capacity(edge_types.len());
     for name in edge_types {
         let Ok(tensor) = tensors.tensor(&format!("edge_index/{name}")) else {
-            let mut known: Vec<&str> = tensors.names().iter().filter_map(|n| n.strip_prefix("edge_index/")).collect();
+            let names = tensors.names();
+            let types = names.iter().filter_map(|name| name.strip_prefix("edge_index/"));
+            let mut known: Vec<String> = types.map(str::to_owned).collect();
             known.sort_unstable();
-            return Err(DatasetError::Invalid(format!(
-                "no edge type `{name}` in {}; it has {}",
-                path.display(),
-                known.join(", ")
-            )));
+            return Err(RequestError::UnknownEdgeType { name: name.clone(), path: path.to_owned(), known }.into());
         };
         let what = format!("edge_index/{name}");
         let edge_index = indices(path, &what, &tensor, [("gene", genes), ("gene", genes)])?;
@@ -66,22 +64,28 @@ pub fn read(path: &Path, edge_types: &[String], genes: usize) -> Result<Vec<Edge
 pub fn read_metabolism(path: &Path, sizes: &BipartiteInfo, genes: usize) -> Result<Metabolism, DatasetError> {
     let bytes = std::fs::read(path).map_err(DatasetError::io("read", path))?;
     let tensors = SafeTensors::deserialize(&bytes).map_err(|e| DatasetError::damaged(path, e))?;
-    let tensor = |name: &str| tensors.tensor(name).map_err(|e| DatasetError::damaged(path, format!("{name}: {e}")));
+    let tensor = |name: &str| {
+        tensors
+            .tensor(name)
+            .map_err(|e| DatasetError::damaged(path, Damage::Tensor { name: name.to_owned(), source: e }))
+    };
     let (reactions, metabolites) = (sizes.reactions as usize, sizes.metabolites as usize);
     let pairs = |name: &str, ends| indices(path, name, &tensor(name)?, ends);
     let gpr = pairs("hyperedge_index/gpr", [("gene", genes), ("reaction", reactions)])?;
     let rmr = pairs("hyperedge_index/rmr", [("reaction", reactions), ("metabolite", metabolites)])?;
     for (name, of) in [("gpr", &gpr[gpr.len() / 2..]), ("rmr", &rmr[..rmr.len() / 2])] {
         if let Some(at) = of.windows(2).position(|pair| pair[0] > pair[1]) {
-            let reason = format!("hyperedge_index/{name}: reaction {} at {at} is followed by {}", of[at], of[at + 1]);
-            return Err(DatasetError::damaged(path, reason));
+            let name = format!("hyperedge_index/{name}");
+            let damage = Damage::ReactionOrder { name, at, reaction: of[at], next: of[at + 1] };
+            return Err(DatasetError::damaged(path, damage));
         }
     }
     let coefficients = tensor("stoichiometry/rmr")?;
     if coefficients.dtype() != Dtype::F32 || coefficients.shape() != [rmr.len() / 2] {
-        let (dtype, shape, edges) = (coefficients.dtype(), coefficients.shape(), rmr.len() / 2);
-        let reason = format!("stoichiometry/rmr is {dtype:?} {shape:?}, not F32 [{edges}]");
-        return Err(DatasetError::damaged(path, reason));
+        let (name, dtype, shape) =
+            ("stoichiometry/rmr".to_owned(), coefficients.dtype(), coefficients.shape().to_vec());
+        let expected = format!("F32 [{}]", rmr.len() / 2);
+        return Err(DatasetError::damaged(path, Damage::TensorForm { name, dtype, shape, expected }));
     }
     let words = coefficients.data().as_chunks::<4>().0;
     let stoichiometry: Vec<f32> = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
@@ -93,21 +97,26 @@ fn indices(
     path: &Path,
     name: &str,
     tensor: &TensorView<'_>,
-    rows: [(&str, usize); 2],
+    rows: [(&'static str, usize); 2],
 ) -> Result<Vec<i64>, DatasetError> {
-    let damaged = |reason: String| DatasetError::damaged(path, format!("{name}{reason}"));
+    let owned = || name.to_owned();
     let edges = match tensor.shape() {
         [2, edges] if tensor.dtype() == Dtype::I64 => *edges,
-        shape => return Err(damaged(format!(" is {:?} {shape:?}, not I64 [2, E]", tensor.dtype()))),
+        shape => {
+            let (dtype, shape, expected) = (tensor.dtype(), shape.to_vec(), "I64 [2, E]".to_owned());
+            let damage = Damage::TensorForm { name: owned(), dtype, shape, expected };
+            return Err(DatasetError::damaged(path, damage));
+        }
     };
     if edges == 0 {
-        return Err(damaged(" has no edges".to_owned()));
+        return Err(DatasetError::damaged(path, Damage::NoEdges(owned())));
     }
     let words = tensor.data().as_chunks::<8>().0;
     let values: Vec<i64> = words.iter().map(|word| i64::from_le_bytes(*word)).collect();
-    for (i, (row, (what, count))) in values.chunks_exact(edges).zip(rows).enumerate() {
-        if let Some(at) = row.iter().position(|value| !(0..count as i64).contains(value)) {
-            return Err(damaged(format!("[{i}, {at}]: {what} {} is not one of {count}", row[at])));
+    for (row, (ends, (node, count))) in values.chunks_exact(edges).zip(rows).enumerate() {
+        if let Some(column) = ends.iter().position(|value| !(0..count as i64).contains(value)) {
+            let damage = Damage::EdgeEnd { name: owned(), row, column, node, value: ends[column], count };
+            return Err(DatasetError::damaged(path, damage));
         }
     }
     Ok(values)
@@ -138,7 +147,7 @@ mod tests {
         metabolites: 2,
         gpr: 2,
         rmr: 2,
-        class: crate::manifest::Origin::Generated,
+        class: crate::manifest::DataOrigin::Generated,
     };
 
     /// A file of three genes with one tensor replaced; returns what reading all of it says.

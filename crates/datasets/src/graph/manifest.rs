@@ -3,11 +3,11 @@ use std::path::Path;
 use expctl_ledger::{Data, StoreKind};
 use serde::{Deserialize, Serialize};
 
-use crate::DatasetError;
 use crate::build_folder::GENES_FILE;
 use crate::graph::graph_file::GRAPH_FILE;
 use crate::graph::networks::{BuiltNetwork, GeneNames, GeneratedMetabolism};
-use crate::manifest::{Family, FileInfo, MANIFEST_FILE, Origin, load, load_converted};
+use crate::manifest::{DataOrigin, Family, FileInfo, MANIFEST_FILE, load, load_converted};
+use crate::{Damage, DatasetError};
 
 /// Version of the layout of a built data set.
 pub const SCHEMA: u32 = 2;
@@ -67,7 +67,7 @@ pub struct NetworkInfo {
     /// Whether the source is directed.
     pub directed: bool,
     /// Origin of the edges.
-    pub class: Origin,
+    pub class: DataOrigin,
 }
 
 /// The metabolism graph.
@@ -84,7 +84,7 @@ pub struct BipartiteInfo {
     /// Edges reaction to metabolite.
     pub rmr: u64,
     /// Origin of the metabolism.
-    pub class: Origin,
+    pub class: DataOrigin,
 }
 
 /// The samples.
@@ -103,7 +103,7 @@ pub struct SampleInfo {
     /// Largest label.
     pub label_max: f64,
     /// Origin of genes and labels.
-    pub class: Origin,
+    pub class: DataOrigin,
 }
 
 /// The base store.
@@ -157,7 +157,7 @@ impl NetworkInfo {
             generated: network.generated,
             self_loops: genes,
             directed: network.directed,
-            class: Origin::from_counts(network.real, network.generated),
+            class: DataOrigin::from_counts(network.real, network.generated),
         }
     }
 }
@@ -170,7 +170,7 @@ impl BipartiteInfo {
             metabolites: metabolism.metabolites,
             gpr: metabolism.gpr.len() as u64 / 2,
             rmr: metabolism.rmr.len() as u64 / 2,
-            class: Origin::Generated,
+            class: DataOrigin::Generated,
         }
     }
 }
@@ -219,10 +219,7 @@ impl StoreManifest {
     pub fn load(folder: &Path, kind: StoreKind) -> Result<Option<Self>, DatasetError> {
         let Some(manifest) = load_converted::<Self>(folder, STORE_SCHEMA)? else { return Ok(None) };
         if manifest.kind != kind {
-            return Err(DatasetError::damaged(
-                &folder.join(MANIFEST_FILE),
-                format!("of a {} store", manifest.kind.name()),
-            ));
+            return Err(DatasetError::damaged(&folder.join(MANIFEST_FILE), Damage::OtherKind(manifest.kind)));
         }
         Ok(Some(manifest))
     }

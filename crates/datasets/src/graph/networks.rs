@@ -4,9 +4,9 @@ use std::path::Path;
 
 use expctl_ledger::{Data, Networks};
 
-use crate::DatasetError;
 use crate::graph::recipe::{Bipartite, Network, NetworkSource, Recipe};
 use crate::random::RandomStream;
+use crate::{Damage, DatasetError};
 
 /// A network of the data set: its edges, and how many of them are real.
 pub struct BuiltNetwork {
@@ -83,7 +83,7 @@ fn read_edges(path: &Path, genes: &GeneNames, edges: &mut EdgeSet) -> Result<u64
             Some((row as u64 - 1, *position))
         };
         let (Some((source, a)), Some((target, b))) = (row(), row()) else {
-            return Err(DatasetError::damaged(path, format!("line {}: not two rows of the gene names", number + 1)));
+            return Err(DatasetError::damaged(path, Damage::EdgeLine(number + 1)));
         };
         all.insert(source, target);
         if let (Some(a), Some(b)) = (a, b) {
@@ -245,11 +245,12 @@ impl GeneNames {
         let rows: Vec<&str> = text.lines().map(str::trim).collect();
         let total = recipe.genes;
         if rows.len() as u64 > total {
-            let reason = format!("{} gene names, but the recipe has {total} genes", rows.len());
-            return Err(DatasetError::damaged(&path, reason));
+            let found = rows.len() as u64;
+            let damage = Damage::Count { found, things: "gene names", known_from: "the recipe has", expected: total };
+            return Err(DatasetError::damaged(&path, damage));
         }
         if let Some(name) = rows.iter().find(|name| name.is_empty() || name.starts_with(GENERATED)) {
-            return Err(DatasetError::damaged(&path, format!("`{name}` cannot be a gene name")));
+            return Err(DatasetError::damaged(&path, Damage::GeneName((*name).to_owned())));
         }
 
         let mut all: Vec<(String, Option<usize>)> =
@@ -257,7 +258,7 @@ impl GeneNames {
         all.extend((rows.len() as u64..total).map(|k| (format!("{GENERATED}{:04}", k - rows.len() as u64 + 1), None)));
         all.sort();
         if let Some(pair) = all.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-            return Err(DatasetError::damaged(&path, format!("`{}` is listed twice", pair[0].0)));
+            return Err(DatasetError::damaged(&path, Damage::RepeatedGene(pair[0].0.clone())));
         }
 
         let kept = kept(total, seed, scale);

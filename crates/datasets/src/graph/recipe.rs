@@ -2,11 +2,11 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::DatasetError;
 use crate::graph::manifest::SCHEMA;
 use crate::graph::networks::genes_at;
 use crate::graph::samples::GENES_PER_SAMPLE;
 use crate::manifest::{Family, recipe_text};
+use crate::{DatasetError, RequestError};
 
 /// `experiments/<set>/dataset.toml`: what a data set is made of, at its full published scale.
 #[derive(Clone, Debug, Deserialize)]
@@ -114,20 +114,21 @@ impl Recipe {
     /// Check that `data` can be built from this recipe.
     ///
     /// # Errors
-    /// [`DatasetError::Invalid`] that says what is wrong.
-    pub fn check(&self, data: &expctl_ledger::Data) -> Result<(), DatasetError> {
-        let invalid = |reason: String| Err(DatasetError::Invalid(reason));
-        if data.samples == 0 || data.samples > self.samples.count {
-            return invalid(format!("{} has 1 to {} samples, not {}", self.name(), self.samples.count, data.samples));
+    /// The first thing that cannot be made.
+    pub fn check(&self, data: &expctl_ledger::Data) -> Result<(), RequestError> {
+        let Samples { count: max, genes_per_sample: genes, .. } = self.samples;
+        let (set, samples, scale) = (self.name(), data.samples, data.scale);
+        if samples == 0 || samples > max {
+            return Err(RequestError::SampleCount { set, max, samples });
         }
-        if !(data.scale > 0.0 && data.scale <= 1.0) {
-            return invalid(format!("scale is a share of the genes in (0, 1], not {}", data.scale));
+        if !(scale > 0.0 && scale <= 1.0) {
+            return Err(RequestError::Scale { scale });
         }
         if data.networks == expctl_ledger::Networks::None || data.files != 1 {
-            return invalid(format!("{} has networks, and is in one file", self.name()));
+            return Err(RequestError::NotAnArray { set });
         }
-        if self.samples.genes_per_sample as usize != GENES_PER_SAMPLE {
-            return invalid(format!("samples of {} genes are not supported, only of 3", self.samples.genes_per_sample));
+        if genes as usize != GENES_PER_SAMPLE {
+            return Err(RequestError::GenesPerSample { genes });
         }
         Ok(())
     }

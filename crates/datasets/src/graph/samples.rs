@@ -3,11 +3,11 @@ use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
-use crate::DatasetError;
 use crate::graph::dataset::Dataset;
 use crate::graph::networks::GeneNames;
 use crate::graph::recipe::Samples;
 use crate::random::{Bijection, RandomStream};
+use crate::{Damage, DatasetError, RequestError};
 
 /// Perturbed genes of a sample.
 pub const GENES_PER_SAMPLE: usize = 3;
@@ -58,10 +58,7 @@ impl Triples {
         if samples <= self.capacity() {
             return Ok(());
         }
-        Err(DatasetError::Invalid(format!(
-            "{samples} distinct samples cannot be made from the genes at scale {scale}: {} at most",
-            self.capacity()
-        )))
+        Err(RequestError::DistinctSamples { samples, scale, max: self.capacity() }.into())
     }
 
     /// Genes of sample `index`, which is below [`Self::capacity`], ascending.
@@ -292,10 +289,14 @@ impl SampleGenes {
     fn read(path: &Path, num_genes: u64) -> Result<Self, DatasetError> {
         let bytes = std::fs::read(path).map_err(DatasetError::io("read", path))?;
         let tensors = SafeTensors::deserialize(&bytes).map_err(|e| DatasetError::damaged(path, e))?;
+        let refused = |damage: Damage| DatasetError::damaged(path, damage);
         let data = |name: &str, dtype| {
-            let tensor = tensors.tensor(name).map_err(|e| DatasetError::damaged(path, format!("{name}: {e}")))?;
+            let tensor =
+                tensors.tensor(name).map_err(|e| refused(Damage::Tensor { name: name.to_owned(), source: e }))?;
             if tensor.dtype() != dtype || tensor.shape().len() != 1 {
-                return Err(DatasetError::damaged(path, format!("{name} is not a list of {dtype:?}")));
+                let (name, shape) = (name.to_owned(), tensor.shape().to_vec());
+                let expected = format!("{dtype:?} [n]");
+                return Err(refused(Damage::TensorForm { name, dtype: tensor.dtype(), shape, expected }));
             }
             Ok(tensor.data())
         };
@@ -304,15 +305,14 @@ impl SampleGenes {
         let ptr: Vec<i64> =
             data("ptr", Dtype::I64)?.as_chunks::<8>().0.iter().map(|word| i64::from_le_bytes(*word)).collect();
         if ptr.first() != Some(&0) || ptr.last() != Some(&(genes.len() as i64)) || !ptr.is_sorted() {
-            return Err(DatasetError::damaged(path, "ptr does not divide genes"));
+            return Err(refused(Damage::SamplePointers));
         }
         let all = Self { genes, ptr };
         for index in 0..all.len() {
             let genes = all.of(index);
             let known = |gene: &i32| u64::try_from(*gene).is_ok_and(|gene| gene < num_genes);
             if !genes.iter().all(known) || !genes.windows(2).all(|pair| pair[0] < pair[1]) {
-                let reason = format!("sample {index}: {genes:?} are not ascending genes below {num_genes}");
-                return Err(DatasetError::damaged(path, reason));
+                return Err(refused(Damage::SampleGenes { sample: index, genes: genes.to_vec(), count: num_genes }));
             }
         }
         Ok(all)
@@ -329,8 +329,9 @@ impl Dataset {
         let all = SampleGenes::read(&path, self.manifest().genes.count).map_err(|e| self.advise(e))?;
         let expected = self.manifest().samples.count;
         if all.len() != expected {
-            let reason = format!("{} samples, but the manifest says {expected}", all.len());
-            return Err(self.advise(DatasetError::damaged(&path, reason)));
+            let known_from = "the manifest says";
+            let damage = Damage::Count { found: all.len(), things: "samples", known_from, expected };
+            return Err(self.advise(DatasetError::damaged(&path, damage)));
         }
         Ok(all)
     }

@@ -13,6 +13,8 @@ use expctl_datasets::graph::{Dataset, Recipe};
 use expctl_datasets::{BuildProgress, DatasetError, array};
 use expctl_ledger::{Array, ArrayFormat, Data, LabelSource, Networks};
 
+use crate::converted::quiet;
+
 fn study(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments").join(name)
 }
@@ -30,13 +32,9 @@ fn data(samples: u64, files: u32) -> Data {
     }
 }
 
-fn go_on(_: BuildProgress) -> ControlFlow<()> {
-    ControlFlow::Continue(())
-}
-
 fn build(folder: &Path, data: &Data, jobs: usize) -> ArrayManifest {
     let recipe = ArrayRecipe::load(&study("arrayloader")).unwrap();
-    array::build(&recipe, data, folder, jobs, &mut go_on).unwrap()
+    array::build(&recipe, data, folder, jobs, &mut quiet).unwrap()
 }
 
 /// All rows of a data set's files, and their names.
@@ -104,7 +102,7 @@ fn more_genes_than_the_recipe_has_can_be_asked_for() {
     // As many values a row as 20,000 genes have, whose share is the recipe's; so few rows are of one donor.
     let (found, expected) = (manifest.nnz as f64 / 400.0, 0.0616 * 20_000.0);
     assert!((found / expected - 1.0).abs() < 0.5, "{found}, not {expected}");
-    assert_eq!(array::verify(&folder, 2, &mut go_on).unwrap(), Vec::<String>::new());
+    assert_eq!(array::verify(&folder, 2, &mut quiet).unwrap(), Vec::<String>::new());
     let recipe = ArrayRecipe::load(&study("arrayloader")).unwrap();
     let both = recipe.check(&Data { scale: 0.5, ..data }).unwrap_err().to_string();
     assert!(both.contains("exclude each other"), "{both}");
@@ -138,7 +136,7 @@ fn a_stopped_build_goes_on_with_the_files_that_are_finished() {
     let contents =
         |manifest: &ArrayManifest| manifest.files.iter().map(|file| file.content_blake3.clone()).collect::<Vec<_>>();
     assert_eq!(contents(&manifest), contents(&other));
-    assert_eq!(array::verify(&folder, 2, &mut go_on).unwrap(), Vec::<String>::new());
+    assert_eq!(array::verify(&folder, 2, &mut quiet).unwrap(), Vec::<String>::new());
     let left: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left.len(), 2, "{left:?}");
 }
@@ -161,19 +159,19 @@ fn a_stopped_conversion_goes_on() {
         let missing = set.store_files(format).unwrap_err();
         let command = format!("expctl data convert arrayloader --to {} --samples 1200", format.name());
         assert!(missing.to_string().contains(&command), "{missing}");
-        let manifest = array::convert(&set, format, &options, &mut go_on).unwrap();
+        let manifest = array::convert(&set, format, &options, &mut quiet).unwrap();
         assert_eq!(manifest.files.iter().map(|file| file.rows).collect::<Vec<_>>(), [400, 400, 400]);
         assert_eq!(set.stored_bytes(format).unwrap(), manifest.bytes());
     }
     assert_eq!(rows(&folder, ArrayFormat::H5adGzip), rows(&folder, ArrayFormat::H5ad));
     assert_eq!(rows(&folder, ArrayFormat::Zarr), rows(&folder, ArrayFormat::H5ad));
-    assert_eq!(array::verify(&folder, 1, &mut go_on).unwrap(), Vec::<String>::new());
+    assert_eq!(array::verify(&folder, 1, &mut quiet).unwrap(), Vec::<String>::new());
     // A folder is as whole as the files in it.
     let shard = set.store_folder(ArrayFormat::Zarr).join("part-0001.zarr/X/data/c/0");
     let mut bytes = std::fs::read(&shard).unwrap();
     bytes[100] ^= 1;
     std::fs::write(&shard, &bytes).unwrap();
-    let wrong = array::verify(&folder, 1, &mut go_on).unwrap();
+    let wrong = array::verify(&folder, 1, &mut quiet).unwrap();
     assert!(matches!(&wrong[..], [wrong] if wrong.contains("stores/zarr/part-0001.zarr: checksum")), "{wrong:?}");
     std::fs::write(&shard, &bytes[1..]).unwrap();
     let shorter = set.store_files(ArrayFormat::Zarr).unwrap_err().to_string();
@@ -220,18 +218,18 @@ fn parquet_files_are_as_many_as_are_asked_for() {
         };
         let stopped = array::convert(&set, format, &options, &mut stop).unwrap_err();
         assert!(matches!(stopped, DatasetError::Stopped), "{stopped}");
-        let manifest = array::convert(&set, format, &options, &mut go_on).unwrap();
+        let manifest = array::convert(&set, format, &options, &mut quiet).unwrap();
         assert_eq!(manifest.files.iter().map(|file| file.rows).collect::<Vec<_>>(), rows);
         assert_eq!(manifest.file_count, file_count);
         assert!(read(format) == expected, "{file_count} files");
-        assert_eq!(array::verify(&folder, 2, &mut go_on).unwrap(), Vec::<String>::new());
+        assert_eq!(array::verify(&folder, 2, &mut quiet).unwrap(), Vec::<String>::new());
         // They serve who asks for any number, or for this one.
         assert_eq!(set.store_files_of(format, 0).unwrap().len(), rows.len());
         assert_eq!(set.store_files_of(format, file_count as u32).unwrap().len(), rows.len());
         let other = set.store_files_of(format, 5).unwrap_err().to_string();
         assert!(other.contains("and 5 are asked for") && other.contains("--file-count 5"), "{other}");
         let again = ConvertOptions { file_count: 5, ..options };
-        let refused = array::convert(&set, format, &again, &mut go_on).unwrap_err().to_string();
+        let refused = array::convert(&set, format, &again, &mut quiet).unwrap_err().to_string();
         assert!(refused.contains(&format!("was made with {} files", rows.len())), "{refused}");
         std::fs::remove_dir_all(set.store_folder(format)).unwrap();
     }
@@ -243,7 +241,7 @@ fn parquet_files_are_as_many_as_are_asked_for() {
     bytes[at..at + 4].copy_from_slice(&2f32.to_le_bytes());
     std::fs::write(&path, bytes).unwrap();
     let options = ConvertOptions { jobs: 2, file_count: 2, ..ConvertOptions::default() };
-    let refused = array::convert(&set, ArrayFormat::Parquet, &options, &mut go_on).unwrap_err().to_string();
+    let refused = array::convert(&set, ArrayFormat::Parquet, &options, &mut quiet).unwrap_err().to_string();
     assert!(refused.contains("part-0001.h5ad: holds other rows than were built"), "{refused}");
 }
 
@@ -259,7 +257,7 @@ fn rows_of_several_files_get_to_their_places() {
     let formats = [ArrayFormat::H5ad, ArrayFormat::H5adGzip, ArrayFormat::H5adContiguous, ArrayFormat::H5adDense];
     for format in formats {
         if format != ArrayFormat::H5ad {
-            array::convert(&set, format, &options, &mut go_on).unwrap();
+            array::convert(&set, format, &options, &mut quiet).unwrap();
         }
         let files = set.store_files(format).unwrap();
         let store: Box<dyn ArrayStore> = Box::new(Collection::open_h5ad(&files, "", Join::Inner, &[]).unwrap());
@@ -342,10 +340,10 @@ fn a_base_file_with_other_rows_is_not_converted() {
     let mut bytes = std::fs::read(&second).unwrap();
     bytes.resize(first.metadata().unwrap().len() as usize, 0);
     std::fs::write(&first, bytes).unwrap();
-    let refused = array::convert(&set, ArrayFormat::H5adLzf, &ConvertOptions::default(), &mut go_on).unwrap_err();
+    let refused = array::convert(&set, ArrayFormat::H5adLzf, &ConvertOptions::default(), &mut quiet).unwrap_err();
     assert!(refused.to_string().contains("part-0000.h5ad"), "{refused}");
     assert!(!set.has(ArrayFormat::H5adLzf));
-    assert_eq!(array::verify(&folder, 1, &mut go_on).unwrap().len(), 1);
+    assert_eq!(array::verify(&folder, 1, &mut quiet).unwrap().len(), 1);
 }
 
 #[test]
@@ -369,7 +367,7 @@ fn a_recipe_that_cannot_be_is_refused() {
         ("density = 0.0616", "density = 0", "density is a share in (0, 0.9], not 0"),
         ("density = 0.0616", "density = nan", "density is a share in (0, 0.9], not NaN"),
         ("gene_log_sd = 2.0", "gene_log_sd = -1", "gene_log_sd is between 0 and 5, not -1"),
-        ("count = 16", "count = 0", "there are 1 to 127 cell types"),
+        ("count = 16", "count = 0", "cell_types.count is between 1 and 127, not 0"),
         ("markers = 0.05", "markers = 1.5", "cell_types.markers is a share"),
         ("rows = 200_000", "row = 200_000", "row"),
         ("family = \"array\"", "family = \"list\"", "list"),
@@ -394,7 +392,7 @@ fn a_folder_of_shards_stands_for_a_file() {
         // What a process that was killed while it wrote has left.
         let partial = folder.join("stores").join(format!("{}.partial", format.name()));
         std::fs::create_dir_all(partial.join(".unchecked-part-0000.mds/shard")).unwrap();
-        let manifest = array::convert(&set, format, &options, &mut go_on).unwrap();
+        let manifest = array::convert(&set, format, &options, &mut quiet).unwrap();
         let files = set.store_files(format).unwrap();
         let inside = files[1].read_dir().unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum::<u64>();
         assert_eq!((files.len(), inside), (2, manifest.files[1].file.bytes));
@@ -420,11 +418,11 @@ fn a_folder_of_shards_stands_for_a_file() {
         assert_eq!(store.labels("cell_type").unwrap(), base.labels("cell_type").unwrap());
         assert_eq!(store.numbers("weight").unwrap(), base.numbers("weight").unwrap());
 
-        assert_eq!(array::verify(&folder, 1, &mut go_on).unwrap(), Vec::<String>::new());
+        assert_eq!(array::verify(&folder, 1, &mut quiet).unwrap(), Vec::<String>::new());
         let genes = files[1].join("genes.txt");
         let text = std::fs::read_to_string(&genes).unwrap();
         std::fs::write(&genes, text.replacen('0', "1", 1)).unwrap();
-        let wrong = array::verify(&folder, 1, &mut go_on).unwrap();
+        let wrong = array::verify(&folder, 1, &mut quiet).unwrap();
         assert!(wrong.len() == 1 && wrong[0].contains("part-0001.mds: checksum "), "{wrong:?}");
         std::fs::remove_file(&genes).unwrap();
         let cut = set.store_files(format).unwrap_err().to_string();

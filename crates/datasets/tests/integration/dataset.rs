@@ -7,9 +7,11 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use expctl_datasets::graph::{Dataset, Manifest, Recipe, build, verify};
-use expctl_datasets::{BuildProgress, DatasetError, Origin};
+use expctl_datasets::{BuildProgress, DataOrigin, DatasetError};
 use expctl_ledger::{Data, LabelSource, Networks, SampleSet, Select};
 use graph_loader::{Sample, Selection};
+
+use crate::converted::quiet;
 
 fn recipe() -> Recipe {
     Recipe::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/006-kuzmin-tmi")).unwrap()
@@ -18,10 +20,6 @@ fn recipe() -> Recipe {
 fn data(samples: u64, scale: f64, networks: Networks) -> Data {
     let set = "006-kuzmin-tmi".to_owned();
     Data { set, samples, scale, networks, seed: 7, labels: LabelSource::Random, files: 1, genes: 0 }
-}
-
-fn quiet(_: BuildProgress) -> ControlFlow<()> {
-    ControlFlow::Continue(())
 }
 
 fn built(data: &Data) -> (tempfile::TempDir, PathBuf, Manifest) {
@@ -38,20 +36,20 @@ fn blake3_of<'m>(manifest: &'m Manifest, path: &str) -> &'m str {
 #[test]
 fn the_full_graph_has_the_published_counts() {
     let (_parent, folder, manifest) = built(&data(20, 1.0, Networks::Completed));
-    let counts: Vec<(&str, u64, u64, Origin)> =
+    let counts: Vec<(&str, u64, u64, DataOrigin)> =
         manifest.networks.iter().map(|n| (n.name.as_str(), n.edges, n.real, n.class)).collect();
     assert_eq!(
         counts,
         [
-            ("physical", 144_211, 0, Origin::Generated),
-            ("regulatory", 44_310, 0, Origin::Generated),
-            ("tflink", 207_250, 0, Origin::Generated),
-            ("string12_0_neighborhood", 153_320, 45_610, Origin::Completed),
-            ("string12_0_fusion", 18_394, 1_361, Origin::Completed),
-            ("string12_0_cooccurence", 17_692, 2_664, Origin::Completed),
-            ("string12_0_coexpression", 1_002_806, 0, Origin::Generated),
-            ("string12_0_experimental", 828_701, 0, Origin::Generated),
-            ("string12_0_database", 79_224, 33_486, Origin::Completed),
+            ("physical", 144_211, 0, DataOrigin::Generated),
+            ("regulatory", 44_310, 0, DataOrigin::Generated),
+            ("tflink", 207_250, 0, DataOrigin::Generated),
+            ("string12_0_neighborhood", 153_320, 45_610, DataOrigin::Completed),
+            ("string12_0_fusion", 18_394, 1_361, DataOrigin::Completed),
+            ("string12_0_cooccurence", 17_692, 2_664, DataOrigin::Completed),
+            ("string12_0_coexpression", 1_002_806, 0, DataOrigin::Generated),
+            ("string12_0_experimental", 828_701, 0, DataOrigin::Generated),
+            ("string12_0_database", 79_224, 33_486, DataOrigin::Completed),
         ]
     );
     assert!(manifest.networks.iter().all(|n| n.edges == n.real + n.generated + 6607 && n.self_loops == 6607));
@@ -80,7 +78,7 @@ fn the_full_graph_has_the_published_counts() {
 fn real_networks_are_used_as_they_are() {
     let (_parent, folder, manifest) = built(&data(20, 1.0, Networks::Real));
     let fusion = &manifest.networks[4];
-    assert_eq!((fusion.edges, fusion.real, fusion.generated, fusion.class), (7968, 1361, 0, Origin::Measured));
+    assert_eq!((fusion.edges, fusion.real, fusion.generated, fusion.class), (7968, 1361, 0, DataOrigin::Measured));
     assert_eq!(manifest.networks[6].generated, 1_002_806 - 6607, "networks without a real source are generated");
     let error = Dataset::open(&folder).unwrap().graph(&["fusion".to_owned()], false).unwrap_err().to_string();
     assert!(error.contains("no edge type `fusion`") && error.contains("string12_0_fusion, "), "{error}");
@@ -289,7 +287,7 @@ fn impossible_settings_are_refused() {
     let parent = tempfile::tempdir().unwrap();
     let refused = |data: Data| {
         let error = build(&recipe(), &data, &parent.path().join("x"), &mut quiet).unwrap_err();
-        assert!(matches!(error, DatasetError::Invalid(_)), "{error}");
+        assert!(matches!(error, DatasetError::Request(_)), "{error}");
         assert!(!parent.path().join("x.partial").exists());
         error.to_string()
     };

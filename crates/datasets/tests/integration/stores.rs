@@ -235,11 +235,11 @@ fn stores_that_do_not_fit_are_refused() {
     let dataset = built(parent.path(), 10, 0.05);
     let ids = pipeline(StoreKind::Ids, &[], false);
     let missing = DatasetRecords::open(&dataset, &ids).err().unwrap();
-    assert!(matches!(missing, DatasetError::NotConverted { store: "ids", .. }));
+    assert!(matches!(missing.cause(), DatasetError::NotConverted { store: "ids", .. }), "{missing}");
     let command =
         "`expctl data convert 006-kuzmin-tmi --to ids --samples 10 --scale 0.05 --networks completed --seed 7`";
     assert!(missing.to_string().contains(command), "{missing}");
-    assert!(matches!(Conversion::new(&dataset, StoreKind::Json).err().unwrap(), DatasetError::Invalid(_)));
+    assert!(matches!(Conversion::new(&dataset, StoreKind::Json).err().unwrap(), DatasetError::Request(_)));
 
     let manifest = convert(&dataset, StoreKind::Ids, 1).unwrap();
     let path = dataset.store_folder(StoreKind::Ids).join("manifest.json");

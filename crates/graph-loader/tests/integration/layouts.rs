@@ -8,11 +8,11 @@ use graph_loader::{
     Assembler, Batch, CellGraph, Collation, EdgeType, GraphBatchOptions, Graphs, Layout, Marks, MaskSource, Metabolism,
     Processor, Sample, Walk,
 };
-use loader_core::{BatchOperations, Operation, Stage};
+use loader_core::{BatchOperations, Stage, StageOperation};
 use proptest::prelude::*;
 
 use crate::masked::described::counts;
-use crate::masked::{self, described, induced, naive, random, stored, within};
+use crate::masked::{self, described, encode_masks, induced, naive, random, within};
 
 /// Compare every sample of a batch with its definition.
 fn check(pipeline: &GraphBatchOptions, graph: &CellGraph, samples: &[Sample], batch: &Batch) {
@@ -109,10 +109,10 @@ proptest! {
             let mut assembler = Assembler::new(&pipeline, Arc::clone(&graph)).unwrap();
             // One batch for all: buffers are reused, and nothing of the last batch may shine through.
             let (mut batch, mut with_marks) = (assembler.empty(), assembler.empty());
-            for form in stored::FORMS {
+            for form in masked::FORMS {
                 for samples in &batches {
                     let (mut samples, mut bytes) = (samples.clone(), Vec::new());
-                    samples.iter_mut().for_each(|sample| stored::encode(&graph, form, sample, &mut bytes));
+                    samples.iter_mut().for_each(|sample| encode_masks(&graph, form, sample, &mut bytes));
                     assembler.mask(&samples, &bytes, &mut batch);
                     assembler.collate(&samples, &mut batch);
                     check(&pipeline, &graph, &samples, &batch);
@@ -142,10 +142,10 @@ fn small() -> (Arc<CellGraph>, [Sample; 2]) {
 
 #[test]
 fn each_stage_is_marked_operation_by_operation_and_edge_type_by_edge_type() {
-    use Operation::{Allocate, Copy, Fill, Filter, Lookup};
+    use StageOperation::{Allocate, Copy, Fill, Filter, Lookup};
     let (graph, samples) = small();
-    type Named = BTreeSet<(Operation, String)>;
-    let named = |operations: &[(Operation, &[&str])]| -> Named {
+    type Named = BTreeSet<(StageOperation, String)>;
+    let named = |operations: &[(StageOperation, &[&str])]| -> Named {
         let each = operations.iter().flat_map(|(of, operands)| operands.iter().map(move |operand| (*of, *operand)));
         each.map(|(operation, operand)| (operation, operand.to_owned())).collect()
     };
@@ -272,9 +272,9 @@ fn stored_masks_are_what_is_removed_and_genes_where_a_layout_goes_by_them() {
         };
         let (own, other) = (layout(of(0), &[]), layout(of(1), &[]));
         assert_eq!(own == other, pipeline.processor == Processor::Ids, "genes 0 and 1 have other masks");
-        for form in stored::FORMS.into_iter().skip(1) {
+        for form in masked::FORMS.into_iter().skip(1) {
             let (mut sample, mut bytes) = (of(1), Vec::new());
-            stored::encode(&graph, form, &mut sample, &mut bytes);
+            encode_masks(&graph, form, &mut sample, &mut bytes);
             sample.genes = vec![0];
             let found = layout(sample, &bytes);
             let what = format!("{} {form:?}", pipeline.processor.name());

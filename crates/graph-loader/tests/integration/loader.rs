@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use graph_loader::error::RecordError;
 use graph_loader::{
     Assembler, CellGraph, DistributedSampler, EdgeType, GraphBatchOptions, GraphBatcher, GraphError, Processor,
     ReadRecord, Records, Sample, Schedule,
 };
-use loader_core::{BatchTimes, Loader, LoaderOptions, Operation, Stage};
+use loader_core::{BatchTimes, Loader, LoaderOptions, Stage, StageOperation};
 use proptest::prelude::*;
 
 /// Records whose only gene is their index; record `bad` is an error, record `panics` a panic.
@@ -35,7 +36,11 @@ impl Records for Numbers {
         assert_eq!(bytes[range], index.to_le_bytes());
         assert!(self.panics != Some(index), "record {index} panics");
         if self.bad == Some(index) {
-            return Err(GraphError::Record { store: "numbers".into(), index, reason: "bad".into() });
+            return Err(GraphError::Record {
+                store: "numbers".into(),
+                index,
+                problem: RecordError::IdsLength { bytes: 3 },
+            });
         }
         // Later records are faster, so that threads overtake each other.
         std::thread::sleep(self.delay * (index % 3) as u32);
@@ -121,9 +126,9 @@ fn operations_lie_inside_their_stage_where_they_are_timed() {
             let operations = loaded.operations.as_ref().unwrap();
             let named: Vec<_> = operations.intervals().map(|(of, name)| (of.stage, of.operation, name)).collect();
             let expected = [
-                (Stage::Mask, Operation::Lookup, "ring"),
-                (Stage::Mask, Operation::Fill, "ring"),
-                (Stage::Collate, Operation::Copy, "labels"),
+                (Stage::Mask, StageOperation::Lookup, "ring"),
+                (Stage::Mask, StageOperation::Fill, "ring"),
+                (Stage::Collate, StageOperation::Copy, "labels"),
             ];
             assert_eq!(named, expected);
             for (of, name) in operations.intervals() {
@@ -255,7 +260,7 @@ fn an_error_arrives_at_its_own_step_and_ends_the_loader() {
             assert_eq!(loader.next_batch().unwrap().unwrap().step, step);
         }
         let error = loader.next_batch().unwrap().unwrap_err().to_string();
-        assert_eq!(error, "record 21 of numbers: bad");
+        assert_eq!(error, "record 21 of numbers: 3 bytes, not 8 and 4 for each gene");
         if workers > 0 {
             assert!(loader.next_batch().is_none());
         }

@@ -236,7 +236,7 @@ fn lanes(intervals: impl Iterator<Item = (i64, i64)>) -> Vec<i64> {
 #[cfg(test)]
 mod tests {
     use graph_loader::{Marker, Marks, Operand};
-    use loader_core::{Interval, Operation, Stage};
+    use loader_core::{Interval, Stage, StageOperation};
 
     use super::*;
 
@@ -289,7 +289,7 @@ mod tests {
         let mut marks = Marks::new(start, ["physical"]);
         marks.begin(Stage::Mask);
         std::thread::sleep(std::time::Duration::from_millis(1));
-        marks.mark(Operation::Fill, Operand::EdgeType(0));
+        marks.mark(StageOperation::Fill, Operand::EdgeType(0));
         let operations = marks.finish();
         let (from, to) = operations.intervals().map(|(of, _)| (of.start, of.end)).next().unwrap();
         let mask = Interval { stage: Stage::Mask, start: 0, end: to + 10, busy: true };

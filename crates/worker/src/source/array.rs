@@ -7,9 +7,9 @@ use std::time::Instant;
 use anndata_io::{ArrayStore, Labels};
 use cell_loader::{CellBatcher, CellError, RowSampler, Sharding, ShuffleMeter};
 use expctl_datasets::array::{ArrayDataset, open};
-use expctl_datasets::{cell_batch_options, ledger_shuffle, row_draw};
+use expctl_datasets::{DatasetError, SettingError, cell_batch_options, ledger_shuffle, row_draw};
 use expctl_ledger::{
-    ArrayRead, AttemptDir, DataRead, Draw, FileSize, RankEnv, Settings, ShuffleQuality, Trial, is_url, write_json,
+    ArrayRead, AttemptDir, Data, DataRead, Draw, FileSize, RankEnv, Settings, ShuffleQuality, Trial, is_url, write_json,
 };
 use host_metrics::free_memory;
 use loader_core::{Batcher, Interval, Loaded, Loader, LoaderOptions, Reader, Stage};
@@ -58,7 +58,8 @@ impl<'a> ArrayData<'a> {
         let store = open(array, &files, threads, free_memory() / node_ranks as u64)?;
         let remote = array.files.iter().any(|file| is_url(file));
         if remote && store.len() != settings.data.samples {
-            return Err(RankError::RemoteRows { rows: store.len(), stated: settings.data.samples });
+            let problem = SettingError::RowCount { rows: store.len(), stated: settings.data.samples };
+            return Err(DatasetError::Setting { key: Data::SAMPLES.name(), problem }.into());
         }
         let labels = Labels::from_store(store.as_ref(), &array.labels)?;
         Ok(Self { settings, files, store, labels })

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use expctl_datasets::graph::{Dataset, DatasetRecords, select_samples, selected_count};
 use expctl_datasets::{DatasetError, graph_batch_options};
 use expctl_ledger::{
-    AttemptDir, DataRead, FileSize, LedgerError, MaskSource, RankEnv, Select, Settings, Split, StoreKind, Trial,
-    write_json,
+    AttemptDir, DataRead, FileSize, LedgerError, RankEnv, Select, Settings, Split, StoreKind, Trial, write_json,
 };
 use graph_loader::{Assembler, Batch, CellGraph, DistributedSampler, GraphBatchOptions, GraphBatcher, Schedule};
 use loader_core::Loader;
@@ -125,19 +124,9 @@ impl GraphBatches<'_> {
 
 /// The assembler of batches of `graph`, within the memory that the settings allow for gene masks.
 fn assembler(settings: &Settings, env: RankEnv, graph: &Arc<CellGraph>) -> Result<Assembler, DatasetError> {
-    let pipeline = &settings.pipeline;
-    let gene_mask_bytes = memory_budget(pipeline.gene_masks_mib, settings, env);
-    let options = GraphBatchOptions { gene_mask_bytes, ..graph_batch_options(pipeline)? };
-    let assembler = Assembler::new(&options, Arc::clone(graph)).map_err(DatasetError::from);
-    if pipeline.mask_source == MaskSource::Incidence {
-        return assembler;
-    }
-    assembler.map_err(|problem| DatasetError::Advised {
-        problem: Box::new(problem),
-        advice: "set pipeline.gene_masks_mib higher where there is memory, or launch.ranks lower, take fewer edge types, or leave \
-                 pipeline.mask_source out"
-            .to_owned(),
-    })
+    let gene_mask_bytes = memory_budget(settings.pipeline.gene_masks_mib, settings, env);
+    let options = GraphBatchOptions { gene_mask_bytes, ..graph_batch_options(&settings.pipeline)? };
+    Ok(Assembler::new(&options, Arc::clone(graph))?)
 }
 
 impl RankBatches for GraphBatches<'_> {

@@ -3,13 +3,9 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a helper of a test fails the test")]
 
 mod cache;
-mod errors;
-mod faults;
-mod loading;
-mod rows;
+mod reads;
 mod server;
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,6 +16,8 @@ use expctl_datasets::array::{ArrayDataset, ArrayRecipe, ConvertOptions};
 use expctl_datasets::{DatasetError, array};
 use expctl_ledger::{Array, ArrayFormat, Data, LabelSource, Networks};
 use server::{Bucket, Server};
+
+use crate::converted::quiet;
 
 const ROWS: u64 = 1500;
 
@@ -58,20 +56,15 @@ fn world() -> MutexGuard<'static, World> {
             files: 2,
             genes: 0,
         };
-        let go_on = |_: dataset_progress::Progress| ControlFlow::Continue(());
-        array::build(&ArrayRecipe::load(&study).unwrap(), &data, &set, 2, &mut { go_on }).unwrap();
+        array::build(&ArrayRecipe::load(&study).unwrap(), &data, &set, 2, &mut quiet).unwrap();
         let built = ArrayDataset::open(&set).unwrap();
         for format in &FORMATS[1..] {
             let options = ConvertOptions { jobs: 2, ..ConvertOptions::default() };
-            array::convert(&built, *format, &options, &mut { go_on }).unwrap();
+            array::convert(&built, *format, &options, &mut quiet).unwrap();
         }
         Mutex::new(World { server, set, _folder: folder })
     });
     WORLD.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-mod dataset_progress {
-    pub use expctl_datasets::BuildProgress as Progress;
 }
 
 impl World {

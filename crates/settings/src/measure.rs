@@ -1,9 +1,37 @@
-//! `[profile]` and `[trace]`: which steps a profiler records.
+//! `[measure]`, `[profile]` and `[trace]`: how many steps are measured, and which of them a profiler records.
 
-use expctl_settings_derive::section;
+use expctl_settings_derive::{Words, section};
 use serde::{Deserialize, Serialize};
 
 use crate::Settings;
+
+/// `[measure]`
+#[section("measure")]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measure {
+    /// Steps before the measured ones; recorded, never counted.
+    #[setting(derived = "10, or the batches that are loaded ahead, if more")]
+    pub warmup: u64,
+    /// Steps that are measured.
+    #[setting(derived = "100; with epochs what these have, less the warm-up", min = 1)]
+    pub steps: u64,
+    /// Epochs that are measured, the warm-up included, in place of `steps`; 0 goes by the steps. Training runs have `train.epochs`.
+    #[setting(default = 0, added)]
+    pub epochs: u64,
+    /// Runs of each variant; with one there is no verdict.
+    #[setting(default = 3, min = 1, not_run)]
+    pub repeats: u32,
+    /// On Slurm: run all trials one after another in one allocation, A B A B …, so that variants share their nodes.
+    #[setting(default = false, added, per_job, not_run)]
+    pub interleave: bool,
+    /// Seconds from one hardware sample of a rank (processor time, memory, disk, GPU) to the next, 0.1 or more; 0 takes none.
+    #[setting(default = 1.0, added, min = 0.0)]
+    pub sample_every_s: f64,
+    /// Drop the files of the store, or of the array, from the page cache of each node before the first step of each run, so that they are
+    /// read from the disk ([what that can do](../guide/reading-results.md#cold-page-cache)).
+    #[setting(default = false, added)]
+    pub cold_cache: bool,
+}
 
 /// `[profile]`: when libtorch's profiler runs, with the words of `torch.profiler.schedule`, counted from the first measured step; and what
 /// is timed more finely than by stages.
@@ -94,6 +122,29 @@ impl Settings {
     /// Whether a profiler runs along on any rank: what it costs is in the times of the trial.
     pub fn profiles(&self) -> bool {
         !self.runs_command() && (self.profile.active > 0 || self.trace.at_step > 0)
+    }
+}
+
+/// A published way to make a rate, which a note shows beside the right one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Words)]
+pub enum Estimator {
+    /// Experiment 087: the timer of a step starts after its batch has arrived from the loader.
+    TimerAfterArrival,
+    /// Experiment 086: the mean of the last 20 rates that a progress bar printed.
+    #[word("last_20")]
+    Last20,
+}
+
+impl Estimator {
+    /// The label of its figures, which says what the rate leaves out.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::TimerAfterArrival => "starts after the batch has arrived; fetch, masks and collation are not in it",
+            Self::Last20 => {
+                "mean of the last 20 rates of a progress bar that counts rank 0's steps from the start of the epoch, \
+                 warm-up included; the published ones also took values of the validation bar, which are not made up here"
+            }
+        }
     }
 }
 

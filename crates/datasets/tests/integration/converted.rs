@@ -8,7 +8,6 @@ use expctl_datasets::{BuildProgress, DatasetError};
 use expctl_ledger::{Data, LabelSource, Networks, Pipeline, Processor, StoreKind};
 
 /// All kinds but the base store.
-#[allow(dead_code, reason = "not every test needs it")]
 pub const MADE: [StoreKind; 4] = [StoreKind::Compressed, StoreKind::FullMasks, StoreKind::PackedMasks, StoreKind::Ids];
 
 /// Progress that nobody follows.
