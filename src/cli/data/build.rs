@@ -142,7 +142,7 @@ pub fn failure(e: &DatasetError) -> Failure {
         DatasetError::Busy { .. } => Failure::new(Exit::Incomplete, e).hint("wait for it, or stop it"),
         DatasetError::NotConverted { .. } => Failure::new(Exit::Incomplete, e),
         DatasetError::Invalid(_)
-        | DatasetError::AnnData(AnnDataError::Invalid(_))
+        | DatasetError::AnnData(AnnDataError::Request(_))
         | DatasetError::Graph(GraphError::UnknownEdgeType { .. } | GraphError::NoMasks { .. }) => {
             Failure::new(Exit::Config, e)
         }
@@ -157,7 +157,10 @@ pub fn failure(e: &DatasetError) -> Failure {
         | DatasetError::Damaged { .. }
         | DatasetError::Graph(GraphError::Rewritten { .. })
         | DatasetError::AnnData(
-            AnnDataError::Damaged { .. } | AnnDataError::Rewritten { .. } | AnnDataError::CscTooLarge { .. },
+            AnnDataError::Damaged { .. }
+            | AnnDataError::Rewritten { .. }
+            | AnnDataError::CscTooLarge { .. }
+            | AnnDataError::Write { .. },
         ) => Failure::new(Exit::Incomplete, e),
         _ => Failure::internal(e),
     }
