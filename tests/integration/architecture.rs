@@ -103,13 +103,7 @@ const STRING_ERRORS: &[(&str, usize)] =
     &[("config", 2), ("datasets", 4), ("fake-gpu", 8), ("graph-loader", 17), ("settings", 1)];
 
 /// Names of structs, enums and traits that are defined three times or more. Another name says more.
-const REPEATED_NAMES: &[(&str, usize)] = &[
-    ("Cell", 3),
-    ("Operation", 3),
-    ("Origin", 3),
-    ("Output", 3),
-    ("Profile", 3),
-];
+const REPEATED_NAMES: &[(&str, usize)] = &[("Cell", 3), ("Operation", 3), ("Origin", 3), ("Output", 3), ("Profile", 3)];
 
 /// `pub(super)` and `pub(in …)` in 1,000 lines of a part, at most.
 const MAX_PUB_SUPER: usize = 4;
