@@ -99,10 +99,10 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
 ];
 
 /// `Result<_, String>` by crate. A library's errors are enums.
-const STRING_ERRORS: &[(&str, usize)] = &[("anndata-io", 156)];
+const STRING_ERRORS: &[(&str, usize)] = &[];
 
 /// Names of structs, enums and traits that are defined three times or more. Another name says more.
-const REPEATED_NAMES: &[(&str, usize)] = &[("Cells", 3), ("Column", 3)];
+const REPEATED_NAMES: &[(&str, usize)] = &[];
 
 /// `pub(super)` and `pub(in …)` in 1,000 lines of a part, at most.
 const MAX_PUB_SUPER: usize = 4;

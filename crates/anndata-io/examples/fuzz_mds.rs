@@ -9,10 +9,8 @@
 
 #![expect(clippy::print_stdout, reason = "a program")]
 
-#[path = "common/bytes.rs"]
-mod bytes;
-#[path = "common/tally.rs"]
-mod tally;
+#[path = "common/fuzz.rs"]
+mod fuzz;
 
 use std::error::Error;
 use std::fs;
@@ -27,8 +25,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde_json::Value;
 
-use crate::bytes::damage_at;
-use crate::tally::{Tally, limit_memory, without_numbers};
+use crate::fuzz::{Tally, damage_at, limit_memory, without_numbers};
 
 /// No case takes so long on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);

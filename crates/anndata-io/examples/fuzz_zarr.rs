@@ -8,12 +8,10 @@
 
 #![expect(clippy::print_stdout, reason = "a program")]
 
-#[path = "common/bytes.rs"]
-mod bytes;
 #[path = "common/children.rs"]
 mod children;
-#[path = "common/tally.rs"]
-mod tally;
+#[path = "common/fuzz.rs"]
+mod fuzz;
 
 use std::error::Error;
 use std::fs;
@@ -26,9 +24,8 @@ use anndata_io::{ArrayStore, CsrRows, RowSelection, Rows, ZarrStore};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::bytes::damage_at;
 use crate::children::{CASES, say, search, seeds};
-use crate::tally::limit_memory;
+use crate::fuzz::{damage_at, limit_memory};
 
 /// A child that asks for more address space is refused, and ends.
 const MEMORY: u64 = 1 << 30;

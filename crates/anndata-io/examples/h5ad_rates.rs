@@ -43,7 +43,7 @@ fn main() -> Result<(), AnnDataError> {
                         .map(|thread| {
                             thread
                                 .join()
-                                .map_err(|_| AnnDataError::Invalid("a thread panicked".to_owned()))
+                                .map_err(|_| AnnDataError::Other("a thread panicked".into()))
                                 .and_then(|done| done)
                         })
                         .collect()

@@ -5,7 +5,8 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::annotation::FrameColumns;
+use crate::annotation::frame::{FrameColumns, FrameError};
+use crate::error::DamageKind;
 use crate::names::{check_unique, deduplicate};
 use crate::source::local_file::allow_open_files;
 use crate::{AnnDataError, ArrayStore, CSC_BYTES, CsrRows, Form, Labels, MatrixFile, ReadRows, Resident};
@@ -36,11 +37,12 @@ pub(crate) fn check_shape(
     obs: &dyn FrameColumns,
     var: &dyn FrameColumns,
 ) -> Result<(), AnnDataError> {
-    for (frame, what, count) in [(obs, "rows", rows), (var, "columns", columns)] {
+    for (frame, of, count) in [(obs, "rows", rows), (var, "columns", columns)] {
         let (location, found) = (frame.location(), frame.rows());
         if found as u64 != count {
-            let reason = format!("{location} has {found} rows where {layer} has {count} {what}");
-            return Err(AnnDataError::damaged(frame.path(), reason));
+            let (frame_name, matrix) = (location.to_owned(), layer.to_owned());
+            let error = FrameError::Shape { frame: frame_name, found, matrix, count, of };
+            return Err(AnnDataError::damaged(frame.path(), error));
         }
     }
     Ok(())
@@ -52,9 +54,8 @@ pub(crate) fn check_shape(
 /// The index cannot be read, or a name occurs twice.
 pub(crate) fn gene_names(var: &dyn FrameColumns) -> Result<Vec<String>, AnnDataError> {
     let genes = var.index()?;
-    check_unique(&genes).map_err(|reason| {
-        let reason = format!("{}: {reason}; AnnData.var_names_make_unique() makes them different", var.location());
-        AnnDataError::damaged(var.path(), reason)
+    check_unique(&genes).map_err(|names| {
+        AnnDataError::damaged(var.path(), DamageKind::inside(var.location(), FrameError::RowNames(names)))
     })?;
     Ok(genes)
 }

@@ -56,7 +56,7 @@ mod annotation;
 mod codec;
 mod collection;
 mod error;
-pub mod h5ad;
+mod h5ad;
 mod lru_cache;
 mod matrix;
 mod mds;
@@ -71,21 +71,24 @@ pub mod write;
 pub mod zarr;
 
 pub use crate::ann_data::AnnDataStore;
-pub use crate::collection::{Collection, Join};
-pub use crate::error::AnnDataError;
+pub use crate::collection::{Collection, GeneJoin};
+pub use crate::error::{AnnDataError, Damage, RequestError};
+pub use crate::h5ad::filters::register_hdf5_filters;
 pub use crate::h5ad::frame::H5adStore;
 pub use crate::matrix::matrix_file::{CSC_BYTES, MatrixFile};
 pub use crate::mds::index::INDEX_FILE as MDS_INDEX_FILE;
 pub use crate::mds::store::MdsStore;
 pub use crate::mds::writer::{MdsCompression, MdsOptions, MdsWriter};
-pub use crate::memory::memory_store::{MemoryStore, Resident};
+pub use crate::memory::Resident;
+pub use crate::memory::memory_store::MemoryStore;
 pub use crate::memory::narrow_rows::{NarrowRow, NarrowRows};
+pub use crate::names::{MissingName, NameError};
 pub use crate::parquet::store::ParquetStore;
 pub use crate::parquet::writer::{
     ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions,
     ParquetWriter,
 };
-pub use crate::rows::{CsrRows, CsrView, DenseRows, Row, Rows, RowsView};
+pub use crate::rows::{CsrRows, CsrView, DenseRows, RowView, Rows, RowsView};
 pub use crate::source::remote;
 pub use crate::source::remote::object::Prefetch;
 pub use crate::store::{ArrayStore, Form, LabelKind, Labels, ReadRows, RowSelection};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 /// least recently is evicted.
 #[derive(Debug)]
 pub(crate) struct LruCache<K, V> {
-    entries: Vec<Entry<K, V>>,
+    entries: Vec<LruEntry<K, V>>,
     max_entries: usize,
     max_bytes: usize,
     /// Memory of all values.
@@ -14,7 +14,7 @@ pub(crate) struct LruCache<K, V> {
 }
 
 #[derive(Debug)]
-struct Entry<K, V> {
+struct LruEntry<K, V> {
     key: K,
     value: V,
     /// Memory of the value when it was inserted.
@@ -89,7 +89,7 @@ impl<K: PartialEq, V: MemoryBytes> LruCache<K, V> {
         self.clock += 1;
         let bytes = value.memory_bytes();
         self.bytes += bytes;
-        self.entries.push(Entry { key, value, bytes, used: self.clock });
+        self.entries.push(LruEntry { key, value, bytes, used: self.clock });
         self.entries.len() - 1
     }
 

@@ -1,18 +1,60 @@
 //! Names of genes and columns: checks, lists in messages, and the closest match.
 
 use std::collections::HashSet;
-use std::fmt::Write as _;
+use std::fmt;
 use std::sync::Arc;
 
-/// The message for a missing name: `what`, the closest of `names`, and the first of `names`.
-pub(crate) fn missing_name<'a>(
-    what: &str,
-    plural: &str,
-    name: &str,
-    names: impl Iterator<Item = &'a str> + Clone,
-) -> String {
-    /// Largest number of names in the list.
-    const LISTED: usize = 20;
+/// A name that is not there, with the closest of the names that are, and the first of them.
+#[derive(Debug)]
+pub struct MissingName {
+    /// What is missing, such as `obs has no column "x"`.
+    what: String,
+    /// What the names are of, such as "columns".
+    plural: &'static str,
+    closest: Option<String>,
+    /// The first names, and the number of all.
+    listed: Vec<String>,
+    count: usize,
+}
+
+/// Largest number of names in a message.
+const MAX_LISTED: usize = 20;
+
+impl MissingName {
+    pub(crate) fn new<'a>(
+        what: String,
+        plural: &'static str,
+        name: &str,
+        names: impl Iterator<Item = &'a str> + Clone,
+    ) -> Box<Self> {
+        let listed = names.clone().take(MAX_LISTED).map(str::to_owned).collect();
+        Box::new(Self { what, plural, closest: closest_name(name, names.clone()), listed, count: names.count() })
+    }
+}
+
+impl std::error::Error for MissingName {}
+
+impl fmt::Display for MissingName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, plural, closest, listed, count } = self;
+        f.write_str(what)?;
+        if let Some(closest) = closest {
+            write!(f, "; is {closest:?} meant?")?;
+        }
+        match count {
+            0 => write!(f, "; there are no {plural}"),
+            _ => write!(f, "; the {plural} are {}{}", listed.join(", "), and_more(*count, listed.len())),
+        }
+    }
+}
+
+/// What follows a list of the first `listed` of `count` names.
+fn and_more(count: usize, listed: usize) -> String {
+    if count > listed { format!(" and {} more", count - listed) } else { String::new() }
+}
+
+/// The name that was probably meant.
+fn closest_name<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
     /// Largest edit distance of a suggestion.
     const DISTANCE: usize = 2;
     let lower = name.to_lowercase();
@@ -24,49 +66,66 @@ pub(crate) fn missing_name<'a>(
             strsim::levenshtein(&lower, &other.to_lowercase())
         }
     };
-    let closest = names
-        .clone()
+    names
         .map(|other| (far(other), other))
         .min()
-        .filter(|(distance, _)| *distance <= DISTANCE && *distance < name.chars().count());
-    let count = names.clone().count();
-    let listed: Vec<&str> = names.take(LISTED).collect();
-    let mut text = what.to_owned();
-    if let Some((_, closest)) = closest {
-        text += &format!("; is {closest:?} meant?");
-    }
-    match count {
-        0 => text + &format!("; there are no {plural}"),
-        _ if count > LISTED => text + &format!("; the {plural} are {} and {} more", listed.join(", "), count - LISTED),
-        _ => text + &format!("; the {plural} are {}", listed.join(", ")),
-    }
+        .filter(|(distance, _)| *distance <= DISTANCE && *distance < name.chars().count())
+        .map(|(_, closest)| closest.to_owned())
+}
+
+/// Why names of genes cannot be those of the columns of a matrix.
+#[derive(Debug, thiserror::Error)]
+pub enum NameError {
+    /// Names occur more than once.
+    #[error("gene names that come more than once: {}{}", first.join(", "), and_more(*count, first.len()))]
+    Repeated {
+        /// The first of them.
+        first: Vec<String>,
+        /// Number of them.
+        count: usize,
+    },
+    /// A file without names of genes has implausibly many.
+    #[error("rows of {genes} genes, which have no names, are more than {MAX_UNNAMED}")]
+    TooManyUnnamed {
+        /// Number of genes.
+        genes: u64,
+    },
+    /// int32 cannot number the genes.
+    #[error("{genes} genes are more than there can be")]
+    TooMany {
+        /// Number of genes.
+        genes: u64,
+    },
 }
 
 /// Fails with a list of the names that occur more than once.
-pub(crate) fn check_unique(genes: &[String]) -> Result<(), String> {
+pub(crate) fn check_unique(genes: &[String]) -> Result<(), NameError> {
     /// Largest number of names in the list.
     const LISTED: usize = 10;
     let mut seen = HashSet::with_capacity(genes.len());
     let mut listed = HashSet::new();
-    let twice: Vec<&str> =
-        genes.iter().map(String::as_str).filter(|gene| !seen.insert(*gene) && listed.insert(*gene)).collect();
-    if twice.is_empty() {
+    let mut first: Vec<String> =
+        genes.iter().filter(|gene| !seen.insert(*gene) && listed.insert(*gene)).cloned().collect();
+    if first.is_empty() {
         return Ok(());
     }
-    let mut text = format!("gene names that come more than once: {}", twice[..twice.len().min(LISTED)].join(", "));
-    if twice.len() > LISTED {
-        let _ = write!(text, " and {} more", twice.len() - LISTED);
-    }
-    Err(text)
+    let count = first.len();
+    first.truncate(LISTED);
+    Err(NameError::Repeated { first, count })
+}
+
+/// Fails if int32 cannot number so many genes.
+pub(crate) fn check_count(genes: u64) -> Result<(), NameError> {
+    i32::try_from(genes).map(drop).map_err(|_| NameError::TooMany { genes })
 }
 
 /// A file with more unnamed genes is taken for damaged.
 const MAX_UNNAMED: u64 = 1 << 22;
 
 /// Names `gene_0`, `gene_1`, … for a file that does not name its genes; an error above [`MAX_UNNAMED`].
-pub(crate) fn numbered_genes(genes: u64) -> Result<Vec<String>, String> {
+pub(crate) fn numbered_genes(genes: u64) -> Result<Vec<String>, NameError> {
     if genes > MAX_UNNAMED {
-        return Err(format!("rows of {genes} genes, which have no names, are more than {MAX_UNNAMED}"));
+        return Err(NameError::TooManyUnnamed { genes });
     }
     Ok((0..genes).map(|gene| format!("gene_{gene}")).collect())
 }
@@ -86,7 +145,9 @@ mod tests {
 
     #[test]
     fn the_closest_name_is_named() {
-        let say = |name, names: &[&'static str]| missing_name("there is no x", "names", name, names.iter().copied());
+        let say = |name, names: &[&'static str]| {
+            MissingName::new("there is no x".to_owned(), "names", name, names.iter().copied()).to_string()
+        };
         assert_eq!(say("kidn", &["kind", "depth"]), "there is no x; is \"kind\" meant?; the names are kind, depth");
         assert_eq!(say("KIND", &["depth", "kind"]), "there is no x; is \"kind\" meant?; the names are depth, kind");
         assert_eq!(say("donor", &["kind", "depth"]), "there is no x; the names are kind, depth");

@@ -5,6 +5,7 @@
 ///
 /// # Panics
 /// The slices differ in length.
+#[inline]
 pub fn copy(from: &[f32], to: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx") {
@@ -36,6 +37,7 @@ fn copy_avx(from: &[f32], to: &mut [f32]) {
 }
 
 /// Orders the stores of [`copy`] before later stores, so that other threads see them like any other write.
+#[inline]
 pub fn fence() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 processor has SSE.

@@ -1,7 +1,7 @@
 //! Rows in memory: CSR or dense, owned or borrowed.
 
-use crate::NarrowRow;
 use crate::memory::narrow_rows::prefetch_lines;
+use crate::{Form, NarrowRow, RequestError};
 
 /// Rows in CSR.
 ///
@@ -25,16 +25,19 @@ impl Default for CsrRows {
 
 impl CsrRows {
     /// Number of rows.
+    #[inline]
     pub fn len(&self) -> usize {
         self.indptr.len() - 1
     }
 
     /// Whether there are no rows.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Removes all rows and keeps the memory.
+    #[inline]
     pub fn clear(&mut self) {
         self.indptr.truncate(1);
         self.indices.clear();
@@ -52,7 +55,21 @@ impl CsrRows {
         self.indptr.push(self.indices.len() as u64);
     }
 
+    /// The end of all rows, for [`Self::truncate`].
+    #[inline]
+    pub(crate) fn end(&self) -> RowsEnd {
+        RowsEnd { rows: self.len(), values: self.indices.len() }
+    }
+
+    /// Removes what was appended after `end`.
+    pub(crate) fn truncate(&mut self, end: RowsEnd) {
+        self.indptr.truncate(end.rows + 1);
+        self.indices.truncate(end.values);
+        self.data.truncate(end.values);
+    }
+
     /// Borrows all rows.
+    #[inline]
     pub fn view(&self) -> CsrView<'_> {
         CsrView { indptr: &self.indptr, indices: &self.indices, data: &self.data }
     }
@@ -76,6 +93,7 @@ pub struct CsrView<'a> {
 
 impl<'a> CsrView<'a> {
     /// Columns and values of a row.
+    #[inline]
     pub fn row(&self, row: usize) -> (&'a [i32], &'a [f32]) {
         let range = self.indptr[row] as usize..self.indptr[row + 1] as usize;
         (&self.indices[range.clone()], &self.data[range])
@@ -110,8 +128,70 @@ pub enum Rows {
     Dense(DenseRows),
 }
 
+/// Where rows that are to be appended will begin.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RowsEnd {
+    /// Number of CSR rows before it; not used for dense rows.
+    pub rows: usize,
+    /// Number of values before it.
+    pub values: usize,
+}
+
 impl Rows {
+    /// No rows of a form.
+    pub(crate) fn empty(form: Form) -> Self {
+        match form {
+            Form::Sparse => Self::Sparse(CsrRows::default()),
+            Form::Dense => Self::Dense(DenseRows::default()),
+        }
+    }
+
+    /// The CSR rows, to append to; dense rows become CSR if there are none.
+    pub(crate) fn sparse(&mut self) -> Result<&mut CsrRows, RequestError> {
+        if matches!(self, Self::Dense(rows) if rows.data.is_empty()) {
+            *self = Self::Sparse(CsrRows::default());
+        }
+        match self {
+            Self::Sparse(rows) => Ok(rows),
+            Self::Dense(_) => Err(RequestError::OtherForm { form: Form::Sparse }),
+        }
+    }
+
+    /// The dense rows, to append rows of so many columns to; CSR rows become dense if there are none.
+    pub(crate) fn dense(&mut self, columns: usize) -> Result<&mut DenseRows, RequestError> {
+        if matches!(self, Self::Sparse(rows) if rows.is_empty()) {
+            *self = Self::Dense(DenseRows { columns, data: Vec::new() });
+        }
+        match self {
+            Self::Dense(rows) => {
+                if rows.columns != columns && !rows.data.is_empty() {
+                    return Err(RequestError::OtherColumns { columns, found: rows.columns });
+                }
+                rows.columns = columns;
+                Ok(rows)
+            }
+            Self::Sparse(_) => Err(RequestError::OtherForm { form: Form::Dense }),
+        }
+    }
+
+    /// The end of all rows, for [`Self::truncate`].
+    pub(crate) fn end(&self) -> RowsEnd {
+        match self {
+            Self::Sparse(rows) => rows.end(),
+            Self::Dense(rows) => RowsEnd { rows: 0, values: rows.data.len() },
+        }
+    }
+
+    /// Removes what was appended after `end`.
+    pub(crate) fn truncate(&mut self, end: RowsEnd) {
+        match self {
+            Self::Sparse(rows) => rows.truncate(end),
+            Self::Dense(rows) => rows.data.truncate(end.values),
+        }
+    }
+
     /// Remove all rows, keep the memory.
+    #[inline]
     pub fn clear(&mut self) {
         match self {
             Self::Sparse(rows) => rows.clear(),
@@ -120,6 +200,7 @@ impl Rows {
     }
 
     /// Borrows all rows.
+    #[inline]
     pub fn view(&self) -> RowsView<'_> {
         match self {
             Self::Sparse(rows) => RowsView::Sparse(rows.view()),
@@ -152,7 +233,7 @@ pub enum RowsView<'a> {
 
 /// One borrowed row.
 #[derive(Clone, Copy, Debug)]
-pub enum Row<'a> {
+pub enum RowView<'a> {
     /// Columns, ascending, and their values, of the same length.
     Sparse(&'a [i32], &'a [f32]),
     /// A value for each column.
@@ -161,9 +242,10 @@ pub enum Row<'a> {
     Narrow(NarrowRow<'a>),
 }
 
-impl Row<'_> {
+impl RowView<'_> {
     /// Prefetches a sparse row into the processor's caches, some rows before it is copied. The hardware prefetcher does that for
     /// a dense row by itself.
+    #[inline]
     pub fn prefetch(&self) {
         match self {
             Self::Sparse(columns, values) => {
@@ -178,17 +260,19 @@ impl Row<'_> {
 
 impl<'a> RowsView<'a> {
     /// Borrows a row; `row` is below [`RowsView::len`].
-    pub fn row(&self, row: usize) -> Row<'a> {
+    #[inline]
+    pub fn row(&self, row: usize) -> RowView<'a> {
         match self {
             Self::Sparse(rows) => {
                 let (columns, values) = rows.row(row);
-                Row::Sparse(columns, values)
+                RowView::Sparse(columns, values)
             }
-            Self::Dense { columns, data } => Row::Dense(&data[row * columns..(row + 1) * columns]),
+            Self::Dense { columns, data } => RowView::Dense(&data[row * columns..(row + 1) * columns]),
         }
     }
 
     /// Number of rows.
+    #[inline]
     pub fn len(&self) -> usize {
         match self {
             Self::Sparse(rows) => rows.indptr.len() - 1,
@@ -197,6 +281,7 @@ impl<'a> RowsView<'a> {
     }
 
     /// No rows.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::{AnnDataError, Prefetch, Resident, Rows};
+use crate::{AnnDataError, Prefetch, RequestError, Resident, Rows};
 
 /// The form in which a store returns its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,16 @@ pub enum Form {
     Sparse,
     /// A value for every column.
     Dense,
+}
+
+impl Form {
+    /// Name of the form in messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sparse => "sparse",
+            Self::Dense => "dense",
+        }
+    }
 }
 
 /// A matrix whose rows are read by number: a file, several files, or memory.
@@ -120,7 +130,7 @@ pub trait ReadRows {
     /// As [`ReadRows::fetch`]; a position is beyond the end of `out`; [`ArrayStore::row_values`] of the store is `false`.
     fn fetch_to(&mut self, rows: &[u64], places: &[u64], out: &mut Rows) -> Result<u64, AnnDataError> {
         let _ = (rows, places, out);
-        Err(AnnDataError::Invalid("rows of this store cannot be read to given places".to_owned()))
+        Err(RequestError::NoPlaces.into())
     }
 
     /// Announces ranges of rows that this reader or another reader of the store will fetch, in this order. The bytes of a remote

@@ -220,7 +220,7 @@ impl ArrayStore for Memory {
     }
 
     fn reader(&self) -> Result<Box<dyn ReadRows + '_>, AnnDataError> {
-        Err(AnnDataError::Invalid("all rows are in memory".into()))
+        Err(AnnDataError::Other("all rows are in memory".into()))
     }
 }
 

@@ -3,7 +3,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use anndata_io::{DenseRows, NarrowRows, Prefetch, ReadRows, Row};
+use anndata_io::{DenseRows, NarrowRows, Prefetch, ReadRows, RowView};
 use loader_core::{LoaderError, Stage, StageClock};
 
 use crate::CellError;
@@ -61,7 +61,7 @@ impl Block {
     }
 
     /// A row of a range; `None` if it was not read.
-    pub fn row(&self, range: u32, row: u32) -> Option<Row<'_>> {
+    pub fn row(&self, range: u32, row: u32) -> Option<RowView<'_>> {
         let (range, row) = (range as usize, u64::from(row));
         let rows = self.part_rows(range);
         let part = self.rows[range * self.parts + (row / rows) as usize].get()?;
@@ -414,10 +414,10 @@ pub enum PartRows {
 
 impl PartRows {
     /// One of the rows, below [`Self::len`].
-    pub fn row(&self, row: usize) -> Row<'_> {
+    pub fn row(&self, row: usize) -> RowView<'_> {
         match self {
-            Self::Sparse(rows) => Row::Narrow(rows.row(row)),
-            Self::Dense(rows) => Row::Dense(&rows.data[row * rows.columns..(row + 1) * rows.columns]),
+            Self::Sparse(rows) => RowView::Narrow(rows.row(row)),
+            Self::Dense(rows) => RowView::Dense(&rows.data[row * rows.columns..(row + 1) * rows.columns]),
         }
     }
 

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use anndata_io::{Form, Labels, NarrowRow, Row, Rows, nontemporal};
+use anndata_io::{Form, Labels, NarrowRow, RowView, Rows, nontemporal};
 
 use crate::CellError;
 use crate::transform::{GeneMap, Transform};
@@ -124,7 +124,7 @@ impl Collator {
     pub fn collate<'a>(
         &mut self,
         rows: &[u64],
-        row: impl Fn(usize) -> Row<'a>,
+        row: impl Fn(usize) -> RowView<'a>,
         batch: &mut CellBatch,
     ) -> Result<(), CellError> {
         self.annotate(rows, batch);
@@ -177,7 +177,7 @@ impl Collator {
     fn dense<'a>(
         &mut self,
         rows: &[u64],
-        row: impl Fn(usize) -> Row<'a>,
+        row: impl Fn(usize) -> RowView<'a>,
         data: &mut Vec<f32>,
     ) -> Result<(), CellError> {
         let columns = self.columns();
@@ -189,13 +189,13 @@ impl Collator {
         let around = goes_around(data.len());
         for (i, out) in data.chunks_exact_mut(columns).enumerate() {
             match row(i) {
-                Row::Sparse(cols, values) => self.dense_of_sparse(rows[i], cols, values, out, around)?,
-                Row::Narrow(narrow) => {
+                RowView::Sparse(cols, values) => self.dense_of_sparse(rows[i], cols, values, out, around)?,
+                RowView::Narrow(narrow) => {
                     let wide = self.widened(narrow);
                     self.dense_of_sparse(rows[i], &wide.0, &wide.1, out, around)?;
                     self.wide = wide;
                 }
-                Row::Dense(values) => {
+                RowView::Dense(values) => {
                     self.whole(rows[i], values)?;
                     self.dense_row(values, out, around);
                 }
@@ -247,7 +247,7 @@ impl Collator {
     fn sparse<'a>(
         &mut self,
         rows: &[u64],
-        row: impl Fn(usize) -> Row<'a>,
+        row: impl Fn(usize) -> RowView<'a>,
         crow: &mut Vec<i32>,
         col: &mut Vec<i32>,
         data: &mut Vec<f32>,
@@ -258,8 +258,8 @@ impl Collator {
         crow.push(0);
         for (i, number) in rows.iter().enumerate() {
             match row(i) {
-                Row::Sparse(cols, values) => self.sparse_row(*number, cols, values, col, data)?,
-                Row::Narrow(narrow) if self.genes.is_none() => {
+                RowView::Sparse(cols, values) => self.sparse_row(*number, cols, values, col, data)?,
+                RowView::Narrow(narrow) if self.genes.is_none() => {
                     let start = data.len();
                     narrow.widen(col, data);
                     self.within(*number, &col[start..])?;
@@ -267,12 +267,12 @@ impl Collator {
                         self.transform.apply(self.transform.scale(&data[start..]), &mut data[start..]);
                     }
                 }
-                Row::Narrow(narrow) => {
+                RowView::Narrow(narrow) => {
                     let wide = self.widened(narrow);
                     self.sparse_row(*number, &wide.0, &wide.1, col, data)?;
                     self.wide = wide;
                 }
-                Row::Dense(values) => {
+                RowView::Dense(values) => {
                     self.whole(*number, values)?;
                     self.sparse_of_dense(values, col, data);
                 }

@@ -2,7 +2,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anndata_io::{ArrayStore, CsrRows, DenseRows, Form, Labels, NarrowRows, ReadRows, Row, RowSelection, Rows};
+use anndata_io::{ArrayStore, CsrRows, DenseRows, Form, Labels, NarrowRows, ReadRows, RowSelection, RowView, Rows};
 use loader_core::{Batcher, Dataset, Loaded, LoaderError, LoaderOptions, Reader, Stage, StageClock};
 
 use crate::CellError;
@@ -269,7 +269,7 @@ impl CellBatcher {
 
     /// Collate the rows at positions `positions` of the epoch, which lie in these blocks.
     fn gather(&mut self, blocks: &[&Block], positions: Range<u64>, batch: &mut CellBatch) -> Result<(), CellError> {
-        let mut found: Vec<Row<'_>> = Vec::with_capacity((positions.end - positions.start) as usize);
+        let mut found: Vec<RowView<'_>> = Vec::with_capacity((positions.end - positions.start) as usize);
         for block in blocks {
             let request = &block.request;
             let end = request.start + request.order.len() as u64;

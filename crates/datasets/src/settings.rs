@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(text(unknown), "array.genes: \"x\" is none of the 4 genes of the data (a, b …)");
         let expected = "array.normalize: -1 is no sum that rows can have; take one above 0, or 0 for none";
         assert_eq!(text(CellError::ScaleTarget { target: -1.0 }), expected);
-        let problem = AnnDataError::Invalid("no column kind".to_owned());
+        let problem = AnnDataError::Other("no column kind".into());
         let expected =
             "no column kind; it has classes: with sampler.draw = \"balanced\" each of them comes alike often";
         assert_eq!(text(CellError::WeightsAreClasses { problem }), expected);

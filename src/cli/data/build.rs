@@ -143,7 +143,7 @@ pub fn failure(e: &DatasetError) -> Failure {
         DatasetError::NotConverted { .. } => Failure::new(Exit::Incomplete, e),
         DatasetError::Setting { .. }
         | DatasetError::Request(_)
-        | DatasetError::AnnData(AnnDataError::Invalid(_))
+        | DatasetError::AnnData(AnnDataError::Request(_))
         | DatasetError::Graph(GraphError::UnknownEdgeType { .. } | GraphError::NoMasks { .. }) => {
             Failure::new(Exit::Config, e)
         }
@@ -159,7 +159,10 @@ pub fn failure(e: &DatasetError) -> Failure {
         | DatasetError::RowsChanged { .. }
         | DatasetError::Graph(GraphError::Rewritten { .. })
         | DatasetError::AnnData(
-            AnnDataError::Damaged { .. } | AnnDataError::Rewritten { .. } | AnnDataError::CscTooLarge { .. },
+            AnnDataError::Damaged { .. }
+            | AnnDataError::Rewritten { .. }
+            | AnnDataError::CscTooLarge { .. }
+            | AnnDataError::Write { .. },
         ) => Failure::new(Exit::Incomplete, e),
         _ => Failure::internal(e),
     }

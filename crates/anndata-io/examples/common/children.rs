@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anndata_io::AnnDataError;
 
-use crate::tally::{Tally, without_numbers};
+use crate::fuzz::{Tally, without_numbers};
 
 /// Cases of a child: starting one takes some milliseconds.
 pub const CASES: u64 = 400;

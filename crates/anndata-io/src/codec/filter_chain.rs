@@ -2,10 +2,10 @@ use std::io::Read;
 
 use libdeflater::Decompressor;
 
-use crate::codec::blosc::{blosc_decompress, blosc_length, decompress_elements};
+use crate::codec::CodecError;
 use crate::codec::filters::{
-    crc32c_verified, fletcher32_verified, lz4_decompress, lz4_length, lzf_decompress, plain_lz4_decompress,
-    plain_lz4_length, unshuffle,
+    CHECKSUM_BYTES, blosc_decompress, blosc_length, crc32c_verified, decompress_elements, fletcher32_verified,
+    lz4_decompress, lz4_length, lzf_decompress, plain_lz4_decompress, plain_lz4_length, unshuffle,
 };
 
 /// The filters of a data set, or the codecs of an array, in the order of encoding.
@@ -69,8 +69,8 @@ enum Location {
 }
 
 impl FilterChain {
-    /// Parses filters by number and parameters (`cd_values`), for elements of this size. `Err` names an unknown filter.
-    pub fn new(filters: &[(i32, Vec<u32>)], element: usize) -> Result<Self, String> {
+    /// Parses filters by number and parameters (`cd_values`), for elements of this size.
+    pub fn new(filters: &[(i32, Vec<u32>)], element: usize) -> Result<Self, CodecError> {
         let filters: Vec<Filter> = filters
             .iter()
             .map(|(number, values)| match number {
@@ -81,21 +81,17 @@ impl FilterChain {
                 32001 => Ok(Filter::Blosc),
                 32004 => Ok(Filter::Lz4),
                 32015 => Ok(Filter::Zstd),
-                other => Err(format!(
-                    "is written with the filter {}; those that can be read are gzip, shuffle, fletcher32, lzf, blosc, lz4 \
-                     and zstd: write the file again with one of them",
-                    filter_name(*other)
-                )),
+                number => Err(CodecError::UnknownFilter { number: *number }),
             })
             .collect::<Result<_, _>>()?;
         Self::from_filters(filters)
     }
 
     /// A chain of these filters.
-    pub fn from_filters(filters: Vec<Filter>) -> Result<Self, String> {
+    pub fn from_filters(filters: Vec<Filter>) -> Result<Self, CodecError> {
         // The intermediate size between two compressors is not stored anywhere.
         if filters.iter().filter(|filter| filter.ratio() > 1).count() > 1 {
-            return Err("is compressed twice, with two filters; write the file again with one".to_owned());
+            return Err(CodecError::CompressedTwice);
         }
         Ok(Self { filters })
     }
@@ -119,7 +115,7 @@ impl FilterChain {
         element: usize,
         range: (usize, usize),
         out: &mut [u8],
-    ) -> Option<Result<(), String>> {
+    ) -> Option<Result<(), CodecError>> {
         match self.filters[..] {
             [Filter::Blosc] => decompress_elements(src, whole, element, range, out),
             _ => None,
@@ -137,7 +133,7 @@ impl FilterChain {
     }
 
     /// Undoes the filters that `mask` does not name (bit i: filter i was skipped), and fills `out`.
-    pub fn undo(&self, src: &[u8], mask: u32, out: &mut [u8], work: &mut FilterBuffers) -> Result<(), String> {
+    pub fn undo(&self, src: &[u8], mask: u32, out: &mut [u8], work: &mut FilterBuffers) -> Result<(), CodecError> {
         let skipped = |i: usize| mask.checked_shr(i as u32).unwrap_or(0) & 1 == 1;
         let Some(first) = (0..self.filters.len()).find(|i| !skipped(*i)) else {
             return copy(src, out);
@@ -159,7 +155,7 @@ impl FilterChain {
             let sums = (first..i).filter(|i| !skipped(*i) && self.filters[*i].is_sum()).count();
             let given = match filter {
                 Filter::Shuffle(_) => len,
-                _ => out.len() + sums * SUM_BYTES,
+                _ => out.len() + sums * CHECKSUM_BYTES,
             };
             let to = if i == first {
                 Location::Out
@@ -183,18 +179,19 @@ impl FilterChain {
                     unshuffle(element, data, to_place);
                     data.len()
                 }
-                Filter::Deflate => inflate.zlib_decompress(data, to_place).map_err(|_| "damaged gzip data")?,
-                Filter::Gzip => inflate.gzip_decompress(data, to_place).map_err(|_| "damaged gzip data")?,
-                Filter::Lzf => lzf_decompress(data, to_place).ok_or("damaged lzf data")?,
-                Filter::Lz4 => lz4_decompress(data, to_place).ok_or("damaged lz4 data")?,
-                Filter::PlainLz4 => plain_lz4_decompress(data, to_place).ok_or("damaged lz4 data")?,
+                Filter::Deflate => inflate.zlib_decompress(data, to_place).map_err(|_| damaged("gzip"))?,
+                Filter::Gzip => inflate.gzip_decompress(data, to_place).map_err(|_| damaged("gzip"))?,
+                Filter::Lzf => lzf_decompress(data, to_place).ok_or_else(|| damaged("lzf"))?,
+                Filter::Lz4 => lz4_decompress(data, to_place).ok_or_else(|| damaged("lz4"))?,
+                Filter::PlainLz4 => plain_lz4_decompress(data, to_place).ok_or_else(|| damaged("lz4"))?,
                 Filter::Blosc => blosc_decompress(data, to_place)?,
                 Filter::Zstd => {
                     let zstd = match zstd {
                         Some(zstd) => zstd,
-                        None => zstd.insert(zstd::bulk::Decompressor::new().map_err(|e| e.to_string())?),
+                        None => zstd.insert(zstd::bulk::Decompressor::new().map_err(no_zstd)?),
                     };
-                    zstd.decompress_to_buffer(data, to_place).map_err(|e| format!("damaged zstd data: {e}"))?
+                    zstd.decompress_to_buffer(data, to_place)
+                        .map_err(|source| CodecError::Decoder { codec: "zstd", source })?
                 }
                 // Handled above.
                 Filter::Fletcher32 | Filter::Crc32c => data.len(),
@@ -213,9 +210,6 @@ impl FilterChain {
     }
 }
 
-/// Size of a checksum, of either kind, in bytes.
-const SUM_BYTES: usize = 4;
-
 impl Filter {
     /// Whether the filter only adds a checksum.
     const fn is_sum(self) -> bool {
@@ -223,12 +217,10 @@ impl Filter {
     }
 
     /// Checks the checksum, and returns the data without it.
-    fn verified(self, data: &[u8]) -> Result<&[u8], String> {
+    fn verified(self, data: &[u8]) -> Result<&[u8], CodecError> {
         match self {
-            Self::Fletcher32 => {
-                fletcher32_verified(data).ok_or_else(|| "its checksum (fletcher32) is another one".into())
-            }
-            Self::Crc32c => crc32c_verified(data).ok_or_else(|| "its checksum (crc32c) is another one".into()),
+            Self::Fletcher32 => fletcher32_verified(data).ok_or(CodecError::Checksum { checksum: "fletcher32" }),
+            Self::Crc32c => crc32c_verified(data).ok_or(CodecError::Checksum { checksum: "crc32c" }),
             _ => Ok(data),
         }
     }
@@ -254,7 +246,7 @@ fn resized(buffer: &mut Vec<u8>, len: usize) -> &mut [u8] {
     &mut buffer[..len]
 }
 
-fn copy(src: &[u8], out: &mut [u8]) -> Result<(), String> {
+fn copy(src: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
     if src.len() != out.len() {
         return Err(wrong_length(src.len(), out.len()));
     }
@@ -262,12 +254,23 @@ fn copy(src: &[u8], out: &mut [u8]) -> Result<(), String> {
     Ok(())
 }
 
-fn wrong_length(is: usize, should: usize) -> String {
-    format!("decompresses to {is} bytes instead of {should}")
+#[cold]
+fn wrong_length(found: usize, expected: usize) -> CodecError {
+    CodecError::Length { found, expected }
+}
+
+#[cold]
+fn damaged(codec: &'static str) -> CodecError {
+    CodecError::Damaged { codec }
+}
+
+#[cold]
+fn no_zstd(source: std::io::Error) -> CodecError {
+    CodecError::NoDecompressor { codec: "zstd", source }
 }
 
 /// Name of the filter in messages.
-fn filter_name(number: i32) -> String {
+pub(crate) fn filter_name(number: i32) -> String {
     let known = match number {
         4 => "szip",
         5 => "nbit",
@@ -295,8 +298,7 @@ fn filter_name(number: i32) -> String {
 
 impl FilterChain {
     /// Undoes all filters of data with an unknown size of at most `most` bytes: strings of variable length.
-    /// together.
-    pub fn undo_all(&self, src: &[u8], most: usize) -> Result<Vec<u8>, String> {
+    pub fn undo_all(&self, src: &[u8], most: usize) -> Result<Vec<u8>, CodecError> {
         let mut data = src.to_vec();
         for filter in self.filters().iter().rev() {
             let bound = usize::try_from(self.max_decoded_bytes(data.len() as u64)).unwrap_or(usize::MAX).min(most);
@@ -305,16 +307,16 @@ impl FilterChain {
                 Filter::Deflate => decode_stream(flate2::read::ZlibDecoder::new(&data[..]), bound, "zlib")?,
                 Filter::Gzip => decode_stream(flate2::read::MultiGzDecoder::new(&data[..]), bound, "gzip")?,
                 Filter::Zstd => {
-                    let decoder = zstd::stream::Decoder::new(&data[..]).map_err(|e| e.to_string())?;
+                    let decoder = zstd::stream::Decoder::new(&data[..]).map_err(no_zstd)?;
                     decode_stream(decoder, bound, "zstd")?
                 }
                 Filter::Shuffle(_) => undo_one(*filter, &data, data.len(), bound)?,
                 Filter::Blosc => undo_one(*filter, &data, blosc_length(&data)?, bound)?,
-                Filter::Lz4 => undo_one(*filter, &data, lz4_length(&data).ok_or("damaged lz4 data")?, bound)?,
+                Filter::Lz4 => undo_one(*filter, &data, lz4_length(&data).ok_or_else(|| damaged("lz4"))?, bound)?,
                 Filter::PlainLz4 => {
-                    undo_one(*filter, &data, plain_lz4_length(&data).ok_or("damaged lz4 data")?, bound)?
+                    undo_one(*filter, &data, plain_lz4_length(&data).ok_or_else(|| damaged("lz4"))?, bound)?
                 }
-                Filter::Lzf => return Err("lzf data of an unknown length".to_owned()),
+                Filter::Lzf => return Err(CodecError::UnknownLength { codec: "lzf" }),
             };
         }
         Ok(data)
@@ -322,24 +324,21 @@ impl FilterChain {
 }
 
 /// Reads a decoder to its end; fails above `most` bytes.
-fn decode_stream(decoder: impl Read, most: usize, name: &str) -> Result<Vec<u8>, String> {
+fn decode_stream(decoder: impl Read, most: usize, codec: &'static str) -> Result<Vec<u8>, CodecError> {
     let mut out = Vec::new();
-    let n = decoder.take(most as u64 + 1).read_to_end(&mut out).map_err(|e| format!("damaged {name} data: {e}"))?;
-    if n > most { Err(too_much(most)) } else { Ok(out) }
+    let read = decoder.take(most as u64 + 1).read_to_end(&mut out);
+    let n = read.map_err(|source| CodecError::Decoder { codec, source })?;
+    if n > most { Err(CodecError::TooLong { max_bytes: most }) } else { Ok(out) }
 }
 
 /// Undoes a filter that stores the decoded size itself.
-fn undo_one(filter: Filter, data: &[u8], len: usize, most: usize) -> Result<Vec<u8>, String> {
+fn undo_one(filter: Filter, data: &[u8], len: usize, most: usize) -> Result<Vec<u8>, CodecError> {
     if len > most {
-        return Err(too_much(most));
+        return Err(CodecError::TooLong { max_bytes: most });
     }
     let mut out = vec![0; len];
     FilterChain::from_filters(vec![filter])?.undo(data, 0, &mut out, &mut FilterBuffers::default())?;
     Ok(out)
-}
-
-fn too_much(most: usize) -> String {
-    format!("decompresses to more than {most} bytes")
 }
 
 #[cfg(test)]
@@ -415,7 +414,7 @@ mod tests {
             let stored = apply(&filters, mask, &data);
             let (chain, mut work) = (FilterChain { filters }, FilterBuffers::default());
             let mut out = vec![0; data.len()];
-            prop_assert_eq!(chain.undo(&stored, mask, &mut out, &mut work), Ok(()));
+            chain.undo(&stored, mask, &mut out, &mut work).unwrap();
             prop_assert_eq!(&out, &data);
             prop_assert!(chain.max_decoded_bytes(stored.len() as u64) >= data.len() as u64);
             // Another length is noticed, whatever the filters.
@@ -425,7 +424,7 @@ mod tests {
             // Without knowing how much it will be, too.
             if mask == 0 {
                 let whole = chain.undo_all(&stored, 1 << 20);
-                prop_assert_eq!(whole.as_deref(), Ok(&data[..]));
+                prop_assert_eq!(&whole.unwrap(), &data);
                 let is_bounded = chain.filters.iter().any(|filter| filter.ratio() > 1);
                 prop_assert!(!is_bounded || chain.undo_all(&stored, data.len() - 1).is_err());
             }
@@ -434,9 +433,9 @@ mod tests {
 
     #[test]
     fn unknown_filters_are_named() {
-        let e = FilterChain::new(&[(2, vec![4]), (32008, vec![])], 4).unwrap_err();
+        let e = FilterChain::new(&[(2, vec![4]), (32008, vec![])], 4).unwrap_err().to_string();
         assert!(e.contains("32008 (bitshuffle)"), "{e}");
-        let e = FilterChain::new(&[(1, vec![4]), (32015, vec![])], 4).unwrap_err();
+        let e = FilterChain::new(&[(1, vec![4]), (32015, vec![])], 4).unwrap_err().to_string();
         assert!(e.contains("compressed twice"), "{e}");
     }
 }

@@ -1,3 +1,7 @@
+use std::ffi::c_int;
+
+use crate::codec::CodecError;
+
 /// Decompresses LZF (Marc Lehmann's liblzf, h5py's own filter); returns the number of bytes; `None` if the data is damaged or
 /// does not fit.
 ///
@@ -125,8 +129,8 @@ fn unshuffle_fixed<const N: usize>(elements: usize, planes: &[u8], whole: &mut [
     }
 }
 
-/// Size of a checksum in bytes.
-const CHECKSUM_BYTES: usize = 4;
+/// Size of a checksum, of either kind, in bytes.
+pub(crate) const CHECKSUM_BYTES: usize = 4;
 
 /// Checks fletcher32, and returns the data without it; `None` if it does not match.
 pub(crate) fn fletcher32_verified(data: &[u8]) -> Option<&[u8]> {
@@ -159,14 +163,107 @@ pub(crate) fn fletcher32(data: &[u8]) -> u32 {
     fold(second) << 16 | fold(first)
 }
 
-/// Size of a checksum in bytes.
-const CRC_BYTES: usize = 4;
-
 /// Checks crc32c (polynomial of Castagnoli, little-endian), and returns the data without it; `None` if it does not match.
 pub(crate) fn crc32c_verified(data: &[u8]) -> Option<&[u8]> {
-    let (data, stored) = data.split_last_chunk::<CRC_BYTES>()?;
+    let (data, stored) = data.split_last_chunk::<CHECKSUM_BYTES>()?;
     (crc32c::crc32c(data) == u32::from_le_bytes(*stored)).then_some(data)
 }
+
+/// Decompresses Blosc (version 1); returns the number of bytes.
+pub(crate) fn blosc_decompress(src: &[u8], dst: &mut [u8]) -> Result<usize, CodecError> {
+    let length = blosc_length(src)?;
+    if length > dst.len() {
+        return Err(CodecError::Length { found: length, expected: dst.len() });
+    }
+    // SAFETY: `blosc_length` has validated these bytes with blosc; it writes at most `dst.len()` bytes.
+    let n: c_int =
+        unsafe { blosc_src::blosc_decompress_ctx(src.as_ptr().cast(), dst.as_mut_ptr().cast(), dst.len(), 1) };
+    match usize::try_from(n) {
+        Ok(n) if n > 0 || dst.is_empty() => Ok(n),
+        _ => Err(refused(src)),
+    }
+}
+
+/// Decompresses `count` elements of `element` bytes from `start` on, of a buffer with `whole` bytes: only the Blosc blocks that
+/// have some of them. `None` if that would be all blocks, or if the elements have another size in the buffer.
+pub(crate) fn decompress_elements(
+    src: &[u8],
+    whole: usize,
+    element: usize,
+    (start, count): (usize, usize),
+    dst: &mut [u8],
+) -> Option<Result<(), CodecError>> {
+    /// Size of the header, which has, after four single bytes, the sizes of the data, of a block, and of the buffer.
+    const HEADER: usize = 16;
+    let header: &[u8; HEADER] = src.first_chunk()?;
+    let block = u32::from_le_bytes([header[8], header[9], header[10], header[11]]) as usize;
+    let inside = start.checked_add(count)?.checked_mul(element).is_some_and(|end| end <= whole);
+    if !inside || dst.len() != count * element || usize::from(header[3]) != element || block == 0 || block >= whole {
+        return None;
+    }
+    // If the sizes do not match, the general path reports the error.
+    if blosc_length(src).ok() != Some(whole) || whole > i32::MAX as usize {
+        return None;
+    }
+    // SAFETY: the sizes of `src` and of the data in the header were checked above; elements have the size in the header, so
+    // that `dst` has the length that is written; the library checks the offsets of blocks against `src`.
+    let n: c_int = unsafe {
+        blosc_src::blosc_getitem(src.as_ptr().cast(), start as c_int, count as c_int, dst.as_mut_ptr().cast())
+    };
+    Some(if usize::try_from(n) == Ok(dst.len()) { Ok(()) } else { Err(refused(src)) })
+}
+
+/// Decompressed size in bytes.
+pub(crate) fn blosc_length(src: &[u8]) -> Result<usize, CodecError> {
+    let mut bytes = 0;
+    // SAFETY: it reads at most `src.len()` bytes and writes to `bytes`.
+    match unsafe { blosc_src::blosc_cbuffer_validate(src.as_ptr().cast(), src.len(), &raw mut bytes) } {
+        0 => Ok(bytes),
+        _ => Err(CodecError::Damaged { codec: "blosc" }),
+    }
+}
+
+/// The codec is in the upper three bits of the third byte.
+#[cold]
+fn refused(src: &[u8]) -> CodecError {
+    match src.get(2).map(|flags| flags >> 5) {
+        Some(2) => CodecError::BloscSnappy,
+        _ => CodecError::Damaged { codec: "blosc" },
+    }
+}
+
+/// Compresses with LZ4 and shuffle, for elements of this size, like annbatch.
+pub(crate) fn blosc_compress(src: &[u8], element: usize) -> Result<Vec<u8>, CodecError> {
+    /// Maximum growth of incompressible data in bytes.
+    const OVERHEAD: usize = blosc_src::BLOSC_MAX_OVERHEAD as usize;
+    let mut out: Vec<u8> = Vec::with_capacity(src.len() + OVERHEAD);
+    // SAFETY: it reads `src.len()` bytes and writes at most the capacity of `out`; the name ends with NUL.
+    let n: c_int = unsafe {
+        blosc_src::blosc_compress_ctx(
+            BLOSC_LEVEL,
+            1,
+            element,
+            src.len(),
+            src.as_ptr().cast(),
+            out.as_mut_ptr().cast(),
+            out.capacity(),
+            c"lz4".as_ptr(),
+            0,
+            1,
+        )
+    };
+    match usize::try_from(n) {
+        Ok(n) if n > 0 && n <= out.capacity() => {
+            // SAFETY: so many bytes were written.
+            unsafe { out.set_len(n) };
+            Ok(out)
+        }
+        _ => Err(CodecError::NotCompressed { codec: "blosc", bytes: src.len() }),
+    }
+}
+
+/// Compression level of [`blosc_compress`], of 0 to 9.
+pub(crate) const BLOSC_LEVEL: c_int = 3;
 
 #[cfg(test)]
 mod tests {
@@ -221,6 +318,31 @@ mod tests {
             let mut out = vec![0; data.len()];
             unshuffle(element, &shuffled, &mut out);
             prop_assert_eq!(out, data);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn some_are_those_of_all(
+            data in proptest::collection::vec(0u32..5000, 200_000..220_000),
+            (start, count) in (0usize..200_000, 1usize..3000),
+            damage in proptest::option::of((any::<proptest::sample::Index>(), 1u8..)),
+        ) {
+            let bytes: &[u8] = bytemuck::cast_slice(&data);
+            let mut packed = blosc_compress(bytes, 4).unwrap();
+            let count = count.min(data.len() - start);
+            let mut out = vec![0; count * 4];
+            if let Some((at, flip)) = damage {
+                // Corrupt input must not cause reads or writes outside of the buffers.
+                let at = at.index(packed.len());
+                packed[at] ^= flip;
+                let _ = decompress_elements(&packed, bytes.len(), 4, (start, count), &mut out);
+            } else {
+                prop_assert!(matches!(decompress_elements(&packed, bytes.len(), 4, (start, count), &mut out), Some(Ok(()))));
+                prop_assert_eq!(&out, &bytes[start * 4..(start + count) * 4]);
+                prop_assert!(decompress_elements(&packed, bytes.len(), 4, (data.len(), 1), &mut out[..4]).is_none());
+                prop_assert!(decompress_elements(&packed, bytes.len() - 4, 4, (start, count), &mut out).is_none());
+            }
         }
     }
 }

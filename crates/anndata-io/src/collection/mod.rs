@@ -5,7 +5,6 @@
 
 pub mod column_map;
 pub mod reader;
-pub mod reader_set;
 #[cfg(test)]
 mod tests;
 
@@ -15,8 +14,8 @@ use std::sync::Arc;
 
 use crate::collection::column_map::ColumnMap;
 use crate::collection::reader::CollectionReader;
-use crate::names::missing_name;
-use crate::{AnnDataError, ArrayStore, Form, H5adStore, Labels, ReadRows, Resident};
+use crate::names::MissingName;
+use crate::{AnnDataError, ArrayStore, Form, H5adStore, Labels, ReadRows, RequestError, Resident};
 
 /// Readers that a thread keeps open: most files are not read for a while, and a reader has buffers.
 const MAX_READERS: usize = 256;
@@ -45,9 +44,9 @@ impl Collection {
     /// # Errors
     /// There is no store; a selected gene is missing in a store (inner) or in all stores (outer), or is selected twice; the
     /// number of rows or genes is too large.
-    pub fn new(stores: Vec<Box<dyn ArrayStore>>, join: Join, genes: &[String]) -> Result<Self, AnnDataError> {
+    pub fn new(stores: Vec<Box<dyn ArrayStore>>, join: GeneJoin, genes: &[String]) -> Result<Self, AnnDataError> {
         if stores.is_empty() {
-            return Err(AnnDataError::Invalid("a collection needs one file at least".to_owned()));
+            return Err(RequestError::NoStores.into());
         }
         let lists = different_lists(&stores);
         let genes: Vec<String> = if genes.is_empty() {
@@ -58,12 +57,12 @@ impl Collection {
             genes.to_vec()
         };
         if i32::try_from(genes.len()).is_err() {
-            return Err(AnnDataError::Invalid(format!("{} genes are more than 32 bits can number", genes.len())));
+            return Err(RequestError::TooManyGenes { genes: genes.len() }.into());
         }
         let mut numbers = HashMap::with_capacity(genes.len());
         for (number, gene) in genes.iter().enumerate() {
             if numbers.insert(gene.as_str(), number as i32).is_some() {
-                return Err(AnnDataError::Invalid(format!("gene {gene:?} is asked for twice")));
+                return Err(RequestError::RepeatedGene { gene: gene.clone() }.into());
             }
         }
         let different: Vec<Arc<ColumnMap>> =
@@ -77,7 +76,7 @@ impl Collection {
         let mut starts = vec![0_u64];
         for store in &stores {
             let end = starts[starts.len() - 1].checked_add(store.len());
-            starts.push(end.ok_or_else(|| AnnDataError::Invalid("there are more than 2^64 rows".to_owned()))?);
+            starts.push(end.ok_or(RequestError::TooManyRows)?);
         }
         let dense = stores.iter().all(|store| store.form() == Form::Dense);
         Ok(Self {
@@ -93,7 +92,7 @@ impl Collection {
     ///
     /// # Errors
     /// A file cannot be opened; as [`Collection::new`].
-    pub fn open_h5ad(files: &[PathBuf], layer: &str, join: Join, genes: &[String]) -> Result<Self, AnnDataError> {
+    pub fn open_h5ad(files: &[PathBuf], layer: &str, join: GeneJoin, genes: &[String]) -> Result<Self, AnnDataError> {
         let stores = H5adStore::open_all(files, layer)?.into_iter();
         Self::new(stores.map(|store| Box::new(store) as Box<dyn ArrayStore>).collect(), join, genes)
     }
@@ -176,13 +175,13 @@ impl ArrayStore for Collection {
                 _ if labels.categories.is_empty() => {}
                 None => (named, all.kind) = (Some(store.as_ref()), labels.kind),
                 Some(first) if labels.kind != all.kind => {
-                    let (a, b) = (all.kind.name(), labels.kind.name());
-                    return Err(AnnDataError::Invalid(format!(
-                        "classes of {column:?} are {a} in {}, but {b} in {}; the same class would have two names: write the \
-                         column with one type in all files",
-                        first.name(),
-                        store.name()
-                    )));
+                    return Err(AnnDataError::from(RequestError::MixedClasses {
+                        column: column.to_owned(),
+                        first: first.name(),
+                        first_kind: all.kind,
+                        second: store.name(),
+                        second_kind: labels.kind,
+                    }));
                 }
                 Some(_) => {}
             }
@@ -237,31 +236,31 @@ fn different_lists(stores: &[Box<dyn ArrayStore>]) -> Vec<(&[String], Vec<usize>
 }
 
 /// Fails if a selected gene is not available.
-fn check_subset(stores: &[Box<dyn ArrayStore>], join: Join, genes: &[String]) -> Result<(), AnnDataError> {
+fn check_subset(stores: &[Box<dyn ArrayStore>], join: GeneJoin, genes: &[String]) -> Result<(), RequestError> {
     let mut missing: Vec<&String> = genes.iter().collect();
     for (list, with) in different_lists(stores) {
-        let known: std::collections::HashSet<&str> = list.iter().map(String::as_str).collect();
+        let known: HashSet<&str> = list.iter().map(String::as_str).collect();
         match join {
-            Join::Inner => {
+            GeneJoin::Inner => {
                 if let Some(gene) = genes.iter().find(|gene| !known.contains(gene.as_str())) {
                     let what = format!("{} has no gene {gene:?}", stores[with[0]].name());
                     let names = list.iter().map(String::as_str);
-                    return Err(AnnDataError::Invalid(missing_name(&what, "genes", gene, names)));
+                    return Err(RequestError::UnknownGene(MissingName::new(what, "genes", gene, names)));
                 }
                 missing.clear();
             }
-            Join::Outer => missing.retain(|gene| !known.contains(gene.as_str())),
+            GeneJoin::Outer => missing.retain(|gene| !known.contains(gene.as_str())),
         }
     }
     let Some(gene) = missing.first() else { return Ok(()) };
     let what = format!("no file has a gene {gene:?}");
     let names = stores[0].genes().iter().map(String::as_str);
-    Err(AnnDataError::Invalid(missing_name(&what, "genes of the first", gene, names)))
+    Err(RequestError::UnknownGene(MissingName::new(what, "genes of the first", gene, names)))
 }
 
 /// How the genes of several stores are joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Join {
+pub enum GeneJoin {
     /// Genes that all files have, in the order of the first.
     #[default]
     Inner,
@@ -273,12 +272,11 @@ pub enum Join {
 ///
 /// Inner: the genes of the first list that all others have, in its order. Outer: the order of `pandas.Index.union`, applied
 /// from left to right: equal lists stay as they are, an empty list changes nothing, else all genes are sorted by code points.
-/// orders them: equal lists stay as they are, an empty one changes nothing, else all are sorted (by code points).
-pub(crate) fn join_genes<'a>(lists: &[&'a [String]], join: Join) -> Vec<&'a str> {
+pub(crate) fn join_genes<'a>(lists: &[&'a [String]], join: GeneJoin) -> Vec<&'a str> {
     let Some((first, others)) = lists.split_first() else { return Vec::new() };
     match join {
-        Join::Inner => inner_join(first, others),
-        Join::Outer => outer_join(first, others),
+        GeneJoin::Inner => inner_join(first, others),
+        GeneJoin::Outer => outer_join(first, others),
     }
 }
 
@@ -315,7 +313,7 @@ fn outer_join<'a>(first: &'a [String], others: &[&'a [String]]) -> Vec<&'a str> 
 mod join_tests {
     use super::*;
 
-    fn join(lists: &[&str], join: Join) -> String {
+    fn join(lists: &[&str], join: GeneJoin) -> String {
         let lists: Vec<Vec<String>> = lists.iter().map(|list| list.chars().map(String::from).collect()).collect();
         let lists: Vec<&[String]> = lists.iter().map(Vec::as_slice).collect();
         join_genes(&lists, join).concat()
@@ -323,18 +321,18 @@ mod join_tests {
 
     #[test]
     fn inner_keeps_the_order_of_the_first() {
-        assert_eq!(join(&["dbca", "abcx", "cbd"], Join::Inner), "bc");
-        assert_eq!(join(&["ba", "", "ab"], Join::Inner), "");
-        assert_eq!(join(&["cab"], Join::Inner), "cab");
+        assert_eq!(join(&["dbca", "abcx", "cbd"], GeneJoin::Inner), "bc");
+        assert_eq!(join(&["ba", "", "ab"], GeneJoin::Inner), "");
+        assert_eq!(join(&["cab"], GeneJoin::Inner), "cab");
     }
 
     #[test]
     fn outer_sorts_what_differs() {
-        assert_eq!(join(&["cab", "cab"], Join::Outer), "cab");
-        assert_eq!(join(&["cab", "cab", "bac"], Join::Outer), "abc");
-        assert_eq!(join(&["cab", ""], Join::Outer), "cab");
-        assert_eq!(join(&["", "cab", "cab"], Join::Outer), "cab");
-        assert_eq!(join(&["ca", "b", "äZ"], Join::Outer), "Zabcä");
-        assert_eq!(join(&[], Join::Outer), "");
+        assert_eq!(join(&["cab", "cab"], GeneJoin::Outer), "cab");
+        assert_eq!(join(&["cab", "cab", "bac"], GeneJoin::Outer), "abc");
+        assert_eq!(join(&["cab", ""], GeneJoin::Outer), "cab");
+        assert_eq!(join(&["", "cab", "cab"], GeneJoin::Outer), "cab");
+        assert_eq!(join(&["ca", "b", "äZ"], GeneJoin::Outer), "Zabcä");
+        assert_eq!(join(&[], GeneJoin::Outer), "");
     }
 }

@@ -1,8 +1,9 @@
+use std::cell::Cell;
 use std::ops::Range;
 
 use crate::collection::column_map::{ColumnMap, RowScratch};
-use crate::collection::reader_set::ReaderSet;
-use crate::{AnnDataError, ArrayStore, Collection, CsrRows, DenseRows, Form, Prefetch, ReadRows, RowSelection, Rows};
+use crate::rows::RowsEnd;
+use crate::{AnnDataError, ArrayStore, Collection, Form, Prefetch, ReadRows, RequestError, RowSelection, Rows};
 
 /// Reads rows of a collection store by store, and orders them.
 ///
@@ -18,8 +19,8 @@ pub(crate) struct CollectionReader<'c> {
     order: Vec<(u32, u32)>,
     mixed: bool,
     way: Assembly,
-    /// Rows and values of `out` before the last fetch.
-    before: (usize, usize),
+    /// End of the rows of `out` before the last fetch.
+    before: RowsEnd,
     /// `[stores]`: the part of the store in this fetch, or [`NONE`].
     part_of: Vec<u32>,
     scratch: RowScratch,
@@ -50,7 +51,7 @@ impl<'c> CollectionReader<'c> {
             order: Vec::new(),
             mixed: false,
             way: Assembly::Beside,
-            before: (0, 0),
+            before: RowsEnd::default(),
             part_of: vec![NONE; collection.stores().len()],
             scratch: RowScratch::default(),
         }
@@ -123,8 +124,7 @@ impl<'c> CollectionReader<'c> {
     }
 
     fn beyond(&self, row: u64) -> AnnDataError {
-        let (name, rows) = (self.collection.name(), self.collection.len());
-        AnnDataError::Invalid(format!("row {row} was asked for where {name} have {rows} rows"))
+        RequestError::RowBeyondEnd { row, store: self.collection.name(), rows: self.collection.len() }.into()
     }
 
     /// The next part, emptied.
@@ -132,7 +132,7 @@ impl<'c> CollectionReader<'c> {
         let form = self.collection.stores()[store].form();
         if self.used == self.parts.len() {
             let wanted = FileRows::Rows(Vec::new());
-            self.parts.push(FilePart { store, wanted, places: Vec::new(), rows: empty_rows(form), pending: false });
+            self.parts.push(FilePart { store, wanted, places: Vec::new(), rows: Rows::empty(form), pending: false });
         }
         let part = &mut self.parts[self.used];
         self.used += 1;
@@ -145,7 +145,7 @@ impl<'c> CollectionReader<'c> {
         match (&mut part.rows, form) {
             (Rows::Sparse(rows), Form::Sparse) => rows.clear(),
             (Rows::Dense(rows), Form::Dense) => rows.data.clear(),
-            (rows, _) => *rows = empty_rows(form),
+            (rows, _) => *rows = Rows::empty(form),
         }
         if let Rows::Dense(rows) = &mut part.rows {
             rows.columns = self.collection.map(store).columns_before();
@@ -170,7 +170,7 @@ impl<'c> CollectionReader<'c> {
                 return Ok(Assembly::Beside);
             }
         }
-        let mut end = value_count(out) as u64;
+        let mut end = out.end().values as u64;
         for (part, row) in &self.order {
             let place = &mut parts[*part as usize].places[*row as usize];
             end += std::mem::replace(place, end);
@@ -203,7 +203,7 @@ impl<'c> CollectionReader<'c> {
             self.readers.next_call()?;
         }
         let Some(reader) = self.readers.get(store)? else {
-            return Err(AnnDataError::Invalid("no file can be opened for reading".to_owned()));
+            return Err(self.no_reader(store));
         };
         let part = &mut self.parts[number];
         let wanted = match &part.wanted {
@@ -226,10 +226,16 @@ impl<'c> CollectionReader<'c> {
             return Ok(());
         }
         let out = if self.way == Assembly::Beside { &mut part.rows } else { out };
-        match self.readers.get(part.store)? {
+        let store = part.store;
+        match self.readers.get(store)? {
             Some(reader) => reader.decode(out),
-            None => Err(AnnDataError::Invalid("a file was closed before its rows were taken".to_owned())),
+            None => Err(self.no_reader(store)),
         }
+    }
+
+    #[cold]
+    fn no_reader(&self, store: usize) -> AnnDataError {
+        RequestError::NoReader { store: self.collection.stores()[store].name() }.into()
     }
 
     fn fetch_all(&mut self, wanted: &RowSelection<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
@@ -253,15 +259,7 @@ impl<'c> CollectionReader<'c> {
     /// Removes from `out` what this fetch appended, after an error.
     fn take_back(&mut self, out: &mut Rows) {
         self.used = 0;
-        let (rows, values) = self.before;
-        match out {
-            Rows::Sparse(out) => {
-                out.indptr.truncate(rows + 1);
-                out.indices.truncate(values);
-                out.data.truncate(values);
-            }
-            Rows::Dense(out) => out.data.truncate(values),
-        }
+        out.truncate(self.before);
     }
 
     /// Appends all rows of a part to the result.
@@ -303,10 +301,9 @@ impl ReadRows for CollectionReader<'_> {
         match (&mut *out, self.collection.form()) {
             (Rows::Sparse(_), Form::Sparse) => {}
             (Rows::Dense(rows), Form::Dense) => rows.columns = self.collection.genes().len(),
-            _ => return Err(AnnDataError::Invalid("rows of two forms cannot be in one result".to_owned())),
+            (_, form) => return Err(RequestError::OtherForm { form }.into()),
         }
-        let rows = if let Rows::Sparse(out) = out { out.len() } else { 0 };
-        self.before = (rows, value_count(out));
+        self.before = out.end();
         self.fetch_all(wanted, out).inspect_err(|_| self.take_back(out))
     }
 
@@ -348,18 +345,10 @@ impl ReadRows for CollectionReader<'_> {
     }
 }
 
-/// Number of values of rows.
-fn value_count(rows: &Rows) -> usize {
-    match rows {
-        Rows::Sparse(rows) => rows.indices.len(),
-        Rows::Dense(rows) => rows.data.len(),
-    }
-}
-
 /// Reserves memory for `count` values, or fails.
 fn reserve<T>(values: &mut Vec<T>, count: usize) -> Result<(), AnnDataError> {
     let more = count.saturating_sub(values.len());
-    values.try_reserve(more).map_err(|_| AnnDataError::Invalid(format!("no memory for {count} values of a batch")))
+    values.try_reserve(more).map_err(|_| AnnDataError::no_memory(more.saturating_mul(size_of::<T>()), "a batch"))
 }
 
 /// The rows of one store in a fetch.
@@ -420,16 +409,100 @@ fn add_row(
             }
         }
         (Rows::Sparse(_), Rows::Dense(_)) => {
-            return Err(AnnDataError::Invalid("sparse rows cannot be added to dense ones".to_owned()));
+            return Err(RequestError::OtherForm { form: Form::Sparse }.into());
         }
     }
     Ok(())
 }
 
-/// Whether there are no rows.
-fn empty_rows(form: Form) -> Rows {
-    match form {
-        Form::Sparse => Rows::Sparse(CsrRows::default()),
-        Form::Dense => Rows::Dense(DenseRows::default()),
+/// The open readers of one thread, at most one for each store.
+pub(crate) struct ReaderSet<'c> {
+    stores: &'c [Box<dyn ArrayStore>],
+    slots: Vec<ReaderSlot<'c>>,
+    open: usize,
+    max_open: usize,
+    call: u64,
+    /// Bytes that the readers keep together, when they were last measured, and their limit.
+    bytes: u64,
+    max_bytes: u64,
+    /// Readers that were used in this call.
+    used: Vec<usize>,
+}
+
+/// A reader, and its use.
+#[derive(Default)]
+struct ReaderSlot<'c> {
+    reader: Option<Box<dyn ReadRows + 'c>>,
+    /// The last call that used it.
+    call: u64,
+    /// Bytes that it kept when it was last measured.
+    bytes: u64,
+    /// Whether it was read from since it was last checked to be unchanged.
+    touched: Cell<bool>,
+}
+
+impl<'c> ReaderSet<'c> {
+    /// At most `max_open` readers are open at a time, and at least one. The least recently used ones are closed until all
+    /// together keep at most `max_bytes` between calls.
+    pub fn new(stores: &'c [Box<dyn ArrayStore>], max_open: usize, max_bytes: u64) -> Self {
+        let slots = stores.iter().map(|_| ReaderSlot::default()).collect();
+        Self { stores, slots, open: 0, max_open: max_open.max(1), call: 1, bytes: 0, max_bytes, used: Vec::new() }
+    }
+
+    /// Begins a call: readers of earlier calls may be closed.
+    ///
+    /// # Errors
+    /// The file of a closed reader has changed.
+    pub fn next_call(&mut self) -> Result<(), AnnDataError> {
+        self.call += 1;
+        for store in self.used.drain(..) {
+            let slot = &mut self.slots[store];
+            let now = slot.reader.as_ref().map_or(0, |reader| reader.work_bytes());
+            self.bytes = self.bytes - slot.bytes + now;
+            slot.bytes = now;
+        }
+        while self.bytes > self.max_bytes && self.open > 1 && self.close_oldest()? {}
+        Ok(())
+    }
+
+    /// The reader of a store; `None` if the maximum number of readers is in use in this call.
+    pub fn get(&mut self, store: usize) -> Result<Option<&mut (dyn ReadRows + 'c)>, AnnDataError> {
+        if self.slots[store].reader.is_none() {
+            if self.open >= self.max_open && !self.close_oldest()? {
+                return Ok(None);
+            }
+            self.slots[store].reader = Some(self.stores[store].reader()?);
+            self.open += 1;
+        }
+        let slot = &mut self.slots[store];
+        if slot.call != self.call {
+            self.used.push(store);
+        }
+        slot.call = self.call;
+        slot.touched.set(true);
+        Ok(slot.reader.as_deref_mut())
+    }
+
+    /// Closes the least recently used reader; `false` if all are in use in this call.
+    fn close_oldest(&mut self) -> Result<bool, AnnDataError> {
+        let old = self.slots.iter_mut().filter(|slot| slot.reader.is_some() && slot.call < self.call);
+        let Some(slot) = old.min_by_key(|slot| slot.call) else { return Ok(false) };
+        let closed = slot.reader.take();
+        self.open -= 1;
+        self.bytes -= std::mem::take(&mut slot.bytes);
+        if let Some(reader) = closed.filter(|_| slot.touched.replace(false)) {
+            reader.unchanged()?;
+        }
+        Ok(true)
+    }
+
+    /// Fails if a file that was read since the last check has changed.
+    pub fn unchanged(&self) -> Result<(), AnnDataError> {
+        let touched = self.slots.iter().filter(|slot| slot.touched.replace(false));
+        touched.filter_map(|slot| slot.reader.as_ref()).try_for_each(|reader| reader.unchanged())
+    }
+
+    pub fn work_bytes(&self) -> u64 {
+        self.slots.iter().filter_map(|slot| slot.reader.as_ref()).map(|reader| reader.work_bytes()).sum()
     }
 }

@@ -7,7 +7,7 @@ use proptest::sample::{Index, subsequence};
 
 use crate::collection::reader::CollectionReader;
 use crate::{
-    AnnDataError, ArrayStore, Collection, CsrRows, DenseRows, Form, Join, LabelKind, Labels, MemoryStore, ReadRows,
+    AnnDataError, ArrayStore, Collection, CsrRows, DenseRows, Form, GeneJoin, LabelKind, Labels, MemoryStore, ReadRows,
     RowSelection, Rows, RowsView,
 };
 
@@ -225,7 +225,7 @@ proptest! {
                 })
                 .collect()
         };
-        let join = if outer { Join::Outer } else { Join::Inner };
+        let join = if outer { GeneJoin::Outer } else { GeneJoin::Inner };
         let mut collection = Collection::new(boxed(), join, &[]).unwrap();
         // Some of its genes, in any order.
         let mut asked: Vec<String> = Vec::new();
@@ -291,7 +291,7 @@ fn three() -> Vec<Box<dyn ArrayStore>> {
 
 #[test]
 fn labels_are_joined_by_name() {
-    let collection = Collection::new(three(), Join::Inner, &[]).unwrap();
+    let collection = Collection::new(three(), GeneJoin::Inner, &[]).unwrap();
     let labels = collection.labels("kind").unwrap();
     assert_eq!(labels.categories, ["own 0", "common", "own 1", "own 2"]);
     assert_eq!(labels.codes, [-1, 0, 1, -1, -1, 2, -1, 3, 1]);
@@ -308,33 +308,33 @@ fn a_gene_that_is_not_there_is_said_with_its_file() {
         let genes: Vec<String> = genes.iter().map(|gene| (*gene).to_owned()).collect();
         Collection::new(three(), join, &genes).map(|collection| collection.genes().to_vec()).map_err(|e| e.to_string())
     };
-    let e = ask(Join::Inner, &["CD19", "GAPDH"]).unwrap_err();
+    let e = ask(GeneJoin::Inner, &["CD19", "GAPDH"]).unwrap_err();
     assert!(e.starts_with("file 1 has no gene \"GAPDH\""), "{e}");
     assert!(e.ends_with("the genes are CD19, CD3E, MALAT1"), "{e}");
-    let e = ask(Join::Inner, &["CD3e"]).unwrap_err();
+    let e = ask(GeneJoin::Inner, &["CD3e"]).unwrap_err();
     assert!(e.contains("file 0 has no gene \"CD3e\"; is \"CD3E\" meant?"), "{e}");
-    let e = ask(Join::Outer, &["CD19", "CD4"]).unwrap_err();
+    let e = ask(GeneJoin::Outer, &["CD19", "CD4"]).unwrap_err();
     assert!(e.starts_with("no file has a gene \"CD4\""), "{e}");
-    let e = ask(Join::Outer, &["CD19", "CD19"]).unwrap_err();
+    let e = ask(GeneJoin::Outer, &["CD19", "CD19"]).unwrap_err();
     assert_eq!(e, "gene \"CD19\" is asked for twice");
-    assert_eq!(ask(Join::Outer, &["MALAT1", "GAPDH"]).unwrap(), ["MALAT1", "GAPDH"]);
+    assert_eq!(ask(GeneJoin::Outer, &["MALAT1", "GAPDH"]).unwrap(), ["MALAT1", "GAPDH"]);
     assert_eq!(
-        Collection::new(Vec::new(), Join::Inner, &[]).unwrap_err().to_string(),
+        Collection::new(Vec::new(), GeneJoin::Inner, &[]).unwrap_err().to_string(),
         "a collection needs one file at least"
     );
 }
 
 #[test]
 fn rows_beyond_the_end_are_refused() {
-    let collection = Collection::new(three(), Join::Inner, &[]).unwrap();
+    let collection = Collection::new(three(), GeneJoin::Inner, &[]).unwrap();
     let mut reader = collection.reader().unwrap();
     let mut rows = Rows::Sparse(CsrRows::default());
     for wanted in [RowSelection::Rows(&[3, 9]), RowSelection::Range(5..10), RowSelection::Range(11..11)] {
         let e = reader.fetch(&wanted, &mut rows).unwrap_err().to_string();
-        assert!(e.contains("was asked for where file 0 and 2 more have 9 rows"), "{e}");
+        assert!(e.contains("was asked for, and there are 9 rows in file 0 and 2 more"), "{e}");
     }
     let e = reader.fetch(&RowSelection::Rows(&[1]), &mut Rows::Dense(DenseRows::default())).unwrap_err().to_string();
-    assert!(e.contains("two forms"), "{e}");
+    assert!(e.contains("another form"), "{e}");
     // The reader goes on.
     reader.fetch(&RowSelection::Rows(&[8, 0]), &mut rows).unwrap();
     reader.decode(&mut rows).unwrap();

@@ -12,17 +12,90 @@ use hdf5_metno_sys::h5t::{
 };
 
 use crate::AnnDataError;
+use crate::codec::CodecError;
 use crate::codec::filter_chain::FilterChain;
+use crate::error::DamageKind;
 use crate::h5ad::file_driver::open_with_library;
 use crate::matrix::dtype::{Dtype, DtypeKind};
 use crate::matrix::stored_array::{
-    ArrayLayout, ChunkGrid, ChunkTable, ChunkedLayout, ContiguousRun, MAX_CHUNK_BYTES, StoredArray, StoredChunk,
-    contiguous_runs,
+    ArrayLayout, ChunkGrid, ChunkTable, ChunkedLayout, ContiguousRun, LayoutError, StoredArray, StoredChunk,
+    check_inside,
 };
 use crate::source::byte_source::ByteSource;
 
 /// Upper bound of the entries of a chunk index.
 const MIN_INDEX_ENTRY_BYTES: u64 = 8;
+
+/// Why libhdf5 cannot say what a node of a file is or where an array lies. Most texts are predicates of the node.
+#[derive(Debug, thiserror::Error)]
+pub enum Hdf5Error {
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    /// libhdf5's own message.
+    #[error("{message}")]
+    Library { message: String },
+    #[error("HDF5 cannot read it")]
+    Unreadable,
+    #[error("the HDF5 library cannot open it: {reason}")]
+    NotOpened { reason: String },
+    #[error("is not an HDF5 file: it has no HDF5 signature")]
+    NoSignature,
+    #[error("has sizes of {bytes} bytes; 8 are supported")]
+    SizeBytes { bytes: u8 },
+    #[error("has a damaged root group: {message}")]
+    RootGroup { message: String },
+    #[error("is neither a group nor a data set")]
+    NodeType,
+    #[error("cannot be opened: {message}")]
+    Node { message: String },
+    #[error("its attributes are damaged: {message}")]
+    Attributes { message: String },
+    #[error("its attribute {name} is damaged: {message}")]
+    Attribute { name: String, message: String },
+    #[error("its attribute {name} is no text, or damaged")]
+    TextAttribute { name: String },
+    #[error("its attribute {name} has no {count} whole numbers, or is damaged")]
+    IntegerAttribute { name: String, count: usize },
+    #[error("lies in another file (an external link): open that file")]
+    ExternalLink,
+    #[error("lies in another file (external storage), which is not supported")]
+    ExternalStorage,
+    #[error("is a virtual data set, which is not supported")]
+    Virtual,
+    #[error("has chunks without a size")]
+    NoChunkSize,
+    #[error("has more chunks than its file has place for")]
+    EndlessIndex,
+    #[error("has a chunk at {offset:?} of {bytes} bytes")]
+    Chunk { offset: Vec<u64>, bytes: u64 },
+    #[error("has a damaged index of chunks: {message}")]
+    ChunkIndex { message: String },
+    #[error("has a damaged fill value")]
+    FillValue,
+    #[error("has a damaged list of filters")]
+    Filters,
+    #[error("has more bytes than a compact data set can have")]
+    CompactBytes,
+    #[error("is of a damaged type")]
+    Type,
+    #[error("holds {content}")]
+    NotNumbers { content: &'static str },
+    #[error("has its bytes in an order that is not supported")]
+    ByteOrder,
+    #[error("has integers of {bits} bits in {bytes} bytes, which are not supported")]
+    Integer { bits: usize, bytes: usize },
+    #[error("has numbers of floating point of {bytes} bytes that are not IEEE half, single or double")]
+    Float { bytes: usize },
+}
+
+impl From<hdf5_metno::Error> for Hdf5Error {
+    #[cold]
+    fn from(error: hdf5_metno::Error) -> Self {
+        Self::Library { message: error.to_string() }
+    }
+}
 
 /// An open file of libhdf5, which says where arrays lie.
 pub(crate) struct OpenFile<'a> {
@@ -42,7 +115,8 @@ impl<'a> OpenFile<'a> {
     /// Opens the file of `source`.
     pub fn new(source: &'a ByteSource) -> Result<Self, AnnDataError> {
         let file = open_with_library(source.path())?;
-        let fileno = file.loc_info().map_err(|e| source.damaged(format!("has a damaged root group: {e}")))?.fileno;
+        let about = file.loc_info();
+        let fileno = about.map_err(|e| source.damaged(Hdf5Error::RootGroup { message: e.to_string() }))?.fileno;
         Ok(Self { source, file, fileno })
     }
 
@@ -53,7 +127,7 @@ impl<'a> OpenFile<'a> {
 
     /// Names of the nodes in the root group.
     pub fn names(&self) -> Result<Vec<String>, AnnDataError> {
-        self.file.member_names().map_err(|e| self.source.damaged(format!("has a damaged root group: {e}")))
+        self.file.member_names().map_err(|e| self.source.damaged(Hdf5Error::RootGroup { message: e.to_string() }))
     }
 
     /// Whether there is a node at this path.
@@ -66,81 +140,66 @@ impl<'a> OpenFile<'a> {
         let found = match self.file.loc_type_by_name(name) {
             Ok(LocationType::Dataset) => self.file.dataset(name).map(NamedObject::Dataset),
             Ok(LocationType::Group) => self.file.group(name).map(NamedObject::Group),
-            Ok(_) => return Err(self.wrong(name, "is neither a group nor a data set")),
+            Ok(_) => return Err(self.wrong(name, Hdf5Error::NodeType)),
             Err(e) => Err(e),
         };
-        found.map_err(|e| self.wrong(name, format!("cannot be opened: {e}")))
+        found.map_err(|e| self.wrong(name, Hdf5Error::Node { message: e.to_string() }))
     }
 
     /// Shape of a data set with one or two dimensions.
     pub fn shape(&self, name: &str, dataset: &Dataset) -> Result<Vec<u64>, AnnDataError> {
-        let shape = dataset.get_shape().map_err(|e| self.wrong(name, e))?;
+        let shape = dataset.get_shape().map_err(|e| self.wrong(name, Hdf5Error::from(e)))?;
         Ok(shape.into_iter().map(|length| length as u64).collect())
     }
 
     /// Dtype, shape, fill value, filters and chunk table of a data set.
     pub fn describe(&self, name: &str, dataset: &Dataset) -> Result<StoredArray, AnnDataError> {
         // Several calls depend on each other, so the lock is held for all of them.
-        sync(|| self.describe_locked(name, dataset)).map_err(|reason| self.wrong(name, reason))
+        sync(|| self.describe_locked(name, dataset)).map_err(|error| self.wrong(name, error))
     }
 
     /// An error for a node of the file.
-    pub fn wrong(&self, name: &str, reason: impl ToString) -> AnnDataError {
-        self.source.damaged(format!("{name}: {}", reason.to_string()))
+    pub fn wrong(&self, name: &str, damage: impl Into<DamageKind>) -> AnnDataError {
+        self.source.damaged(DamageKind::inside(name, damage))
     }
 
-    fn describe_locked(&self, name: &str, dataset: &Dataset) -> Result<StoredArray, String> {
-        if dataset.loc_info().map_err(error_text)?.fileno != self.fileno {
-            return Err("lies in another file (an external link): open that file".to_owned());
+    fn describe_locked(&self, name: &str, dataset: &Dataset) -> Result<StoredArray, Hdf5Error> {
+        if dataset.loc_info()?.fileno != self.fileno {
+            return Err(Hdf5Error::ExternalLink);
         }
-        let shape: Vec<u64> =
-            dataset.get_shape().map_err(error_text)?.into_iter().map(|length| length as u64).collect();
-        let dtype = numeric_dtype(dataset.dtype().map_err(error_text)?.id())?;
+        let shape: Vec<u64> = dataset.get_shape()?.into_iter().map(|length| length as u64).collect();
+        let dtype = numeric_dtype(dataset.dtype()?.id())?;
         let size = dtype.size() as u64;
         let len = shape.iter().try_fold(1u64, |len, length| len.checked_mul(*length));
-        let Some((len, bytes)) = len.and_then(|len| Some((len, len.checked_mul(size)?))) else {
-            return Err(format!("has a shape of {shape:?}, which no file can hold"));
-        };
-        if bytes > i64::MAX as u64 {
-            return Err(format!("has a shape of {shape:?}, which no file can hold"));
-        }
+        let bytes = len.and_then(|len| len.checked_mul(size)).filter(|bytes| *bytes <= i64::MAX as u64);
+        let (Some(len), Some(bytes)) = (len, bytes) else { return Err(LayoutError::Shape { shape }.into()) };
         if shape.is_empty() || shape.len() > 2 {
-            return Err(format!("has {} dimensions instead of one or two", shape.len()));
+            return Err(LayoutError::Dimensions { dimensions: shape.len() }.into());
         }
-        let plist = dataset.dcpl().map_err(error_text)?;
+        let plist = dataset.dcpl()?;
         // SAFETY: the list is open, here and below.
         if unsafe { H5Pget_external_count(plist.id()) } != 0 {
-            return Err("lies in another file (external storage), which is not supported".to_owned());
+            return Err(Hdf5Error::ExternalStorage);
         }
-        let fill_value = fill_value(plist.id(), dataset.dtype().map_err(error_text)?.id(), dtype)?;
+        let fill_value = fill_value(plist.id(), dataset.dtype()?.id(), dtype)?;
         let (layout, stored_bytes) = match plist.layout() {
             Layout::Compact => (ArrayLayout::Inline(read_compact(dataset, len, dtype)?), bytes),
             Layout::Contiguous => self.contiguous(dataset, len, bytes)?,
             Layout::Chunked => self.chunked(dataset, plist.id(), &shape, dtype)?,
-            Layout::Virtual => return Err("is a virtual data set, which is not supported".to_owned()),
+            Layout::Virtual => return Err(Hdf5Error::Virtual),
         };
         Ok(StoredArray { name: name.to_owned(), dtype, len, fill_value, may_be_unwritten: false, stored_bytes, layout })
     }
 
-    fn contiguous(&self, dataset: &Dataset, len: u64, bytes: u64) -> Result<(ArrayLayout, u64), String> {
+    fn contiguous(&self, dataset: &Dataset, len: u64, bytes: u64) -> Result<(ArrayLayout, u64), LayoutError> {
         if bytes == 0 {
             return Ok((ArrayLayout::Contiguous(Vec::new()), 0));
         }
         let Some(offset) = dataset.offset() else {
             return Ok((ArrayLayout::Contiguous(vec![ContiguousRun { end: len, base_offset: None }]), 0));
         };
-        self.inside(offset, bytes)?;
+        check_inside(offset, bytes, self.source.bytes())?;
         Ok((ArrayLayout::Contiguous(vec![ContiguousRun { end: len, base_offset: Some(offset as i64) }]), bytes))
-    }
-
-    fn inside(&self, offset: u64, bytes: u64) -> Result<(), String> {
-        match offset.checked_add(bytes) {
-            Some(end) if end <= self.source.bytes() => Ok(()),
-            _ => Err(format!(
-                "reaches beyond the end of the file: {bytes} bytes at {offset} of {} (is it cut short?)",
-                self.source.bytes()
-            )),
-        }
     }
 
     fn chunked(
@@ -149,43 +208,21 @@ impl<'a> OpenFile<'a> {
         plist: hid_t,
         shape: &[u64],
         dtype: Dtype,
-    ) -> Result<(ArrayLayout, u64), String> {
-        let lengths = dataset.chunk().ok_or("has chunks without a size")?;
+    ) -> Result<(ArrayLayout, u64), Hdf5Error> {
+        let lengths = dataset.chunk().ok_or(Hdf5Error::NoChunkSize)?;
         let lengths: Vec<u64> = lengths.into_iter().map(|length| length as u64).collect();
         let size = dtype.size() as u64;
-        let bytes = lengths.iter().try_fold(size, |bytes, length| bytes.checked_mul(*length));
-        let bytes = match bytes {
-            Some(bytes) if bytes > 0 && bytes <= MAX_CHUNK_BYTES && lengths.len() == shape.len() => bytes,
-            _ => return Err(format!("has chunks of {lengths:?}: more than {MAX_CHUNK_BYTES} bytes are not supported")),
-        };
-        let grid = ChunkGrid::new(shape, &lengths).ok_or("has chunks of other dimensions")?;
+        let grid = ChunkGrid::new(shape, &lengths, size)?;
         if shape.contains(&0) {
             return Ok((ArrayLayout::Contiguous(Vec::new()), 0));
         }
-        let all = grid.chunks().ok_or("has more chunks than can be counted")?;
         let filters = filter_chain(plist, dtype)?;
-        let table = self.chunk_table(dataset, &lengths, &grid, all, shape)?;
+        let table = self.chunk_table(dataset, &lengths, &grid, shape)?;
         let mut options = 0;
         // SAFETY: the list is open; `options` is written to.
         let known = unsafe { H5Pget_chunk_opts(plist, &raw mut options) } >= 0;
         let plain_edge = known && options & h5d::H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS != 0;
-        let mut total = 0u64;
-        for (number, chunk) in table.iter() {
-            let stored = u64::from(chunk.bytes);
-            self.inside(chunk.offset, stored).map_err(|reason| format!("chunk {number} {reason}"))?;
-            let plain = filters.is_empty() || plain_edge && grid.is_edge(number);
-            if plain && stored != bytes || filters.max_decoded_bytes(stored) < bytes {
-                return Err(format!("chunk {number} has {stored} bytes in the file and cannot be of {bytes}"));
-            }
-            total += stored;
-        }
-        if total > self.source.bytes() {
-            return Err(format!("has chunks of {total} bytes in a file of {}", self.source.bytes()));
-        }
-        if filters.is_empty() && grid.rows == 1 {
-            return Ok((ArrayLayout::Contiguous(contiguous_runs(&table, &grid, size)), total));
-        }
-        Ok((ArrayLayout::Chunked(ChunkedLayout { grid, table, filters, plain_edge }), total))
+        Ok(ChunkedLayout { grid, table, filters, plain_edge }.checked(size, self.source.bytes())?)
     }
 
     fn chunk_table(
@@ -193,9 +230,9 @@ impl<'a> OpenFile<'a> {
         dataset: &Dataset,
         lengths: &[u64],
         grid: &ChunkGrid,
-        all: u64,
         shape: &[u64],
-    ) -> Result<ChunkTable, String> {
+    ) -> Result<ChunkTable, Hdf5Error> {
+        let all = grid.chunks()?;
         let most = self.source.bytes() / MIN_INDEX_ENTRY_BYTES;
         // A matrix is read as one long row, so its chunks are counted along the first dimension.
         let split = matches!((shape, lengths), (&[_, columns], &[_, chunk_columns]) if columns != chunk_columns);
@@ -205,7 +242,7 @@ impl<'a> OpenFile<'a> {
         let visited = dataset.chunks_visit(|info| {
             // A cyclic chunk index would never end.
             if found.len() as u64 >= most {
-                wrong = Some("has more chunks than its file has place for".to_owned());
+                wrong = Some(Hdf5Error::EndlessIndex);
                 return -1;
             }
             let place = |i: usize| info.offset.get(i).copied().unwrap_or(0) / lengths.get(i).copied().unwrap_or(1);
@@ -222,7 +259,7 @@ impl<'a> OpenFile<'a> {
                     0
                 }
                 _ => {
-                    wrong = Some(format!("has a chunk at {:?} of {} bytes", info.offset, info.size));
+                    wrong = Some(Hdf5Error::Chunk { offset: info.offset.to_vec(), bytes: info.size });
                     -1
                 }
             }
@@ -230,13 +267,13 @@ impl<'a> OpenFile<'a> {
         if let Some(wrong) = wrong {
             return Err(wrong);
         }
-        visited.map_err(|e| format!("has a damaged index of chunks: {e}"))?;
-        ChunkTable::new(found, all)
+        visited.map_err(|e| Hdf5Error::ChunkIndex { message: e.to_string() })?;
+        Ok(ChunkTable::new(found, all)?)
     }
 }
 
 /// The fill value as bytes.
-fn fill_value(plist: hid_t, type_id: hid_t, dtype: Dtype) -> Result<Vec<u8>, String> {
+fn fill_value(plist: hid_t, type_id: hid_t, dtype: Dtype) -> Result<Vec<u8>, Hdf5Error> {
     let mut value = vec![0; dtype.size()];
     let mut status = h5d::H5D_fill_value_t::H5D_FILL_VALUE_UNDEFINED;
     // SAFETY: list and type are open; `status` and `value`, which has the size of the type, are written to.
@@ -245,16 +282,16 @@ fn fill_value(plist: hid_t, type_id: hid_t, dtype: Dtype) -> Result<Vec<u8>, Str
             && (status == h5d::H5D_fill_value_t::H5D_FILL_VALUE_UNDEFINED
                 || H5Pget_fill_value(plist, type_id, value.as_mut_ptr().cast()) >= 0)
     };
-    if read { Ok(value) } else { Err("has a damaged fill value".to_owned()) }
+    if read { Ok(value) } else { Err(Hdf5Error::FillValue) }
 }
 
 /// The filters of a data set.
-fn filter_chain(plist: hid_t, dtype: Dtype) -> Result<FilterChain, String> {
+fn filter_chain(plist: hid_t, dtype: Dtype) -> Result<FilterChain, Hdf5Error> {
     /// Upper bound of the parameters of a filter.
     const VALUES: usize = 32;
     // SAFETY: the list is open.
     let count = unsafe { H5Pget_nfilters(plist) };
-    let count = u32::try_from(count).map_err(|_| "has a damaged list of filters")?;
+    let count = u32::try_from(count).map_err(|_| Hdf5Error::Filters)?;
     let mut filters = Vec::new();
     for i in 0..count {
         let (mut flags, mut config, mut values, mut len) = (0, 0, [0u32; VALUES], VALUES);
@@ -272,21 +309,21 @@ fn filter_chain(plist: hid_t, dtype: Dtype) -> Result<FilterChain, String> {
             )
         };
         if id < 0 {
-            return Err("has a damaged list of filters".to_owned());
+            return Err(Hdf5Error::Filters);
         }
         filters.push((id, values[..len.min(VALUES)].to_vec()));
     }
-    FilterChain::new(&filters, dtype.size())
+    Ok(FilterChain::new(&filters, dtype.size())?)
 }
 
 /// All bytes of a compact data set, which lie in its object header and are at most 64 KiB.
-fn read_compact(dataset: &Dataset, len: u64, dtype: Dtype) -> Result<Vec<u8>, String> {
+fn read_compact(dataset: &Dataset, len: u64, dtype: Dtype) -> Result<Vec<u8>, Hdf5Error> {
     let bytes = len as usize * dtype.size();
     if bytes > 1 << 16 {
-        return Err("has more bytes than a compact data set can have".to_owned());
+        return Err(Hdf5Error::CompactBytes);
     }
     let mut data = vec![0; bytes];
-    let file_type = dataset.dtype().map_err(error_text)?;
+    let file_type = dataset.dtype()?;
     // SAFETY: the data set is open, has `bytes` bytes in its own type, and is read completely in that type.
     let read = unsafe {
         h5d::H5Dread(
@@ -298,15 +335,12 @@ fn read_compact(dataset: &Dataset, len: u64, dtype: Dtype) -> Result<Vec<u8>, St
             data.as_mut_ptr().cast(),
         )
     };
-    if read < 0 { Err("cannot be read".to_owned()) } else { Ok(data) }
+    if read < 0 { Err(Hdf5Error::Unreadable) } else { Ok(data) }
 }
 
-fn error_text(e: hdf5_metno::Error) -> String {
-    e.to_string()
-}
-
-/// The dtype of an HDF5 type; `Err` describes a type that is not supported.
-fn numeric_dtype(id: hid_t) -> Result<Dtype, String> {
+/// The dtype of an HDF5 type.
+fn numeric_dtype(id: hid_t) -> Result<Dtype, Hdf5Error> {
+    let not_numbers = |content| Err(Hdf5Error::NotNumbers { content });
     // SAFETY: the type is open, and these calls only inspect it; `base` is closed again.
     unsafe {
         match H5Tget_class(id) {
@@ -314,31 +348,31 @@ fn numeric_dtype(id: hid_t) -> Result<Dtype, String> {
             H5T_class_t::H5T_FLOAT => float_dtype(id),
             H5T_class_t::H5T_ENUM => {
                 let base = H5Tget_super(id);
-                let number = if base < 0 { Err("is of a damaged type".to_owned()) } else { integer_dtype(base) };
+                let number = if base < 0 { Err(Hdf5Error::Type) } else { integer_dtype(base) };
                 H5Tclose(base);
                 number
             }
-            H5T_class_t::H5T_STRING | H5T_class_t::H5T_VLEN => Err("holds text, not numbers".to_owned()),
-            H5T_class_t::H5T_COMPOUND => Err("holds records or complex numbers, not real numbers".to_owned()),
-            _ => Err("holds no numbers".to_owned()),
+            H5T_class_t::H5T_STRING | H5T_class_t::H5T_VLEN => not_numbers("text, not numbers"),
+            H5T_class_t::H5T_COMPOUND => not_numbers("records or complex numbers, not real numbers"),
+            _ => not_numbers("no numbers"),
         }
     }
 }
 
 /// # Safety
 /// `id` is an open type of a class that has a byte order.
-unsafe fn big_endian(id: hid_t) -> Result<bool, String> {
+unsafe fn big_endian(id: hid_t) -> Result<bool, Hdf5Error> {
     // SAFETY: promised by the caller.
     match unsafe { H5Tget_order(id) } {
         H5T_order_t::H5T_ORDER_LE => Ok(false),
         H5T_order_t::H5T_ORDER_BE => Ok(true),
-        _ => Err("has its bytes in an order that is not supported".to_owned()),
+        _ => Err(Hdf5Error::ByteOrder),
     }
 }
 
 /// # Safety
 /// `id` is an open integer type.
-unsafe fn integer_dtype(id: hid_t) -> Result<Dtype, String> {
+unsafe fn integer_dtype(id: hid_t) -> Result<Dtype, Hdf5Error> {
     // SAFETY: promised by the caller.
     let (size, precision, offset, sign) =
         unsafe { (H5Tget_size(id), H5Tget_precision(id), H5Tget_offset(id), H5Tget_sign(id)) };
@@ -352,10 +386,10 @@ unsafe fn integer_dtype(id: hid_t) -> Result<Dtype, String> {
         (4, false) => DtypeKind::U32,
         (8, true) => DtypeKind::I64,
         (8, false) => DtypeKind::U64,
-        _ => return Err(format!("has integers of {size} bytes, which are not supported")),
+        _ => return Err(Hdf5Error::Integer { bits: precision, bytes: size }),
     };
     if precision != size * 8 || offset != 0 {
-        return Err(format!("has integers of {precision} bits in {size} bytes, which are not supported"));
+        return Err(Hdf5Error::Integer { bits: precision, bytes: size });
     }
     // SAFETY: promised by the caller.
     let big_endian = if size == 1 { false } else { unsafe { big_endian(id) }? };
@@ -364,7 +398,7 @@ unsafe fn integer_dtype(id: hid_t) -> Result<Dtype, String> {
 
 /// # Safety
 /// `id` is an open floating-point type.
-unsafe fn float_dtype(id: hid_t) -> Result<Dtype, String> {
+unsafe fn float_dtype(id: hid_t) -> Result<Dtype, Hdf5Error> {
     let [mut sign, mut exponent, mut exponent_bits, mut mantissa, mut mantissa_bits] = [0usize; 5];
     // SAFETY: promised by the caller; the five outputs are written to.
     let (size, bias, known) = unsafe {
@@ -382,11 +416,7 @@ unsafe fn float_dtype(id: hid_t) -> Result<Dtype, String> {
         (2, 15, 10, 5, 0, 10, 15) if known => DtypeKind::F16,
         (4, 31, 23, 8, 0, 23, 127) if known => DtypeKind::F32,
         (8, 63, 52, 11, 0, 52, 1023) if known => DtypeKind::F64,
-        _ => {
-            return Err(format!(
-                "has numbers of floating point of {size} bytes that are not IEEE half, single or double"
-            ));
-        }
+        _ => return Err(Hdf5Error::Float { bytes: size }),
     };
     // SAFETY: promised by the caller.
     Ok(Dtype { kind, big_endian: unsafe { big_endian(id) }? })

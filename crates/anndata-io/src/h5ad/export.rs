@@ -6,7 +6,9 @@ use hdf5_metno::{Container, Dataset, H5Type, Location, LocationType};
 use serde_json::{Map, Value as Json};
 
 use crate::AnnDataError;
-use crate::annotation::ColumnValues;
+use crate::annotation::column::ColumnValues;
+use crate::annotation::frame::FrameError;
+use crate::h5ad::array_layout::Hdf5Error;
 use crate::h5ad::frame::Hdf5FrameFile;
 use crate::h5ad::values::{ReadLimit, read_strings, read_values};
 
@@ -63,57 +65,50 @@ struct PartWalk<'a> {
 impl PartWalk<'_> {
     fn part(&mut self, name: &str, depth: usize) -> Result<(), AnnDataError> {
         let root = self.file.root();
-        let wrong = |reason: String| self.file.wrong(name, &reason);
+        let wrong = |error: FrameError| self.file.wrong(name, error);
+        let failed = |e: hdf5_metno::Error| wrong(FrameError::Hdf5(e.into()));
         self.seen += 1;
         if depth > MAX_DEPTH || self.seen > MAX_PARTS {
-            return Err(wrong("it has too many parts in parts".to_owned()));
+            return Err(wrong(FrameError::TooDeep));
         }
         if matches!(root.loc_type_by_name(name), Ok(LocationType::Group)) {
-            let group = root.group(name).map_err(|e| wrong(e.to_string()))?;
+            let group = root.group(name).map_err(failed)?;
             let attributes = export_attributes(&group).map_err(wrong)?;
             let is = |key: &str, value: &str| attributes.get(key).and_then(Json::as_str) == Some(value);
             if is("encoding-type", "dataframe") && !is("encoding-version", "0.2.0")
                 || attributes.is_empty() && depth == 0
             {
-                return Err(wrong(
-                    "it is not as AnnData 0.8 and later write it; read and write it with one of these".to_owned(),
-                ));
+                return Err(wrong(FrameError::TooOld));
             }
-            let names = group.member_names().map_err(|e| wrong(e.to_string()))?;
+            let names = group.member_names().map_err(failed)?;
             (self.take)(name, ExportedPart { attributes, array: None })?;
             return names.iter().try_for_each(|inside| self.part(&format!("{name}/{inside}"), depth + 1));
         }
-        match root.dataset(name).map_err(|e| e.to_string()).and_then(|dataset| export_array(&dataset, self.file.most()))
-        {
+        let dataset = root.dataset(name).map_err(|e| FrameError::Hdf5(e.into()));
+        match dataset.and_then(|dataset| export_array(&dataset, self.file.most())) {
             Ok(part) => (self.take)(name, part),
-            Err(reason) if name.starts_with("obs/") || name.starts_with("var/") => Err(wrong(reason)),
-            Err(reason) => {
-                tracing::warn!(file = %self.file.path().display(), part = name, reason, "left out");
+            Err(error) if name.starts_with("obs/") || name.starts_with("var/") => Err(wrong(error)),
+            Err(error) => {
+                tracing::warn!(file = %self.file.path().display(), part = name, reason = %error, "left out");
                 Ok(())
             }
         }
     }
 }
 
-fn export_array(dataset: &Dataset, most: ReadLimit) -> Result<ExportedPart, String> {
+fn export_array(dataset: &Dataset, most: ReadLimit) -> Result<ExportedPart, FrameError> {
     let shape: Vec<u64> = dataset.shape().into_iter().map(|length| length as u64).collect();
-    let dtype = dataset.dtype().map_err(|e| e.to_string())?;
+    let dtype = dataset.dtype().map_err(Hdf5Error::from)?;
     let count = dataset.size();
     if (count as u64).checked_mul(dtype.size() as u64).is_none_or(|bytes| bytes > most.bytes) {
-        return Err(format!("it says that it holds {count} values of {} bytes, more than its file can", dtype.size()));
+        return Err(FrameError::TooLarge { values: count, size: dtype.size() });
     }
-    use TypeDescriptor::FixedAscii;
-    use TypeDescriptor::FixedUnicode;
-    use TypeDescriptor::Float;
-    use TypeDescriptor::Integer;
-    use TypeDescriptor::Unsigned;
-    use TypeDescriptor::VarLenAscii;
-    use TypeDescriptor::VarLenUnicode;
+    use TypeDescriptor::{FixedAscii, FixedUnicode, Float, Integer, Unsigned, VarLenAscii, VarLenUnicode};
     let descriptor = match dtype.to_descriptor() {
         // libhdf5 has no float16 of its own; the way through float32 is exact.
         Err(_) if dtype.size() == 2 && shape.len() < 2 => {
             let ColumnValues::Single(values) = read_values(dataset, None, most)? else {
-                return Err("it is of a type that is not written to zarr".to_owned());
+                return Err(FrameError::ExportType { class: None });
             };
             let values: Vec<u8> =
                 values.into_iter().flat_map(|value| half::f16::from_f32(value).to_ne_bytes()).collect();
@@ -123,7 +118,7 @@ fn export_array(dataset: &Dataset, most: ReadLimit) -> Result<ExportedPart, Stri
                 array: Some(ExportedArray { shape, values }),
             });
         }
-        other => other.map_err(|e| e.to_string())?,
+        other => other.map_err(Hdf5Error::from)?,
     };
     let values = match descriptor {
         Integer(IntSize::U1) => export_numbers::<i8>(dataset, "int8"),
@@ -141,25 +136,25 @@ fn export_array(dataset: &Dataset, most: ReadLimit) -> Result<ExportedPart, Stri
         }
         TypeDescriptor::Boolean => match read_values(dataset, None, most)? {
             ColumnValues::Bool(values) => Ok(ExportedValues::Bools(values)),
-            _ => Err("its truth values are none".to_owned()),
+            _ => Err(FrameError::ExportType { class: None }),
         },
-        other => Err(format!("it is of a type that is not written to zarr ({other})")),
+        other => Err(FrameError::ExportType { class: Some(other.to_string()) }),
     }?;
     Ok(ExportedPart { attributes: export_attributes(dataset)?, array: Some(ExportedArray { shape, values }) })
 }
 
-fn export_numbers<T: H5Type + Pod>(dataset: &Dataset, name: &'static str) -> Result<ExportedValues, String> {
-    let values = dataset.read_raw::<T>().map_err(|e| e.to_string())?;
+fn export_numbers<T: H5Type + Pod>(dataset: &Dataset, name: &'static str) -> Result<ExportedValues, FrameError> {
+    let values = dataset.read_raw::<T>().map_err(Hdf5Error::from)?;
     Ok(ExportedValues::Numbers(name, size_of::<T>(), bytemuck::cast_slice(&values).to_vec()))
 }
 
 /// Attributes as zarr stores them: scalars and lists.
-fn export_attributes(of: &Location) -> Result<Map<String, Json>, String> {
+fn export_attributes(of: &Location) -> Result<Map<String, Json>, FrameError> {
     let mut all = Map::new();
-    for name in of.attr_names().map_err(|e| e.to_string())? {
-        let attribute = of.attr(&name).map_err(|e| e.to_string())?;
+    for name in of.attr_names().map_err(Hdf5Error::from)? {
+        let attribute = of.attr(&name).map_err(Hdf5Error::from)?;
         let values = read_values(&attribute, None, ReadLimit { values: 1 << 20, bytes: 1 << 26 });
-        let values = values.map_err(|reason| format!("its attribute {name}: {reason}"))?;
+        let values = values.map_err(|error| FrameError::inside(format!("its attribute {name}"), error))?;
         let mut values: Vec<Json> = match values {
             ColumnValues::Signed(values) => values.into_iter().map(Json::from).collect(),
             ColumnValues::Unsigned(values) => values.into_iter().map(Json::from).collect(),

@@ -17,6 +17,7 @@ use hdf5_metno_sys::h5p::H5Pset_driver;
 use nix::libc;
 
 use crate::AnnDataError;
+use crate::h5ad::array_layout::Hdf5Error;
 use crate::source::byte_source::{ByteSource, url_of};
 use crate::source::remote::object::RemoteObject;
 
@@ -36,9 +37,9 @@ const SIZE_BYTES: u8 = 8;
 pub(crate) fn open_hdf5(path: &Path) -> Result<ByteSource, AnnDataError> {
     let source = ByteSource::open(path)?;
     match size_bytes(&source)? {
-        None => Err(source.damaged("is not an HDF5 file: it has no HDF5 signature")),
+        None => Err(source.damaged(Hdf5Error::NoSignature)),
         Some(SIZE_BYTES) => Ok(source),
-        Some(other) => Err(source.damaged(format!("has sizes of {other} bytes; {SIZE_BYTES} are supported"))),
+        Some(bytes) => Err(source.damaged(Hdf5Error::SizeBytes { bytes })),
     }
 }
 
@@ -60,7 +61,7 @@ fn size_bytes(source: &ByteSource) -> Result<Option<u8>, AnnDataError> {
 /// Opens a file with libhdf5 through a driver that checks global heaps with [`heap_is_sound`] before libhdf5 parses them: on
 /// some damaged heaps libhdf5 does not terminate. The file must have the signature of HDF5.
 pub(crate) fn open_with_library(path: &Path) -> Result<hdf5_metno::File, AnnDataError> {
-    let failed = |reason: String| AnnDataError::damaged(path, format!("the HDF5 library cannot open it: {reason}"));
+    let failed = |reason: String| AnnDataError::damaged(path, Hdf5Error::NotOpened { reason });
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|e| failed(e.to_string()))?;
     let opened = sync(|| {
         let driver = (*DRIVER)?;

@@ -6,9 +6,8 @@ use hdf5_metno::sync::sync;
 use hdf5_metno_sys::h5::{H5allocate_memory, H5free_memory};
 use hdf5_metno_sys::h5z::{H5Z_CLASS_T_VERS, H5Z_FLAG_REVERSE, H5Z_class2_t, H5Zregister};
 
-use crate::AnnDataError;
-use crate::codec::blosc::{blosc_decompress, blosc_length};
-use crate::codec::filters::{lz4_decompress, lz4_length, lzf_decompress};
+use crate::codec::filters::{blosc_decompress, blosc_length, lz4_decompress, lz4_length, lzf_decompress};
+use crate::{AnnDataError, RequestError};
 
 /// Decompresses bytes; the second argument has the parameters of the filter.
 type Decompress = fn(&[u8], &[c_uint]) -> Option<Vec<u8>>;
@@ -20,22 +19,18 @@ const MAX_CHUNK_BYTES: usize = u32::MAX as usize;
 ///
 /// # Errors
 /// libhdf5 refuses a filter.
-pub fn register() -> Result<(), AnnDataError> {
-    static DONE: LazyLock<Result<(), &'static str>> = LazyLock::new(|| {
-        for class in [
+pub fn register_hdf5_filters() -> Result<(), AnnDataError> {
+    static ARE_REGISTERED: LazyLock<bool> = LazyLock::new(|| {
+        let classes = [
             filter_class::<Lzf>(32000, c"lzf"),
             filter_class::<Blosc>(32001, c"blosc"),
             filter_class::<Lz4>(32004, c"lz4"),
             filter_class::<Zstd>(32015, c"zstd"),
-        ] {
-            // SAFETY: the class is valid, and libhdf5 copies it; the name is static.
-            if sync(|| unsafe { H5Zregister((&raw const class).cast()) }) < 0 {
-                return Err("the HDF5 library takes no filters");
-            }
-        }
-        Ok(())
+        ];
+        // SAFETY: the class is valid, and libhdf5 copies it; the name is static.
+        classes.iter().all(|class| sync(|| unsafe { H5Zregister((&raw const *class).cast()) }) >= 0)
     });
-    DONE.map_err(|e| AnnDataError::Invalid(e.to_owned()))
+    if *ARE_REGISTERED { Ok(()) } else { Err(RequestError::NoFilters.into()) }
 }
 
 trait Codec {

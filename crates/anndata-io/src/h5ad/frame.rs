@@ -1,16 +1,17 @@
-use std::borrow::Cow;
 use std::path::Path;
 
 use hdf5_metno::types::{Reference, TypeDescriptor};
 use hdf5_metno::{Dataset, File, Group, Location, LocationType, ObjectReference1, ReferencedObject};
 
 use crate::ann_data::{Container, check_shape, gene_names};
-use crate::annotation::{ColumnValues, FrameColumn, FrameColumns};
+use crate::annotation::column::{ColumnValues, FrameColumn};
+use crate::annotation::frame::{ColumnGroup, FrameColumns, FrameError, check_encoding};
+use crate::error::DamageKind;
 use crate::h5ad::file_driver::{open_hdf5, open_with_library};
-use crate::h5ad::filters::register;
-use crate::h5ad::values::{ReadLimit, read_values};
+use crate::h5ad::filters::register_hdf5_filters;
+use crate::h5ad::values::{ReadLimit, element_count, field_names, read_values};
 use crate::source::byte_source::ByteSource;
-use crate::write::frame_writer::{Cells, Column, ColumnKind, Frame};
+use crate::write::frame_writer::{ColumnCells, ColumnKind, ColumnSpec, Frame};
 use crate::{AnnDataError, AnnDataStore, MatrixFile};
 
 /// A matrix of an .h5ad file.
@@ -56,7 +57,7 @@ impl Hdf5FrameFile {
     /// # Errors
     /// The file cannot be opened, or is not HDF5.
     pub fn open(path: &Path) -> Result<Self, AnnDataError> {
-        register()?;
+        register_hdf5_filters()?;
         let source = open_hdf5(path)?;
         let file = open_with_library(path)?;
         Ok(Self { source, file })
@@ -77,13 +78,10 @@ impl Hdf5FrameFile {
     }
 
     /// An error for a node of the file.
-    pub fn wrong(&self, location: &str, reason: &str) -> AnnDataError {
-        self.source.damaged(format!("{location}: {reason}"))
+    pub fn wrong(&self, location: &str, error: FrameError) -> AnnDataError {
+        self.source.damaged(DamageKind::inside(location, error))
     }
 }
-
-/// The reason of an error, without file and node.
-type Reason = Cow<'static, str>;
 
 /// obs or var of an AnnData file, in any of the forms that AnnData wrote.
 ///
@@ -116,7 +114,7 @@ impl<'f> Hdf5Frame<'f> {
     /// # Errors
     /// There is no such frame, or its form is not known.
     pub fn open(file: &'f Hdf5FrameFile, location: &str) -> Result<Self, AnnDataError> {
-        let wrong = |reason: Reason| file.wrong(location, &reason);
+        let wrong = |error: FrameError| file.wrong(location, error);
         let form = match location_type(file.root(), location) {
             Some(LocationType::Group) => {
                 Hdf5FrameForm::Group(file.root().group(location).map_err(library_error).map_err(wrong)?)
@@ -124,7 +122,7 @@ impl<'f> Hdf5Frame<'f> {
             Some(LocationType::Dataset) => {
                 Hdf5FrameForm::Table(file.root().dataset(location).map_err(library_error).map_err(wrong)?)
             }
-            _ => return Err(wrong("it is not there".into())),
+            _ => return Err(wrong(FrameError::Absent)),
         };
         let (index, names) = match &form {
             Hdf5FrameForm::Table(table) => table_fields(table),
@@ -133,19 +131,19 @@ impl<'f> Hdf5Frame<'f> {
         .map_err(wrong)?;
         let mut frame = Self { file, location: location.to_owned(), form, index, names, rows: 0 };
         frame.rows = match &frame.form {
-            Hdf5FrameForm::Table(table) => crate::h5ad::values::element_count(table).map_err(wrong)?,
+            Hdf5FrameForm::Table(table) => element_count(table).map_err(wrong)?,
             Hdf5FrameForm::Group(group) => {
-                index_rows(group, &frame.index).map_err(|e| frame.wrong(&frame.index, &e))?
+                index_rows(group, &frame.index).map_err(|error| frame.wrong(&frame.index, error))?
             }
         };
         if frame.rows > file.most().values {
-            return Err(wrong(format!("it says that it has {} rows, more than its file can hold", frame.rows).into()));
+            return Err(wrong(FrameError::TooManyRows { rows: frame.rows }));
         }
         Ok(frame)
     }
 
     /// A field of the compound data set of AnnData 0.6.
-    fn table_column(&self, table: &Dataset, name: &str, most: ReadLimit) -> Result<FrameColumn, Reason> {
+    fn table_column(&self, table: &Dataset, name: &str, most: ReadLimit) -> Result<FrameColumn, FrameError> {
         let values = read_values(table, Some(name), most)?;
         let categories = format!("uns/{name}_categories");
         let is_code = matches!(values, ColumnValues::Signed(_) | ColumnValues::Unsigned(_)) && name != self.index;
@@ -158,15 +156,15 @@ impl<'f> Hdf5Frame<'f> {
     }
 
     /// A column of the later forms: a data set or a group.
-    fn group_column(&self, group: &Group, name: &str, most: ReadLimit) -> Result<FrameColumn, Reason> {
+    fn group_column(&self, group: &Group, name: &str, most: ReadLimit) -> Result<FrameColumn, FrameError> {
         if location_type(group, name) == Some(LocationType::Group) {
             let column = group.group(name).map_err(library_error)?;
-            return encoded_column(&column, most, self.file.most());
+            return Hdf5ColumnGroup { group: column, rows: most, categories: self.file.most() }.read(false);
         }
-        let column = group.dataset(name).map_err(|_| Reason::from("it is not there"))?;
+        let column = group.dataset(name).map_err(|_| FrameError::Absent)?;
         let values = read_values(&column, None, most)?;
         if !has_attribute(&column, "categories") {
-            check_encoding(&column, &["array", "string-array", ""], &["0.2.0"])?;
+            check_location(&column, &["array", "string-array", ""], &["0.2.0"])?;
             return Ok(FrameColumn::Plain { values, missing: Vec::new() });
         }
         let (categories, ordered) = referred_categories(&column, self.file.most())?;
@@ -195,59 +193,49 @@ impl FrameColumns for Hdf5Frame<'_> {
         &self.names
     }
 
-    fn read_any(&self, name: &str) -> Result<FrameColumn, String> {
+    fn read_any(&self, name: &str) -> Result<FrameColumn, FrameError> {
         let most = ReadLimit { values: self.rows, ..self.file.most() };
-        let column = match &self.form {
+        match &self.form {
             Hdf5FrameForm::Table(table) => self.table_column(table, name, most),
             Hdf5FrameForm::Group(group) => self.group_column(group, name, most),
-        };
-        column.map_err(Reason::into_owned)
+        }
     }
 }
 
-/// A categorical or nullable column, which is a group.
-fn encoded_column(column: &Group, most: ReadLimit, most_categories: ReadLimit) -> Result<FrameColumn, Reason> {
-    let part = |name: &str, most: ReadLimit| {
-        let part = column.dataset(name).map_err(|_| format!("it has no data set {name:?}"))?;
-        read_values(&part, None, most).map_err(|reason| Reason::from(format!("{name:?}: {reason}")))
-    };
-    let encoding = text_attribute(column, "encoding-type")?.unwrap_or_default();
-    if encoding == "categorical" {
-        check_encoding(column, &["categorical"], &["0.2.0"])?;
-        let codes = part("codes", most)?;
-        let categories = match location_type(column, "categories") {
-            Some(LocationType::Group) => {
-                let group = column.group("categories").map_err(library_error)?;
-                match encoded_column(&group, most_categories, most_categories)? {
-                    FrameColumn::Plain { values, missing } if !missing.contains(&true) => values,
-                    _ => return Err("its categories are not plain values".into()),
-                }
-            }
-            _ => part("categories", most_categories)?,
-        };
-        return FrameColumn::categorical(codes, categories, flag(column, "ordered")?);
+/// A column that is a group, and the limits of its values and of its categories.
+struct Hdf5ColumnGroup {
+    group: Group,
+    rows: ReadLimit,
+    categories: ReadLimit,
+}
+
+impl ColumnGroup for Hdf5ColumnGroup {
+    fn text(&self, name: &str) -> Result<Option<String>, FrameError> {
+        text_attribute(&self.group, name)
     }
-    const NULLABLE: [&str; 4] = ["nullable-integer", "nullable-boolean", "nullable-string-array", "nullable-float"];
-    if !NULLABLE.contains(&encoding.as_str()) {
-        return Err(match encoding.as_str() {
-            "" => "it is a group without an encoding-type".into(),
-            _ => format!("its encoding {encoding:?} is not one that is read").into(),
-        });
+
+    fn flag(&self, name: &str) -> Result<bool, FrameError> {
+        flag(&self.group, name)
     }
-    check_encoding(column, &NULLABLE, &["0.1.0", "0.2.0"])?;
-    let values = part("values", most)?;
-    let missing = match part("mask", most)? {
-        ColumnValues::Bool(mask) => mask,
-        _ => return Err("its mask is not bool".into()),
-    };
-    if missing.len() != values.len() {
-        return Err(format!("its mask has {} values where there are {}", missing.len(), values.len()).into());
+
+    fn values(&self, part: &'static str, is_category: bool) -> Result<ColumnValues, FrameError> {
+        let missing = |_| FrameError::MissingPart { what: "data set", part: part.to_owned() };
+        let array = self.group.dataset(part).map_err(missing)?;
+        let most = if is_category { self.categories } else { self.rows };
+        read_values(&array, None, most).map_err(|error| FrameError::inside(format!("{part:?}"), error))
     }
-    Ok(FrameColumn::Plain { values, missing })
+
+    fn group(&self, part: &str) -> Result<Option<Self>, FrameError> {
+        if location_type(&self.group, part) != Some(LocationType::Group) {
+            return Ok(None);
+        }
+        let group = self.group.group(part).map_err(library_error)?;
+        Ok(Some(Self { group, rows: self.rows, categories: self.categories }))
+    }
 }
 
 /// The categories to which a column of AnnData 0.7 refers, and whether they are ordered.
-fn referred_categories(column: &Dataset, most: ReadLimit) -> Result<(ColumnValues, bool), Reason> {
+fn referred_categories(column: &Dataset, most: ReadLimit) -> Result<(ColumnValues, bool), FrameError> {
     let attribute = column.attr("categories").map_err(library_error)?;
     let is_reference = matches!(
         attribute.dtype().and_then(|dtype| dtype.to_descriptor()),
@@ -259,34 +247,35 @@ fn referred_categories(column: &Dataset, most: ReadLimit) -> Result<(ColumnValue
     let reference = attribute.read_scalar::<ObjectReference1>().map_err(library_error)?;
     match column.dereference(&reference) {
         Ok(ReferencedObject::Dataset(categories)) if has_attribute(&categories, "categories") => {
-            Err("the categories that it refers to are of categories themselves".into())
+            Err(FrameError::ReferredCategories)
         }
         Ok(ReferencedObject::Dataset(categories)) => {
-            let values = read_values(&categories, None, most).map_err(|reason| format!("its categories: {reason}"))?;
+            let values = read_values(&categories, None, most);
+            let values = values.map_err(|error| FrameError::inside("its categories", error))?;
             Ok((values, flag(&categories, "ordered")?))
         }
-        _ => Err("it refers to categories that are not in the file".into()),
+        _ => Err(FrameError::LostCategories),
     }
 }
 
 /// Index and columns of a compound data set.
-fn table_fields(table: &Dataset) -> Result<(String, Vec<String>), Reason> {
+fn table_fields(table: &Dataset) -> Result<(String, Vec<String>), FrameError> {
     let dtype = table.dtype().map_err(library_error)?;
-    let mut names = crate::h5ad::values::field_names(&dtype)?;
+    let mut names = field_names(&dtype)?;
     const INDEX: [&str; 6] = ["index", "_index", "obs_names", "var_names", "row_names", "col_names"];
-    let index = names.iter().position(|name| INDEX.contains(&name.as_str())).ok_or("it has no index")?;
+    let index = names.iter().position(|name| INDEX.contains(&name.as_str())).ok_or(FrameError::NoIndex)?;
     Ok((names.remove(index), names))
 }
 
 /// Index and columns of a group.
-fn group_columns(group: &Group, most: ReadLimit) -> Result<(String, Vec<String>), Reason> {
-    check_encoding(group, &["dataframe", ""], &["0.1.0", "0.2.0"])?;
+fn group_columns(group: &Group, most: ReadLimit) -> Result<(String, Vec<String>), FrameError> {
+    check_location(group, &["dataframe", ""], &["0.1.0", "0.2.0"])?;
     let index = match text_attribute(group, "_index")? {
         Some(index) => index,
         None => ["_index", "index"]
             .into_iter()
             .find(|name| group.link_exists(name))
-            .ok_or("it does not say which column is its index (attribute _index)")?
+            .ok_or(FrameError::NoIndexAttribute)?
             .to_owned(),
     };
     let names = if has_attribute(group, "column-order") {
@@ -295,7 +284,7 @@ fn group_columns(group: &Group, most: ReadLimit) -> Result<(String, Vec<String>)
             ColumnValues::Text(names) => names,
             // A frame without columns: h5py writes an empty list as floats.
             values if values.len() == 0 => Vec::new(),
-            _ => return Err("its column-order is not of strings".into()),
+            _ => return Err(FrameError::ColumnOrder),
         }
     } else {
         let names = group.member_names().map_err(library_error)?;
@@ -305,61 +294,56 @@ fn group_columns(group: &Group, most: ReadLimit) -> Result<(String, Vec<String>)
 }
 
 /// Number of rows of a group: the length of its index, which is a data set, or a group of values and mask.
-fn index_rows(group: &Group, index: &str) -> Result<usize, Reason> {
+fn index_rows(group: &Group, index: &str) -> Result<usize, FrameError> {
     let dataset = match location_type(group, index) {
         Some(LocationType::Group) => {
             let column = group.group(index).map_err(library_error)?;
             let part = if column.link_exists("codes") { "codes" } else { "values" };
-            column.dataset(part).map_err(|_| format!("it has no data set {part:?}"))?
+            let missing = |_| FrameError::MissingPart { what: "data set", part: part.to_owned() };
+            column.dataset(part).map_err(missing)?
         }
-        _ => group.dataset(index).map_err(|_| "it is not there")?,
+        _ => group.dataset(index).map_err(|_| FrameError::Absent)?,
     };
-    crate::h5ad::values::element_count(&dataset)
+    element_count(&dataset)
 }
 
-/// Fails if the encoding is another one, or has an unknown version.
-fn check_encoding(location: &Location, types: &[&str], versions: &[&str]) -> Result<(), Reason> {
-    let encoding = text_attribute(location, "encoding-type")?.unwrap_or_default();
-    if !types.contains(&encoding.as_str()) {
-        return Err(format!("its encoding {encoding:?} is not one that is read here").into());
-    }
-    let Some(version) = text_attribute(location, "encoding-version")? else { return Ok(()) };
-    if encoding.is_empty() || versions.contains(&version.as_str()) {
-        return Ok(());
-    }
-    let known = versions.join(" and ");
-    Err(format!("version {version:?} of the encoding {encoding:?} is not known, {known} is").into())
+/// Fails if a node has another encoding, or one of an unknown version.
+fn check_location(location: &Location, types: &[&str], versions: &[&str]) -> Result<(), FrameError> {
+    let encoding = text_attribute(location, "encoding-type")?;
+    check_encoding(encoding.as_deref(), || text_attribute(location, "encoding-version"), types, versions)
 }
 
 fn has_attribute(location: &Location, name: &str) -> bool {
     location.attr_info(name).is_ok()
 }
 
-/// A string attribute.
-fn text_attribute(location: &Location, name: &str) -> Result<Option<String>, Reason> {
+/// The values of an attribute with one value; `None` if there is no such attribute.
+fn attribute_value(location: &Location, name: &str) -> Result<Option<ColumnValues>, FrameError> {
     if !has_attribute(location, name) {
         return Ok(None);
     }
     let attribute = location.attr(name).map_err(library_error)?;
-    match read_values(&attribute, None, ReadLimit { values: 1, bytes: 1 << 16 }) {
-        Ok(ColumnValues::Text(mut values)) if values.len() == 1 => Ok(values.pop()),
-        Ok(_) => Err(format!("its attribute {name} is not a string").into()),
-        Err(reason) => Err(format!("its attribute {name}: {reason}").into()),
+    let value = read_values(&attribute, None, ReadLimit { values: 1, bytes: 1 << 16 });
+    value.map(Some).map_err(|error| FrameError::inside(format!("its attribute {name}"), error))
+}
+
+/// A string attribute.
+fn text_attribute(location: &Location, name: &str) -> Result<Option<String>, FrameError> {
+    match attribute_value(location, name)? {
+        None => Ok(None),
+        Some(ColumnValues::Text(mut values)) if values.len() == 1 => Ok(values.pop()),
+        Some(_) => Err(FrameError::NotTextAttribute { name: name.to_owned() }),
     }
 }
 
 /// A Boolean attribute; `false` if there is none.
-fn flag(location: &Location, name: &str) -> Result<bool, Reason> {
-    if !has_attribute(location, name) {
-        return Ok(false);
-    }
-    let attribute = location.attr(name).map_err(library_error)?;
-    match read_values(&attribute, None, ReadLimit { values: 1, bytes: 1 << 16 }) {
-        Ok(ColumnValues::Bool(values)) if values.len() == 1 => Ok(values[0]),
-        Ok(ColumnValues::Signed(values)) if values.len() == 1 => Ok(values[0] != 0),
-        Ok(ColumnValues::Unsigned(values)) if values.len() == 1 => Ok(values[0] != 0),
-        Ok(_) => Err(format!("its attribute {name} is not a truth value").into()),
-        Err(reason) => Err(format!("its attribute {name}: {reason}").into()),
+fn flag(location: &Location, name: &str) -> Result<bool, FrameError> {
+    match attribute_value(location, name)? {
+        None => Ok(false),
+        Some(ColumnValues::Bool(values)) if values.len() == 1 => Ok(values[0]),
+        Some(ColumnValues::Signed(values)) if values.len() == 1 => Ok(values[0] != 0),
+        Some(ColumnValues::Unsigned(values)) if values.len() == 1 => Ok(values[0] != 0),
+        Some(_) => Err(FrameError::NotBoolAttribute { name: name.to_owned() }),
     }
 }
 
@@ -368,8 +352,8 @@ fn location_type(group: &Location, name: &str) -> Option<LocationType> {
     group.loc_type_by_name(name).ok()
 }
 
-fn library_error(e: hdf5_metno::Error) -> Reason {
-    e.to_string().into()
+fn library_error(error: hdf5_metno::Error) -> FrameError {
+    FrameError::Hdf5(error.into())
 }
 
 /// Location of the var of a matrix: X and layers have `var`, raw has its own.
@@ -387,16 +371,15 @@ impl H5adStore {
     ///
     /// # Errors
     /// The file cannot be read, or an integer does not fit into int64.
-    pub fn table(&self) -> Result<(Vec<Column>, Frame), AnnDataError> {
+    pub fn table(&self) -> Result<(Vec<ColumnSpec>, Frame), AnnDataError> {
         self.obs(|obs| {
             let mut columns = Vec::new();
             let mut frame = Frame { index: obs.index()?, columns: Vec::new() };
             for name in obs.names() {
                 let Some((kind, cells)) = column_cells(obs.column(name)?) else {
-                    let reason = format!("obs/{name}: an integer in it is more than 63 bits hold");
-                    return Err(AnnDataError::damaged(self.path(), reason));
+                    return Err(obs.wrong(name, FrameError::LargeInteger));
                 };
-                columns.push(Column { name: name.clone(), kind });
+                columns.push(ColumnSpec { name: name.clone(), kind });
                 frame.columns.push(cells);
             }
             Ok((columns, frame))
@@ -404,29 +387,33 @@ impl H5adStore {
     }
 }
 
-fn column_cells(column: FrameColumn) -> Option<(ColumnKind, Cells)> {
+fn column_cells(column: FrameColumn) -> Option<(ColumnKind, ColumnCells)> {
     let categorical = |labels: crate::Labels, ordered| {
-        (ColumnKind::Categorical { categories: labels.categories, ordered }, Cells::Codes(labels.codes))
+        (ColumnKind::Categorical { categories: labels.categories, ordered }, ColumnCells::Codes(labels.codes))
     };
     Some(match column {
         FrameColumn::Plain { values: ColumnValues::Signed(values), missing } if !missing.is_empty() => {
-            (ColumnKind::NullableInt64, Cells::NullableInt64(optional(values, &missing)))
+            (ColumnKind::NullableInt64, ColumnCells::NullableInt64(optional(values, &missing)))
         }
         FrameColumn::Plain { values, missing } if missing.contains(&true) => match values {
-            ColumnValues::Single(values) => (ColumnKind::Float32, Cells::Float32(with_nan(values, &missing, f32::NAN))),
-            ColumnValues::Double(values) => (ColumnKind::Float64, Cells::Float64(with_nan(values, &missing, f64::NAN))),
+            ColumnValues::Single(values) => {
+                (ColumnKind::Float32, ColumnCells::Float32(with_nan(values, &missing, f32::NAN)))
+            }
+            ColumnValues::Double(values) => {
+                (ColumnKind::Float64, ColumnCells::Float64(with_nan(values, &missing, f64::NAN)))
+            }
             values => categorical(FrameColumn::Plain { values, missing }.into_labels(), false),
         },
         FrameColumn::Plain { values, .. } => match values {
-            ColumnValues::Signed(values) => (ColumnKind::Int64, Cells::Int64(values)),
+            ColumnValues::Signed(values) => (ColumnKind::Int64, ColumnCells::Int64(values)),
             ColumnValues::Unsigned(values) => {
                 let values = values.into_iter().map(|value| i64::try_from(value).ok()).collect::<Option<_>>()?;
-                (ColumnKind::Int64, Cells::Int64(values))
+                (ColumnKind::Int64, ColumnCells::Int64(values))
             }
-            ColumnValues::Single(values) => (ColumnKind::Float32, Cells::Float32(values)),
-            ColumnValues::Double(values) => (ColumnKind::Float64, Cells::Float64(values)),
-            ColumnValues::Bool(values) => (ColumnKind::Bool, Cells::Bool(values)),
-            ColumnValues::Text(values) => (ColumnKind::Strings, Cells::Strings(values)),
+            ColumnValues::Single(values) => (ColumnKind::Float32, ColumnCells::Float32(values)),
+            ColumnValues::Double(values) => (ColumnKind::Float64, ColumnCells::Float64(values)),
+            ColumnValues::Bool(values) => (ColumnKind::Bool, ColumnCells::Bool(values)),
+            ColumnValues::Text(values) => (ColumnKind::Strings, ColumnCells::Strings(values)),
         },
         FrameColumn::Categorical { codes, categories, ordered } => {
             categorical(FrameColumn::Categorical { codes, categories, ordered }.into_labels(), ordered)

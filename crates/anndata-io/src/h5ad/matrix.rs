@@ -5,7 +5,9 @@ use hdf5_metno::{Dataset, Group};
 use crate::h5ad::array_layout::{NamedObject, OpenFile};
 use crate::h5ad::file_driver::open_hdf5;
 use crate::h5ad::values::{attribute_integers, attribute_text};
-use crate::matrix::matrix_file::{MatrixArrays, MatrixDescription, SparseEncoding};
+use crate::matrix::matrix_file::{
+    MatrixArrays, MatrixDescription, MatrixError, SparseEncoding, check_matrix_encoding, dense_shape,
+};
 use crate::source::byte_source::ByteSource;
 use crate::{AnnDataError, CSC_BYTES, MatrixFile};
 
@@ -57,9 +59,6 @@ impl MatrixFile {
     }
 }
 
-/// Maximum number of columns of a dense matrix.
-const MAX_DENSE_COLUMNS: u64 = 1 << 27;
-
 /// The matrix at `location` and its metadata.
 fn describe_matrix(source: &ByteSource, location: &str) -> Result<MatrixDescription, AnnDataError> {
     let open = OpenFile::new(source)?;
@@ -89,30 +88,21 @@ fn find_name(open: &OpenFile<'_>, location: &str) -> Result<String, AnnDataError
     if let Some(layers) = open.group("layers").and_then(|layers| layers.member_names().ok()) {
         has.extend(layers.into_iter().map(|layer| format!("layers/{layer}")));
     }
-    let has = if has.is_empty() { "it has no matrix".to_owned() } else { format!("it has {}", has.join(", ")) };
-    Err(open.source.damaged(format!("has no matrix {location}; {has}")))
+    Err(open.source.damaged(MatrixError::Missing { location: location.to_owned(), found: has }))
 }
 
 fn describe_dense(open: &OpenFile<'_>, name: &str, dataset: &Dataset) -> Result<MatrixDescription, AnnDataError> {
-    let wrong = |reason: String| Err(open.wrong(name, reason));
-    check_encoding(open, name, dataset, &[("array", &["0.1.0", "0.2.0"])])?;
-    let [rows, columns] = open.shape(name, dataset)?[..] else {
-        return wrong("is no matrix: it does not have two dimensions".to_owned());
-    };
-    if columns > MAX_DENSE_COLUMNS {
-        return wrong(format!(
-            "has {columns} columns; more than {MAX_DENSE_COLUMNS} of a dense matrix are not supported"
-        ));
-    }
+    check_encoding(open, name, dataset, false)?;
+    let shape = dense_shape(&open.shape(name, dataset)?);
+    let (rows, columns) = shape.map_err(|error| open.wrong(name, error))?;
     Ok(MatrixDescription { rows, columns, arrays: MatrixArrays::Dense(open.describe(name, dataset)?) })
 }
 
 fn describe_sparse(open: &OpenFile<'_>, name: &str, group: &Group) -> Result<MatrixDescription, AnnDataError> {
-    let wrong = |reason: String| open.wrong(name, reason);
-    check_encoding(open, name, group, &[("csr_matrix", &["0.1.0"]), ("csc_matrix", &["0.1.0"])])?;
-    // AnnData before 0.7 wrote the latter.
-    let text = |attribute: &str| attribute_text(group, attribute).map_err(wrong);
-    let shape = |attribute: &str| attribute_integers(group, attribute, 2).map_err(wrong);
+    check_encoding(open, name, group, true)?;
+    // AnnData before 0.7 wrote h5sparse_format and h5sparse_shape.
+    let text = |attribute: &str| attribute_text(group, attribute).map_err(|error| open.wrong(name, error));
+    let shape = |attribute: &str| attribute_integers(group, attribute, 2).map_err(|error| open.wrong(name, error));
     let encoding = match text("encoding-type")?.filter(|encoding| !encoding.is_empty()) {
         None => text("h5sparse_format")?,
         found => found,
@@ -120,11 +110,12 @@ fn describe_sparse(open: &OpenFile<'_>, name: &str, group: &Group) -> Result<Mat
     let encoding = match encoding.as_deref() {
         Some("csr_matrix" | "csr") => SparseEncoding::Csr,
         Some("csc_matrix" | "csc") => SparseEncoding::Csc,
-        Some(other) => return Err(wrong(format!("is encoded as {other:?}; csr, csc and arrays can be read"))),
+        Some(other) => {
+            return Err(open.wrong(name, MatrixError::Encoding { encoding: other.to_owned(), known: "csr or csc" }));
+        }
         None => {
-            return Err(wrong(
-                "is no matrix: a group without the attribute encoding-type or h5sparse_format".to_owned(),
-            ));
+            let attribute = "encoding-type or h5sparse_format";
+            return Err(open.wrong(name, MatrixError::NoEncoding { attribute }));
         }
     };
     let found = match shape("shape")? {
@@ -133,46 +124,35 @@ fn describe_sparse(open: &OpenFile<'_>, name: &str, group: &Group) -> Result<Mat
     };
     let (rows, columns) = match found.as_deref() {
         Some(&[rows, columns]) if rows >= 0 && columns >= 0 => (rows as u64, columns as u64),
-        _ => return Err(wrong("has no attribute shape with its rows and columns".to_owned())),
+        _ => return Err(open.wrong(name, MatrixError::NoShape)),
     };
     let array = |part: &str| {
         let name = format!("{name}/{part}");
         if !open.has(&name) {
-            return Err(open.source.damaged(format!("has no {name}")));
+            return Err(open.source.damaged(MatrixError::MissingArray { array: name }));
         }
         let NamedObject::Dataset(dataset) = open.object(&name)? else {
-            return Err(open.wrong(&name, "is a group instead of a data set"));
+            return Err(open.wrong(&name, MatrixError::IsGroup));
         };
         let stored = open.describe(&name, &dataset)?;
         match open.shape(&name, &dataset)?[..] {
             [_] => Ok(stored),
-            _ => Err(open.wrong(&name, "does not have one dimension")),
+            _ => Err(open.wrong(&name, MatrixError::NotOneDimension)),
         }
     };
     let arrays = Box::new([array("indptr")?, array("indices")?, array("data")?]);
     Ok(MatrixDescription { rows, columns, arrays: MatrixArrays::Sparse(encoding, arrays) })
 }
 
-/// Fails if the version of a known encoding is not known.
+/// Fails if the matrix has the encoding of another one, or a version that is not known.
 fn check_encoding(
     open: &OpenFile<'_>,
     name: &str,
     of: &hdf5_metno::Location,
-    known: &[(&str, &[&str])],
+    is_sparse: bool,
 ) -> Result<(), AnnDataError> {
-    let wrong = |reason: String| Err(open.wrong(name, reason));
-    let text = |attribute: &str| attribute_text(of, attribute).map_err(|reason| open.wrong(name, reason));
-    let Some(encoding) = text("encoding-type")?.filter(|encoding| !encoding.is_empty()) else {
-        return Ok(());
-    };
-    let Some((_, versions)) = known.iter().find(|(of, _)| *of == encoding) else {
-        let known: Vec<&str> = known.iter().map(|(of, _)| *of).collect();
-        return wrong(format!("is encoded as {encoding:?}, not as {}", known.join(" or ")));
-    };
-    match text("encoding-version")? {
-        Some(version) if !versions.contains(&version.as_str()) => {
-            wrong(format!("is encoded as {encoding} in version {version:?}; known is {}", versions.join(", ")))
-        }
-        _ => Ok(()),
-    }
+    let text = |attribute: &str| attribute_text(of, attribute).map_err(|error| open.wrong(name, error));
+    let Some(encoding) = text("encoding-type")? else { return Ok(()) };
+    let version = text("encoding-version")?;
+    check_matrix_encoding(Some(&encoding), version.as_deref(), is_sparse).map_err(|error| open.wrong(name, error))
 }

@@ -10,6 +10,3 @@ pub(crate) mod filters;
 pub(crate) mod frame;
 pub(crate) mod matrix;
 pub(crate) mod values;
-
-pub use crate::h5ad::filters::register;
-pub use crate::h5ad::frame::H5adStore;

@@ -1,4 +1,3 @@
-use std::borrow::Cow;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr;
 
@@ -17,7 +16,9 @@ use hdf5_metno_sys::h5t::{
     H5Tget_strpad, H5Tinsert, H5Tis_variable_str, H5Treclaim,
 };
 
-use crate::annotation::ColumnValues;
+use crate::annotation::column::ColumnValues;
+use crate::annotation::frame::FrameError;
+use crate::h5ad::array_layout::Hdf5Error;
 
 /// Limits of a single read: a damaged file must not make us allocate too much memory.
 #[derive(Clone, Copy, Debug)]
@@ -31,22 +32,22 @@ pub(crate) struct ReadLimit {
 /// Reads a one-dimensional data set or attribute, or one field of a compound one.
 ///
 /// # Errors
-/// The reason, without file and node: the array cannot be read, or is larger than `most`.
+/// The array cannot be read, or is larger than `most`.
 pub(crate) fn read_values(
     container: &Container,
     field: Option<&str>,
     most: ReadLimit,
-) -> Result<ColumnValues, Cow<'static, str>> {
+) -> Result<ColumnValues, FrameError> {
     let count = element_count(container)?;
     if count > most.values {
-        return Err(format!("it has {count} values where there can be {} at most", most.values).into());
+        return Err(FrameError::TooManyValues { values: count as u64, max_values: most.values as u64 });
     }
     let dtype = member_type(container, field)?;
     let id = dtype.id();
     // SAFETY (of all calls under `sync`): the ids are valid as long as the handles that they are taken from.
     let (class, size) = sync(|| unsafe { (H5Tget_class(id), H5Tget_size(id)) });
     if (count as u64).checked_mul(size as u64).is_none_or(|bytes| bytes > most.bytes) {
-        return Err(format!("it says that it holds {count} values of {size} bytes, more than its file can").into());
+        return Err(FrameError::TooLarge { values: count, size });
     }
     match class {
         H5T_class_t::H5T_STRING => read_strings(container, field, &dtype, count).map(ColumnValues::Text),
@@ -70,12 +71,12 @@ pub(crate) fn read_values(
                 .map(|value| match value {
                     0 => Ok(false),
                     1 => Ok(true),
-                    other => Err(format!("it has the value {other} where True and False are 1 and 0").into()),
+                    value => Err(FrameError::Bool { value }),
                 })
                 .collect::<Result<_, _>>()
                 .map(ColumnValues::Bool)
         }
-        other => Err(format!("it is of a type that is not read ({})", class_name(other)).into()),
+        other => Err(FrameError::Type { class: class_name(other) }),
     }
 }
 
@@ -83,20 +84,20 @@ pub(crate) fn read_values(
 ///
 /// # Errors
 /// The array has more dimensions.
-pub(crate) fn element_count(container: &Container) -> Result<usize, Cow<'static, str>> {
-    let space = container.space().map_err(|e| e.to_string())?;
+pub(crate) fn element_count(container: &Container) -> Result<usize, FrameError> {
+    let space = container.space().map_err(Hdf5Error::from)?;
     let shape = space.shape();
     match shape.as_slice() {
         [] if space.is_scalar() => Ok(1),
         [] => Ok(0),
         [count] => Ok(*count),
-        _ => Err(format!("it has the shape {shape:?} where one dimension is expected").into()),
+        _ => Err(FrameError::Dimensions { shape: shape.iter().map(|length| *length as u64).collect() }),
     }
 }
 
 /// Type of the elements, or of a field of them.
-fn member_type(container: &Container, field: Option<&str>) -> Result<Datatype, Cow<'static, str>> {
-    let dtype = container.dtype().map_err(|e| e.to_string())?;
+fn member_type(container: &Container, field: Option<&str>) -> Result<Datatype, FrameError> {
+    let dtype = container.dtype().map_err(Hdf5Error::from)?;
     let Some(field) = field else { return Ok(dtype) };
     let name = c_name(field)?;
     own_datatype(sync(|| unsafe {
@@ -114,9 +115,9 @@ fn read_as<T: Copy>(
     memory: hid_t,
     count: usize,
     zero: T,
-) -> Result<Vec<T>, Cow<'static, str>> {
+) -> Result<Vec<T>, FrameError> {
     if sync(|| unsafe { H5Tget_size(memory) }) != size_of::<T>() {
-        return Err("its type has another size in memory".into());
+        return Err(FrameError::TypeSize);
     }
     let mut values = filled_vec(count, zero)?;
     if count > 0 {
@@ -133,9 +134,9 @@ pub(crate) fn read_bytes(
     memory: hid_t,
     count: usize,
     size: usize,
-) -> Result<Vec<u8>, Cow<'static, str>> {
+) -> Result<Vec<u8>, FrameError> {
     let bytes = count.checked_mul(size).filter(|_| sync(|| unsafe { H5Tget_size(memory) }) == size);
-    let mut values = filled_vec(bytes.ok_or("its values have no size that can be")?, 0)?;
+    let mut values = filled_vec(bytes.ok_or(FrameError::TypeSize)?, 0)?;
     if !values.is_empty() {
         // SAFETY: the buffer has `count` elements of the size of the memory type.
         unsafe { read_into(container, field, memory, size, values.as_mut_ptr().cast()) }?;
@@ -143,9 +144,9 @@ pub(crate) fn read_bytes(
     Ok(values)
 }
 
-fn filled_vec<T: Copy>(count: usize, zero: T) -> Result<Vec<T>, Cow<'static, str>> {
+fn filled_vec<T: Copy>(count: usize, zero: T) -> Result<Vec<T>, FrameError> {
     let mut values = Vec::new();
-    values.try_reserve_exact(count).map_err(|_| format!("there is no memory for its {count} values"))?;
+    values.try_reserve_exact(count).map_err(|_| FrameError::NoMemory { values: count })?;
     values.resize(count, zero);
     Ok(values)
 }
@@ -158,7 +159,7 @@ unsafe fn read_into(
     memory: hid_t,
     size: usize,
     buffer: *mut c_void,
-) -> Result<(), Cow<'static, str>> {
+) -> Result<(), FrameError> {
     let name = field.map(c_name).transpose()?;
     // libhdf5 selects a field by name: the memory type is a compound of this field alone.
     let single = match &name {
@@ -185,28 +186,26 @@ unsafe fn read_into(
 }
 
 /// Message of libhdf5 for the call that just failed.
-fn library_reason() -> Cow<'static, str> {
-    match hdf5_metno::Error::query() {
-        Ok(error) => error.to_string().into(),
-        Err(_) => "HDF5 cannot read it".into(),
-    }
+#[cold]
+fn library_reason() -> FrameError {
+    FrameError::Hdf5(hdf5_metno::Error::query().map_or(Hdf5Error::Unreadable, Hdf5Error::from))
 }
 
-fn native_datatype<T: hdf5_metno::H5Type>() -> Result<Datatype, Cow<'static, str>> {
-    Datatype::from_type::<T>().map_err(|e| e.to_string().into())
+fn native_datatype<T: hdf5_metno::H5Type>() -> Result<Datatype, FrameError> {
+    Ok(Datatype::from_type::<T>().map_err(Hdf5Error::from)?)
 }
 
 /// Takes ownership of the id of a type that a call returned.
-fn own_datatype(id: hid_t) -> Result<Datatype, Cow<'static, str>> {
+fn own_datatype(id: hid_t) -> Result<Datatype, FrameError> {
     if id < 0 {
         return Err(library_reason());
     }
     // SAFETY: the id is new and has no other owner.
-    unsafe { hdf5_metno::from_id(id) }.map_err(|e: hdf5_metno::Error| e.to_string().into())
+    Ok(unsafe { hdf5_metno::from_id(id) }.map_err(Hdf5Error::from)?)
 }
 
-fn c_name(name: &str) -> Result<CString, Cow<'static, str>> {
-    CString::new(name).map_err(|_| "its name has a NUL in it".into())
+fn c_name(name: &str) -> Result<CString, FrameError> {
+    CString::new(name).map_err(|_| FrameError::NulName)
 }
 
 fn class_name(class: H5T_class_t) -> &'static str {
@@ -225,10 +224,10 @@ fn class_name(class: H5T_class_t) -> &'static str {
 }
 
 /// Names of the fields of a compound type, in order.
-pub(crate) fn field_names(dtype: &Datatype) -> Result<Vec<String>, Cow<'static, str>> {
+pub(crate) fn field_names(dtype: &Datatype) -> Result<Vec<String>, FrameError> {
     let id = dtype.id();
     if sync(|| unsafe { H5Tget_class(id) }) != H5T_class_t::H5T_COMPOUND {
-        return Err("it is neither a group nor a table of columns".into());
+        return Err(FrameError::NotTable);
     }
     sync(|| unsafe {
         let count = u32::try_from(H5Tget_nmembers(id)).map_err(|_| library_reason())?;
@@ -240,7 +239,7 @@ pub(crate) fn field_names(dtype: &Datatype) -> Result<Vec<String>, Cow<'static, 
                 }
                 let text = CStr::from_ptr(name).to_str().map(str::to_owned);
                 H5free_memory(name.cast());
-                text.map_err(|_| "the name of a column is not UTF-8".into())
+                text.map_err(|_| FrameError::ColumnName)
             })
             .collect()
     })
@@ -256,7 +255,7 @@ pub(crate) fn read_strings(
     field: Option<&str>,
     dtype: &Datatype,
     count: usize,
-) -> Result<Vec<String>, Cow<'static, str>> {
+) -> Result<Vec<String>, FrameError> {
     // SAFETY: the id is valid as long as `dtype` is.
     let (variable, size, padding) =
         sync(|| unsafe { (H5Tis_variable_str(dtype.id()), H5Tget_size(dtype.id()), H5Tget_strpad(dtype.id())) });
@@ -275,7 +274,7 @@ fn fixed_length_strings(
     count: usize,
     size: usize,
     padding: H5T_str_t,
-) -> Result<Vec<String>, Cow<'static, str>> {
+) -> Result<Vec<String>, FrameError> {
     let bytes = read_bytes(container, field, dtype.id(), count, size)?;
     let text = |bytes: &[u8]| -> Vec<u8> {
         let end = match padding {
@@ -294,7 +293,7 @@ fn variable_length_strings(
     field: Option<&str>,
     dtype: &Datatype,
     count: usize,
-) -> Result<Vec<String>, Cow<'static, str>> {
+) -> Result<Vec<String>, FrameError> {
     let mut pointers: Vec<*mut c_char> = read_as(container, field, dtype.id(), count, ptr::null_mut())?;
     let strings = pointers
         .iter()
@@ -308,22 +307,22 @@ fn variable_length_strings(
         })
         .collect();
     if count > 0 {
-        let space = container.space().map_err(|e| e.to_string())?;
+        let space = container.space().map_err(Hdf5Error::from)?;
         // SAFETY: the buffer was read with this type and space; it is not used afterwards.
         sync(|| unsafe { H5Treclaim(dtype.id(), space.id(), H5P_DEFAULT, pointers.as_mut_ptr().cast()) });
     }
     strings
 }
 
-fn string_from_utf8(i: usize, bytes: Vec<u8>) -> Result<String, Cow<'static, str>> {
-    String::from_utf8(bytes).map_err(|_| format!("string {i} of it is not UTF-8").into())
+fn string_from_utf8(i: usize, bytes: Vec<u8>) -> Result<String, FrameError> {
+    String::from_utf8(bytes).map_err(|_| FrameError::Text { index: i })
 }
 
 /// Longest attribute of fixed-length text that is read; names of encodings have about 20 bytes.
 const MAX_ATTRIBUTE_TEXT: usize = 256;
 
-/// A text attribute, however it is stored; `None` if there is none. `Err` is the reason why it cannot be read.
-pub(crate) fn attribute_text(of: &Location, name: &str) -> Result<Option<String>, String> {
+/// A text attribute, however it is stored; `None` if there is none.
+pub(crate) fn attribute_text(of: &Location, name: &str) -> Result<Option<String>, Hdf5Error> {
     let Some(attribute) = attribute(of, name)? else { return Ok(None) };
     let text = || {
         if attribute.size() != 1 {
@@ -342,23 +341,24 @@ pub(crate) fn attribute_text(of: &Location, name: &str) -> Result<Option<String>
             _ => None,
         }
     };
-    text().map(Some).ok_or_else(|| format!("its attribute {name} is no text, or damaged"))
+    text().map(Some).ok_or_else(|| Hdf5Error::TextAttribute { name: name.to_owned() })
 }
 
 /// An attribute of integers, at most `most` of them; `None` if there is none.
-pub(crate) fn attribute_integers(of: &Location, name: &str, most: usize) -> Result<Option<Vec<i64>>, String> {
+pub(crate) fn attribute_integers(of: &Location, name: &str, most: usize) -> Result<Option<Vec<i64>>, Hdf5Error> {
     let Some(attribute) = attribute(of, name)? else { return Ok(None) };
     let read = Some(&attribute).filter(|attribute| attribute.size() <= most);
     let read = read.and_then(|attribute| attribute.read_raw::<i64>().ok());
-    read.map(Some).ok_or_else(|| format!("its attribute {name} has no {most} whole numbers, or is damaged"))
+    read.map(Some).ok_or_else(|| Hdf5Error::IntegerAttribute { name: name.to_owned(), count: most })
 }
 
-fn attribute(of: &Location, name: &str) -> Result<Option<Attribute>, String> {
-    let there = of.attr_names().map_err(|e| format!("its attributes are damaged: {e}"))?;
+fn attribute(of: &Location, name: &str) -> Result<Option<Attribute>, Hdf5Error> {
+    let there = of.attr_names().map_err(|e| Hdf5Error::Attributes { message: e.to_string() })?;
     if !there.iter().any(|there| there == name) {
         return Ok(None);
     }
-    of.attr(name).map(Some).map_err(|e| format!("its attribute {name} is damaged: {e}"))
+    let found = of.attr(name).map(Some);
+    found.map_err(|e| Hdf5Error::Attribute { name: name.to_owned(), message: e.to_string() })
 }
 
 fn first_value<T: hdf5_metno::H5Type>(attribute: &Attribute) -> Option<T> {

@@ -2,8 +2,10 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use crate::codec::filter_chain::FilterBuffers;
+use crate::error::DamageKind;
 use crate::lru_cache::LruCache;
 use crate::matrix::dtype::Element;
+use crate::matrix::matrix_file::MatrixError;
 use crate::matrix::stored_array::{ArrayLayout, ChunkPart, ChunkedLayout, StoredArray, as_bytes};
 use crate::source::byte_source::{ByteSource, PendingReads, ReadRange};
 use crate::source::coalesce::Coalescer;
@@ -274,7 +276,10 @@ impl<'a, T: Element> ArrayReader<'a, T> {
             let planned_chunk = &self.plan.chunks[i];
             let ChunkSource::Read { bytes, mask } = &planned_chunk.from else { continue };
             let (raw, chunk, mask) = (&self.raw[bytes.clone()], planned_chunk.chunk, *mask);
-            let wrong = |reason| self.source.damaged(format!("{}: chunk {chunk} {reason}", self.array.name));
+            let wrong = |error| {
+                let error = MatrixError::Chunk { chunk, error };
+                self.source.damaged(DamageKind::inside(&self.array.name, error))
+            };
             // A whole chunk that needs no conversion is decompressed straight to `out`.
             if let [planned] = self.plan.parts[planned_chunk.parts.clone()]
                 && u64::from(planned.part.count) == chunks.grid.chunk_len()
@@ -340,9 +345,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
 
 /// Reserves memory, or fails.
 fn reserve<T>(out: &mut Vec<T>, count: usize) -> Result<(), AnnDataError> {
-    out.try_reserve(count).map_err(|_| {
-        AnnDataError::Invalid(format!("no memory for {} bytes of an array", count.saturating_mul(size_of::<T>())))
-    })
+    out.try_reserve(count).map_err(|_| AnnDataError::no_memory(count.saturating_mul(size_of::<T>()), "an array"))
 }
 
 /// The chunks that are needed for a list of ranges, and their reads.

@@ -1,10 +1,12 @@
 use std::ops::Range;
 
+use crate::codec::CodecError;
 use crate::matrix::array_reader::ArrayReader;
+use crate::matrix::dtype::Dtype;
 use crate::matrix::sparse::{CsrMatrix, SparseReader, csr_bytes, transpose_csc};
 use crate::matrix::stored_array::{ArrayLayout, StoredArray};
 use crate::source::byte_source::ByteSource;
-use crate::{AnnDataError, CsrRows, DenseRows, Form, Prefetch, ReadRows, RowSelection, Rows};
+use crate::{AnnDataError, CsrRows, Form, Prefetch, ReadRows, RequestError, RowSelection, Rows};
 
 /// Default limit of memory of [`MatrixFile::open`] for a CSC matrix, in bytes.
 pub const CSC_BYTES: u64 = 8 << 30;
@@ -47,9 +49,7 @@ impl MatrixFile {
             MatrixArrays::Sparse(SparseEncoding::Csc, arrays) => {
                 let [indptr, indices, data] = *arrays;
                 if i32::try_from(columns).is_err() {
-                    return Err(
-                        source.damaged(format!("has {columns} columns; more than {} are not supported", i32::MAX))
-                    );
+                    return Err(source.damaged(MatrixError::TooMany { count: columns, of: "columns" }));
                 }
                 let by_columns = CsrMatrix::new(&source, &indptr, indices, data, (columns, rows), "rows")?;
                 MatrixContent::Transposed(transpose_csc(&source, &by_columns, rows, csc_bytes)?)
@@ -157,44 +157,103 @@ impl MatrixFile {
 }
 
 /// Checks that `range` is within `rows` rows.
-pub(crate) fn check_range(source: &ByteSource, range: &Range<u64>, rows: u64) -> Result<(), AnnDataError> {
+pub(crate) fn check_range(source: &ByteSource, range: &Range<u64>, rows: u64) -> Result<(), RequestError> {
     if range.start <= range.end && range.end <= rows {
         return Ok(());
     }
-    Err(source.damaged(format!("rows {} to {} were asked for; it has {rows}", range.start, range.end)))
+    let store = source.path().display().to_string();
+    Err(RequestError::RangeBeyondEnd { start: range.start, end: range.end, store, rows })
 }
 
 /// Checks that `row` is below `rows`.
-pub(crate) fn check_row(source: &ByteSource, row: u64, rows: u64) -> Result<usize, AnnDataError> {
+#[inline]
+pub(crate) fn check_row(source: &ByteSource, row: u64, rows: u64) -> Result<usize, RequestError> {
     if row < rows {
         return Ok(row as usize);
     }
-    Err(source.damaged(format!("row {row} was asked for; it has {rows}")))
+    Err(RequestError::RowBeyondEnd { row, store: source.path().display().to_string(), rows })
 }
 
-/// The CSR rows of `out`; empty dense rows become CSR.
-pub(crate) fn sparse_rows(out: &mut Rows) -> Result<&mut CsrRows, AnnDataError> {
-    if matches!(out, Rows::Dense(rows) if rows.data.is_empty()) {
-        *out = Rows::Sparse(CsrRows::default());
-    }
-    match out {
-        Rows::Sparse(rows) => Ok(rows),
-        Rows::Dense(_) => Err(AnnDataError::Invalid("sparse rows were read behind dense ones".to_owned())),
+/// Why a file has no matrix that can be read. Most texts are predicates of the file, the matrix or an array of it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MatrixError {
+    #[error("has no matrix {location}; it has {}", if found.is_empty() { "no matrix".to_owned() } else { found.join(", ") })]
+    Missing { location: String, found: Vec<String> },
+    #[error("has no {array}")]
+    MissingArray { array: String },
+    #[error("is a group instead of an array")]
+    IsGroup,
+    #[error("is no matrix: it does not have two dimensions")]
+    NotTwoDimensions,
+    #[error("does not have one dimension")]
+    NotOneDimension,
+    #[error("has {columns} columns; more than {MAX_DENSE_COLUMNS} of a dense matrix are not supported")]
+    DenseColumns { columns: u64 },
+    #[error("has {count} {of}; more than {} are not supported", i32::MAX)]
+    TooMany { count: u64, of: &'static str },
+    #[error("is no matrix: a group without the attribute {attribute}")]
+    NoEncoding { attribute: &'static str },
+    #[error("is encoded as {encoding:?}, not as {known}")]
+    Encoding { encoding: String, known: &'static str },
+    #[error("is encoded as {encoding} in version {version:?}; known is {known}")]
+    Version { encoding: String, version: String, known: String },
+    #[error("has no attribute shape with its rows and columns")]
+    NoShape,
+    #[error("holds {dtype} instead of integers")]
+    NotIntegers { dtype: Dtype },
+    #[error("was not written to its end")]
+    Unfinished,
+    #[error("has {entries} entries for {rows} rows; it should have one more")]
+    IndptrLength { entries: u64, rows: u64 },
+    #[error("has {entries} entries, and {other} has {other_entries}")]
+    Lengths { entries: u64, other: String, other_entries: u64 },
+    #[error("goes from {from} to {to} at row {row}; a row has 0 to {columns} values")]
+    RowLength { row: usize, from: i64, to: i64, columns: u64 },
+    #[error("goes from {first} to {last} instead of from 0 to {entries}, the length of {data}")]
+    IndptrEnds { first: u64, last: u64, entries: u64, data: String },
+    #[error("has an index that is not in 0 to {}", columns.saturating_sub(1))]
+    Index { columns: u64 },
+    #[error("has index {index} twice in a row; sum_duplicates() of scipy puts that right")]
+    RepeatedIndex { index: i32 },
+    #[error("chunk {chunk} {error}")]
+    Chunk { chunk: u64, error: CodecError },
+}
+
+/// Maximum number of columns of a dense matrix.
+const MAX_DENSE_COLUMNS: u64 = 1 << 27;
+
+/// Rows and columns of a dense matrix with this shape.
+pub(crate) fn dense_shape(shape: &[u64]) -> Result<(u64, u64), MatrixError> {
+    match *shape {
+        [_, columns] if columns > MAX_DENSE_COLUMNS => Err(MatrixError::DenseColumns { columns }),
+        [rows, columns] => Ok((rows, columns)),
+        _ => Err(MatrixError::NotTwoDimensions),
     }
 }
 
-/// The dense rows of `out` with so many columns; empty CSR rows become dense.
-fn dense_values(out: &mut Rows, columns: u64) -> Result<&mut Vec<f32>, AnnDataError> {
-    let columns = columns as usize;
-    if matches!(out, Rows::Sparse(rows) if rows.is_empty()) {
-        *out = Rows::Dense(DenseRows { columns, data: Vec::new() });
-    }
-    match out {
-        Rows::Dense(rows) if rows.columns == columns || rows.data.is_empty() => {
-            rows.columns = columns;
-            Ok(&mut rows.data)
+/// Fails if `encoding` and `version`, attributes of AnnData, are not those of a dense or of a sparse matrix. Files before AnnData
+/// 0.7 have neither.
+pub(crate) fn check_matrix_encoding(
+    encoding: Option<&str>,
+    version: Option<&str>,
+    is_sparse: bool,
+) -> Result<(), MatrixError> {
+    let Some(encoding) = encoding.filter(|encoding| !encoding.is_empty()) else { return Ok(()) };
+    let versions: &[&str] = match (encoding, is_sparse) {
+        ("array", false) => &["0.1.0", "0.2.0"],
+        ("csr_matrix" | "csc_matrix", true) => &["0.1.0"],
+        _ => {
+            let known = if is_sparse { "csr_matrix or csc_matrix" } else { "array" };
+            return Err(MatrixError::Encoding { encoding: encoding.to_owned(), known });
         }
-        _ => Err(AnnDataError::Invalid(format!("dense rows of {columns} columns were read behind others"))),
+    };
+    match version {
+        Some(version) if !versions.contains(&version) => Err(MatrixError::Version {
+            encoding: encoding.to_owned(),
+            version: version.to_owned(),
+            known: versions.join(", "),
+        }),
+        _ => Ok(()),
     }
 }
 
@@ -263,7 +322,7 @@ impl<'a> DenseReader<'a> {
 impl ReadRows for DenseReader<'_> {
     fn fetch(&mut self, wanted: &RowSelection<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
         let (rows, columns) = (self.matrix.rows, self.matrix.columns);
-        let out = dense_values(out, columns)?;
+        let out = &mut out.dense(columns as usize)?.data;
         self.before = Some(out.len());
         self.data.begin(out.len());
         match wanted {
@@ -284,17 +343,16 @@ impl ReadRows for DenseReader<'_> {
 
     fn fetch_to(&mut self, rows: &[u64], places: &[u64], out: &mut Rows) -> Result<u64, AnnDataError> {
         let columns = self.matrix.columns;
-        let out = dense_values(out, columns)?;
+        let out = &mut out.dense(columns as usize)?.data;
         if !self.matrix.data.can_be_placed::<f32>() || rows.len() != places.len() {
-            return Err(AnnDataError::Invalid("rows of this matrix cannot be read to given places".to_owned()));
+            return Err(RequestError::NoPlaces.into());
         }
         self.before = None;
         self.data.begin_placed();
         for (row, place) in rows.iter().zip(places) {
             let row = check_row(self.source, *row, self.matrix.rows)? as u64;
             if place.saturating_add(columns) > out.len() as u64 {
-                let reason = format!("place {place} of a row is beyond {} values", out.len());
-                return Err(AnnDataError::Invalid(reason));
+                return Err(RequestError::PlaceBeyondEnd { place: *place, values: out.len() as u64 }.into());
             }
             self.data.add_at(row * columns, columns, *place as usize);
         }
@@ -316,7 +374,7 @@ impl ReadRows for DenseReader<'_> {
     }
 
     fn decode(&mut self, out: &mut Rows) -> Result<(), AnnDataError> {
-        let out = dense_values(out, self.matrix.columns)?;
+        let out = &mut out.dense(self.matrix.columns as usize)?.data;
         self.data.decode(out).inspect_err(|_| {
             if let Some(before) = self.before {
                 out.truncate(before);
@@ -341,7 +399,7 @@ struct TransposedReader<'a> {
 
 impl ReadRows for TransposedReader<'_> {
     fn fetch(&mut self, wanted: &RowSelection<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
-        let (all, out) = (self.rows.len() as u64, sparse_rows(out)?);
+        let (all, out) = (self.rows.len() as u64, out.sparse()?);
         let mut copy = |range: std::ops::Range<usize>| {
             let starts = &self.rows.indptr[range.start..=range.end];
             let values = starts[0] as usize..starts[starts.len() - 1] as usize;

@@ -1,10 +1,12 @@
 use std::ops::Range;
 
+use crate::error::DamageKind;
 use crate::matrix::array_reader::ArrayReader;
-use crate::matrix::matrix_file::{check_range, check_row, sparse_rows};
+use crate::matrix::matrix_file::{MatrixError, check_range, check_row};
 use crate::matrix::stored_array::StoredArray;
+use crate::rows::RowsEnd;
 use crate::source::byte_source::ByteSource;
-use crate::{AnnDataError, CsrRows, Prefetch, ReadRows, RowSelection, Rows};
+use crate::{AnnDataError, CsrRows, Prefetch, ReadRows, RequestError, RowSelection, Rows};
 
 /// A CSR matrix in a file.
 ///
@@ -27,44 +29,39 @@ impl CsrMatrix {
         indices: StoredArray,
         data: StoredArray,
         (rows, columns): (u64, u64),
-        across: &str,
+        across: &'static str,
     ) -> Result<Self, AnnDataError> {
-        let wrong = |name: &str, reason: String| Err(source.damaged(format!("{name}: {reason}")));
+        let wrong = |name: &str, error: MatrixError| Err(source.damaged(DamageKind::inside(name, error)));
         for stored in [indptr, &indices] {
             if !stored.dtype.is_integer() {
-                return wrong(&stored.name, format!("holds {} instead of integers", stored.dtype));
+                return wrong(&stored.name, MatrixError::NotIntegers { dtype: stored.dtype });
             }
             if stored.is_unfinished() {
-                return wrong(&stored.name, "was not written to its end".to_owned());
+                return wrong(&stored.name, MatrixError::Unfinished);
             }
         }
         if i32::try_from(columns).is_err() {
-            return wrong(&indices.name, format!("has {columns} {across}; more than {} are not supported", i32::MAX));
+            return wrong(&indices.name, MatrixError::TooMany { count: columns, of: across });
         }
         if Some(indptr.len) != rows.checked_add(1) {
-            return wrong(&indptr.name, format!("has {} entries for {rows} rows; it should have one more", indptr.len));
+            return wrong(&indptr.name, MatrixError::IndptrLength { entries: indptr.len, rows });
         }
         if indices.len != data.len {
-            return wrong(&indices.name, format!("has {} entries, and {} has {}", indices.len, data.name, data.len));
+            let (other, other_entries) = (data.name.clone(), data.len);
+            return wrong(&indices.name, MatrixError::Lengths { entries: indices.len, other, other_entries });
         }
         let starts: Vec<u64> = indptr.read_whole(source)?;
         if let Some(row) = starts.windows(2).position(|pair| pair[1] < pair[0] || pair[1] - pair[0] > columns) {
-            return wrong(
-                &indptr.name,
-                format!(
-                    "goes from {} to {} at row {row}; a row has 0 to {columns} values",
-                    starts[row] as i64,
-                    starts[row + 1] as i64
-                ),
-            );
+            let (from, to) = (starts[row] as i64, starts[row + 1] as i64);
+            return wrong(&indptr.name, MatrixError::RowLength { row, from, to, columns });
         }
-        match (starts.first(), starts.last()) {
-            (Some(0), Some(last)) if *last == data.len => Ok(Self { indptr: starts, indices, data, columns }),
-            (Some(first), Some(last)) => wrong(
-                &indptr.name,
-                format!("goes from {first} to {last} instead of from 0 to {}, the length of {}", data.len, data.name),
-            ),
-            _ => wrong(&indptr.name, "is empty".to_owned()),
+        // There is an entry: one more than there are rows.
+        match (starts.first().copied().unwrap_or(0), starts.last().copied().unwrap_or(0)) {
+            (0, last) if last == data.len => Ok(Self { indptr: starts, indices, data, columns }),
+            (first, last) => {
+                let (entries, data) = (data.len, data.name);
+                wrong(&indptr.name, MatrixError::IndptrEnds { first, last, entries, data })
+            }
         }
     }
 
@@ -144,7 +141,7 @@ impl<'a> SparseReader<'a> {
     fn fetch_placed(&mut self, wanted: &[u64], places: &[u64], out: &mut CsrRows) -> Result<u64, AnnDataError> {
         let (rows, starts) = (self.csr.rows(), &self.csr.indptr);
         if !self.csr.can_be_placed() || wanted.len() != places.len() {
-            return Err(AnnDataError::Invalid("rows of this matrix cannot be read to given places".to_owned()));
+            return Err(RequestError::NoPlaces.into());
         }
         let placed = self.placed.get_or_insert_default();
         placed.clear();
@@ -156,7 +153,7 @@ impl<'a> SparseReader<'a> {
             let (first, count) = (starts[row], starts[row + 1] - starts[row]);
             let end = place.saturating_add(count);
             if end > length {
-                return Err(AnnDataError::Invalid(format!("place {place} of a row is beyond {length} values")));
+                return Err(RequestError::PlaceBeyondEnd { place: *place, values: length }.into());
             }
             self.indices.add_at(first, count, *place as usize);
             self.data.add_at(first, count, *place as usize);
@@ -193,9 +190,9 @@ impl<'a> SparseReader<'a> {
     #[cold]
     fn sort(&mut self, indices: &mut [i32], data: &mut [f32]) -> Result<(), AnnDataError> {
         let (name, columns) = (&self.csr.indices.name, self.csr.columns);
-        let wrong = |reason: String| Err(self.source.damaged(format!("{name}: {reason}")));
+        let wrong = |error: MatrixError| Err(self.source.damaged(DamageKind::inside(name, error)));
         if indices.iter().any(|column| *column < 0 || i64::from(*column) >= columns as i64) {
-            return wrong(format!("has an index that is not in 0 to {}", columns.saturating_sub(1)));
+            return wrong(MatrixError::Index { columns });
         }
         self.unsorted.clear();
         self.unsorted.extend(indices.iter().copied().zip(data.iter().copied()));
@@ -204,9 +201,7 @@ impl<'a> SparseReader<'a> {
             (*index, *value) = *sorted;
         }
         match indices.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(twice) => {
-                wrong(format!("has index {} twice in a row; sum_duplicates() of scipy puts that right", twice[0]))
-            }
+            Some(twice) => wrong(MatrixError::RepeatedIndex { index: twice[0] }),
             None => Ok(()),
         }
     }
@@ -222,17 +217,13 @@ fn ascend(indices: &[i32], columns: i32) -> bool {
 
 impl ReadRows for SparseReader<'_> {
     fn fetch(&mut self, wanted: &RowSelection<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
-        let out = sparse_rows(out)?;
-        let (rows, values) = (out.indptr.len(), (out.indices.len(), out.data.len()));
-        self.fetch_rows(wanted, out).inspect_err(|_| {
-            out.indptr.truncate(rows);
-            out.indices.truncate(values.0);
-            out.data.truncate(values.1);
-        })
+        let out = out.sparse()?;
+        let end = out.end();
+        self.fetch_rows(wanted, out).inspect_err(|_| out.truncate(end))
     }
 
     fn fetch_to(&mut self, rows: &[u64], places: &[u64], out: &mut Rows) -> Result<u64, AnnDataError> {
-        self.fetch_placed(rows, places, sparse_rows(out)?)
+        self.fetch_placed(rows, places, out.sparse()?)
     }
 
     fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Prefetch, AnnDataError> {
@@ -249,16 +240,12 @@ impl ReadRows for SparseReader<'_> {
     }
 
     fn decode(&mut self, out: &mut Rows) -> Result<(), AnnDataError> {
-        let out = sparse_rows(out)?;
+        let out = out.sparse()?;
         let placed = self.placed.is_some();
         self.decode_rows(out).inspect_err(|_| {
-            if placed {
-                return;
+            if !placed {
+                out.truncate(RowsEnd { rows: self.before, values: out.indptr[self.before] as usize });
             }
-            out.indptr.truncate(self.before + 1);
-            let values = out.indptr.last().map_or(0, |end| *end as usize);
-            out.indices.truncate(values);
-            out.data.truncate(values);
         })
     }
 
@@ -358,7 +345,7 @@ fn each_piece(
 fn zeros<T: Clone + Default>(count: usize) -> Result<Vec<T>, AnnDataError> {
     let mut zeros = Vec::new();
     zeros.try_reserve_exact(count).map_err(|_| {
-        AnnDataError::Invalid(format!("no memory for a matrix of {count} values that is stored by columns"))
+        AnnDataError::no_memory(count.saturating_mul(size_of::<T>()), "a matrix that is stored by columns")
     })?;
     zeros.resize(count, T::default());
     Ok(zeros)

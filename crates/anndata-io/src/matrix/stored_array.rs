@@ -77,17 +77,61 @@ pub(crate) struct ChunkPart {
     pub count: u32,
 }
 
+/// Why the chunks of an array cannot be read. The texts are predicates of the array.
+#[derive(Debug, thiserror::Error)]
+pub enum LayoutError {
+    #[error("has a shape of {shape:?}, which no file can hold")]
+    Shape { shape: Vec<u64> },
+    #[error("has {dimensions} dimensions instead of one or two")]
+    Dimensions { dimensions: usize },
+    #[error("has a shape of {shape:?} and chunks of {chunk:?}")]
+    ChunkDimensions { shape: Vec<u64>, chunk: Vec<u64> },
+    #[error("has chunks of {chunk:?}: more than {MAX_CHUNK_BYTES} bytes are not supported")]
+    ChunkBytes { chunk: Vec<u64> },
+    #[error("has more chunks than can be counted")]
+    TooManyChunks,
+    #[error("has chunk {chunk} twice")]
+    RepeatedChunk { chunk: u64 },
+    #[error("has a chunk {chunk} of {chunks}")]
+    ChunkBeyondGrid { chunk: u64, chunks: u64 },
+    #[error("reaches beyond the end of the file: {bytes} bytes at {offset} of {file_bytes} (is it cut short?)")]
+    BeyondEnd { offset: u64, bytes: u64, file_bytes: u64 },
+    #[error("chunk {chunk} {error}")]
+    Chunk { chunk: u64, error: Box<LayoutError> },
+    #[error("has {stored} bytes in the file and cannot be of {bytes}")]
+    StoredBytes { stored: u64, bytes: u64 },
+    #[error("has chunks of {bytes} bytes in a file of {file_bytes}")]
+    TooLarge { bytes: u64, file_bytes: u64 },
+}
+
+/// Fails if a range is not within a file of `file_bytes` bytes.
+pub(crate) fn check_inside(offset: u64, bytes: u64, file_bytes: u64) -> Result<(), LayoutError> {
+    match offset.checked_add(bytes) {
+        Some(end) if end <= file_bytes => Ok(()),
+        _ => Err(LayoutError::BeyondEnd { offset, bytes, file_bytes }),
+    }
+}
+
 impl ChunkGrid {
-    /// The grid of an array of one or two dimensions with chunks of shape `chunk`, of at most 2^32 elements; `None` for another
-    /// number of dimensions.
-    pub fn new(shape: &[u64], chunk: &[u64]) -> Option<Self> {
-        Some(match (shape, chunk) {
+    /// The grid of an array of one or two dimensions with chunks of shape `chunk`, whose elements have `size` bytes.
+    ///
+    /// # Errors
+    /// The array has another number of dimensions; a chunk is empty, or larger than [`MAX_CHUNK_BYTES`].
+    pub fn new(shape: &[u64], chunk: &[u64], size: u64) -> Result<Self, LayoutError> {
+        if !(1..=2).contains(&shape.len()) {
+            return Err(LayoutError::Dimensions { dimensions: shape.len() });
+        }
+        let bytes = chunk.iter().try_fold(size, |bytes, length| bytes.checked_mul(*length));
+        if bytes.is_none_or(|bytes| !(1..=MAX_CHUNK_BYTES).contains(&bytes)) {
+            return Err(LayoutError::ChunkBytes { chunk: chunk.to_vec() });
+        }
+        Ok(match (shape, chunk) {
             (&[len], &[chunk]) => Self { rows: 1, columns: len, chunk_rows: 1, chunk_columns: chunk },
             (&[rows, columns], &[chunk_rows, chunk_columns]) if columns == chunk_columns => {
                 Self { rows: 1, columns: rows * columns, chunk_rows: 1, chunk_columns: chunk_rows * chunk_columns }
             }
             (&[rows, columns], &[chunk_rows, chunk_columns]) => Self { rows, columns, chunk_rows, chunk_columns },
-            _ => return None,
+            _ => return Err(LayoutError::ChunkDimensions { shape: shape.to_vec(), chunk: chunk.to_vec() }),
         })
     }
 
@@ -96,9 +140,12 @@ impl ChunkGrid {
         self.columns.div_ceil(self.chunk_columns)
     }
 
-    /// Chunks of the grid; `None` if they are more than 2^64.
-    pub const fn chunks(&self) -> Option<u64> {
-        self.rows.div_ceil(self.chunk_rows).checked_mul(self.across())
+    /// Chunks of the grid.
+    ///
+    /// # Errors
+    /// They are more than 2^64.
+    pub fn chunks(&self) -> Result<u64, LayoutError> {
+        self.rows.div_ceil(self.chunk_rows).checked_mul(self.across()).ok_or(LayoutError::TooManyChunks)
     }
 
     /// Elements of a chunk.
@@ -165,8 +212,38 @@ impl StoredArray {
         match &self.layout {
             ArrayLayout::Inline(_) => false,
             ArrayLayout::Contiguous(runs) => runs.iter().any(|run| run.base_offset.is_none()),
-            ArrayLayout::Chunked(chunks) => chunks.grid.chunks() != Some(chunks.table.written().len() as u64),
+            ArrayLayout::Chunked(chunks) => {
+                !chunks.grid.chunks().is_ok_and(|count| count == chunks.table.written().len() as u64)
+            }
         }
+    }
+}
+
+impl ChunkedLayout {
+    /// Compares the chunks with the file of `file_bytes` bytes, and returns the layout of their array and their size in the file.
+    /// Elements have `size` bytes.
+    pub fn checked(self, size: u64, file_bytes: u64) -> Result<(ArrayLayout, u64), LayoutError> {
+        let bytes = self.grid.chunk_len() * size;
+        let mut total = 0u64;
+        for (chunk, at) in self.table.iter() {
+            let stored = u64::from(at.bytes);
+            let plain = self.filters.is_empty() || self.plain_edge && self.grid.is_edge(chunk);
+            let fits = match plain && stored != bytes || self.filters.max_decoded_bytes(stored) < bytes {
+                true => Err(LayoutError::StoredBytes { stored, bytes }),
+                false => Ok(()),
+            };
+            check_inside(at.offset, stored, file_bytes)
+                .and(fits)
+                .map_err(|error| LayoutError::Chunk { chunk, error: Box::new(error) })?;
+            total += stored;
+        }
+        if total > file_bytes {
+            return Err(LayoutError::TooLarge { bytes: total, file_bytes });
+        }
+        if self.filters.is_empty() && self.grid.rows == 1 {
+            return Ok((ArrayLayout::Contiguous(contiguous_runs(&self.table, &self.grid, size)), total));
+        }
+        Ok((ArrayLayout::Chunked(self), total))
     }
 }
 
@@ -195,14 +272,17 @@ pub(crate) struct ChunkTable {
 }
 
 impl ChunkTable {
-    /// The chunks of a grid of `count` chunks; `Err` says what is wrong with them.
-    pub fn new(mut found: Vec<(u64, StoredChunk)>, count: u64) -> Result<Self, String> {
+    /// The chunks that were found of a grid of `count` chunks.
+    ///
+    /// # Errors
+    /// A chunk was found twice, or is not in the grid.
+    pub fn new(mut found: Vec<(u64, StoredChunk)>, count: u64) -> Result<Self, LayoutError> {
         found.sort_unstable_by_key(|(number, _)| *number);
         if let Some(twice) = found.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-            return Err(format!("has chunk {} twice", twice[0].0));
+            return Err(LayoutError::RepeatedChunk { chunk: twice[0].0 });
         }
         if let Some((beyond, _)) = found.last().filter(|(number, _)| *number >= count) {
-            return Err(format!("has a chunk {beyond} of {count}"));
+            return Err(LayoutError::ChunkBeyondGrid { chunk: *beyond, chunks: count });
         }
         let chunks = found.iter().map(|(_, chunk)| *chunk).collect();
         let numbers = if found.len() as u64 == count { Vec::new() } else { found.iter().map(|(n, _)| *n).collect() };
@@ -228,7 +308,7 @@ impl ChunkTable {
 }
 
 /// The uncompressed chunks of one long row as runs: chunks that are adjacent in the file are one run.
-pub(crate) fn contiguous_runs(table: &ChunkTable, grid: &ChunkGrid, size: u64) -> Vec<ContiguousRun> {
+fn contiguous_runs(table: &ChunkTable, grid: &ChunkGrid, size: u64) -> Vec<ContiguousRun> {
     let mut runs: Vec<ContiguousRun> = Vec::new();
     let mut end = 0;
     let mut push = |start: u64, run: ContiguousRun| match runs.last_mut() {

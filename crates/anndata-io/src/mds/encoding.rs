@@ -1,5 +1,7 @@
 use half::f16;
 
+use crate::mds::error::{MdsError, SampleError};
+
 /// Encoding of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ColumnEncoding {
@@ -22,8 +24,8 @@ pub(crate) enum ColumnEncoding {
 impl ColumnEncoding {
     /// # Errors
     /// The dtype of an array is unknown, or its shape is invalid.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || format!("encoding \"{text}\" is none of MDS");
+    pub fn parse(text: &str) -> Result<Self, MdsError> {
+        let wrong = || MdsError::Encoding { encoding: text.to_owned() };
         let array = match text.split_once(':') {
             None if text == "ndarray" => "",
             Some(("ndarray", rest)) => rest,
@@ -165,7 +167,7 @@ pub(crate) fn append_f32(dtype: MdsDtype, bytes: &[u8], out: &mut Vec<f32>) {
 }
 
 /// Appends integers as int32; -1, which is no gene, stands for an integer that does not fit. Floats are rejected.
-pub(crate) fn append_i32(dtype: MdsDtype, bytes: &[u8], out: &mut Vec<i32>) -> Result<(), String> {
+pub(crate) fn append_i32(dtype: MdsDtype, bytes: &[u8], out: &mut Vec<i32>) -> Result<(), SampleError> {
     match dtype {
         MdsDtype::I32 => out.extend(turned!(bytes, i32, |value| value)),
         MdsDtype::U8 => out.extend(turned!(bytes, u8, i32::from)),
@@ -175,7 +177,7 @@ pub(crate) fn append_i32(dtype: MdsDtype, bytes: &[u8], out: &mut Vec<i32>) -> R
         MdsDtype::U32 => out.extend(turned!(bytes, u32, |value| i32::try_from(value).unwrap_or(-1))),
         MdsDtype::U64 => out.extend(turned!(bytes, u64, |value| i32::try_from(value).unwrap_or(-1))),
         MdsDtype::I64 => out.extend(turned!(bytes, i64, |value| i32::try_from(value).unwrap_or(-1))),
-        MdsDtype::F16 | MdsDtype::F32 | MdsDtype::F64 => return Err(format!("numbers of genes are {}", dtype.name())),
+        MdsDtype::F16 | MdsDtype::F32 | MdsDtype::F64 => return Err(SampleError::IndexType { dtype }),
     }
     Ok(())
 }
@@ -212,16 +214,16 @@ mod tests {
 
     #[test]
     fn encodings_are_those_of_the_package() {
-        let size = |text: &str| ColumnEncoding::parse(text).map(|encoding| encoding.size());
-        assert_eq!(size("ndarray"), Ok(Some(None)));
-        assert_eq!(size("ndarray:float32"), Ok(Some(None)));
-        assert_eq!(size("ndarray:int16:3,4"), Ok(Some(Some(24))));
-        assert_eq!(size("int"), Ok(Some(Some(8))));
-        assert_eq!(size("float16"), Ok(Some(Some(2))));
-        assert_eq!(size("str"), Ok(Some(None)));
-        assert_eq!(size("jpeg"), Ok(None));
+        let size = |text: &str| ColumnEncoding::parse(text).unwrap().size();
+        assert_eq!(size("ndarray"), Some(None));
+        assert_eq!(size("ndarray:float32"), Some(None));
+        assert_eq!(size("ndarray:int16:3,4"), Some(Some(24)));
+        assert_eq!(size("int"), Some(Some(8)));
+        assert_eq!(size("float16"), Some(Some(2)));
+        assert_eq!(size("str"), Some(None));
+        assert_eq!(size("jpeg"), None);
         for wrong in ["ndarray:float8", "ndarray:float32:", "ndarray:float32:0", "ndarray:int8:99999999,99999999"] {
-            assert!(ColumnEncoding::parse(wrong).unwrap_err().contains(wrong));
+            assert!(ColumnEncoding::parse(wrong).unwrap_err().to_string().contains(wrong));
         }
     }
 

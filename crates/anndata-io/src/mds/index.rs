@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use crate::AnnDataError;
 use crate::mds::encoding::{ColumnEncoding, MdsDtype};
+use crate::mds::error::MdsError;
 use crate::mds::sample::SampleLayout;
 use crate::mds::shard::hashes_are_unknown;
 use crate::source::folder::Folder;
@@ -104,21 +105,21 @@ impl Index {
     /// There is no index; its version is not 2; shards are not MDS, have different columns, or are files outside of the folder.
     pub fn read(folder: &Folder) -> Result<Self, AnnDataError> {
         let bytes = folder.require(INDEX_FILE, MAX_INDEX_BYTES)?;
-        Self::parse(&bytes).map_err(|reason| AnnDataError::damaged(&folder.path().join(INDEX_FILE), reason))
+        Self::parse(&bytes).map_err(|error| AnnDataError::damaged(&folder.path().join(INDEX_FILE), error))
     }
 
-    fn parse(bytes: &[u8]) -> Result<Self, String> {
-        let IndexFile { version, shards, notes } = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+    fn parse(bytes: &[u8]) -> Result<Self, MdsError> {
+        let IndexFile { version, shards, notes } = serde_json::from_slice(bytes)?;
         check_version(version)?;
-        let first = shards.first().ok_or("it has no shards, so nothing says what a sample is")?;
+        let first = shards.first().ok_or(MdsError::NoShards)?;
         let mut rows = 0_u64;
         for (number, shard) in shards.iter().enumerate() {
-            let of_shard = |reason: String| format!("shard {number}: {reason}");
+            let of_shard = |error| MdsError::Shard { shard: number, error: Box::new(error) };
             shard.check().map_err(of_shard)?;
             if shard.config != first.config {
-                return Err(of_shard("it has other columns than the first".to_owned()));
+                return Err(of_shard(MdsError::MixedColumns));
             }
-            rows = rows.checked_add(shard.samples).ok_or("there are more than 2^64 samples")?;
+            rows = rows.checked_add(shard.samples).ok_or(MdsError::TooManySamples)?;
         }
         let files = || shards.iter().flat_map(|shard| [Some(&shard.raw_data), shard.zip_data.as_ref()]).flatten();
         if let Some(file) = files().find(|file| hashes_are_unknown(&file.hashes)) {
@@ -128,37 +129,37 @@ impl Index {
         let columns = first.config.columns()?;
         for (name, classes) in &notes.categories {
             if classes.iter().collect::<HashSet<_>>().len() != classes.len() {
-                return Err(format!("\"expctl.categories\": two classes of '{name}' have one name"));
+                return Err(MdsError::RepeatedClass { column: name.clone() });
             }
         }
         Ok(Self { shards, columns, notes })
     }
 }
 
-fn check_version(version: u32) -> Result<(), String> {
+fn check_version(version: u32) -> Result<(), MdsError> {
     match version {
         2 => Ok(()),
-        other => Err(format!("it is of version {other}; 2 is read here")),
+        version => Err(MdsError::Version { version }),
     }
 }
 
 impl IndexedShard {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), MdsError> {
         check_version(self.version)?;
         if self.format != "mds" {
-            return Err(format!("it is of format \"{}\"; \"mds\" is read here", self.format));
+            return Err(MdsError::Format { format: self.format.clone() });
         }
         for file in [Some(&self.raw_data), self.zip_data.as_ref()].into_iter().flatten() {
             let mut parts = Path::new(&file.basename).components().peekable();
             if parts.peek().is_none() || !parts.all(|part| matches!(part, Component::Normal(_))) {
-                return Err(format!("its file is \"{}\", which is not in the folder", file.basename));
+                return Err(MdsError::FileOutside { file: file.basename.clone() });
             }
         }
         // Offsets of samples take 4 bytes each, and are 4-byte integers themselves.
         let least = self.samples.checked_mul(4).and_then(|bytes| bytes.checked_add(8));
         let bytes = self.raw_data.bytes;
         if least.is_none_or(|least| least > bytes) || bytes > u32::MAX.into() {
-            return Err(format!("{} samples are not in {bytes} bytes", self.samples));
+            return Err(MdsError::SampleBytes { samples: self.samples, bytes });
         }
         Ok(())
     }
@@ -174,27 +175,27 @@ impl IndexedShard {
     ///
     /// # Errors
     /// They are not those of the index.
-    pub fn check_config(&self, json: &[u8]) -> Result<(), String> {
-        let config: ShardColumns = serde_json::from_slice(json).map_err(|e| format!("its columns are damaged: {e}"))?;
-        if config == self.config { Ok(()) } else { Err("it has other columns than the index says".to_owned()) }
+    pub fn check_config(&self, json: &[u8]) -> Result<(), MdsError> {
+        let config: ShardColumns = serde_json::from_slice(json).map_err(MdsError::Columns)?;
+        if config == self.config { Ok(()) } else { Err(MdsError::IndexColumns) }
     }
 }
 
 impl ShardColumns {
-    fn columns(&self) -> Result<SampleColumns, String> {
+    fn columns(&self) -> Result<SampleColumns, MdsError> {
         let names = &self.column_names;
         if names.is_empty() || [self.column_encodings.len(), self.column_sizes.len()] != [names.len(); 2] {
-            return Err("it has not one encoding and one size for each column".to_owned());
+            return Err(MdsError::ColumnCount);
         }
         let mut seen = HashSet::new();
         if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
-            return Err(format!("two columns have the name '{twice}'"));
+            return Err(MdsError::RepeatedColumn { column: twice.clone() });
         }
         let encodings: Vec<ColumnEncoding> =
             self.column_encodings.iter().map(|text| ColumnEncoding::parse(text)).collect::<Result<_, _>>()?;
         for ((name, encoding), size) in names.iter().zip(&encodings).zip(&self.column_sizes) {
             if encoding.size().is_some_and(|expected| expected != *size) || *size == Some(0) {
-                return Err(format!("the size of column '{name}' is not that of its encoding"));
+                return Err(MdsError::ColumnSize { column: name.clone() });
             }
         }
         let shape = SampleLayout::new(self.column_sizes.clone());
@@ -216,13 +217,13 @@ pub(crate) const RAW_INDICES: MdsDtype = MdsDtype::I32;
 pub(crate) const RAW_VALUES: MdsDtype = MdsDtype::F32;
 
 /// Well-known names of columns.
-const X_NAMES: [&str; 2] = ["x", "X_NAMES"];
+const X_NAMES: [&str; 2] = ["x", "X"];
 const INDICES_NAMES: [&str; 1] = ["indices"];
 const VALUES_NAMES: [&str; 2] = ["values", "data"];
 
 /// Finds the columns of the matrix: those in the index; else those with well-known names; else the only array; else, of two
 /// arrays, that of integers and that of floats.
-pub(crate) fn find_layout(columns: &SampleColumns, notes: &IndexNotes) -> Result<MdsMatrixLayout, String> {
+pub(crate) fn find_layout(columns: &SampleColumns, notes: &IndexNotes) -> Result<MdsMatrixLayout, MdsError> {
     let layout = match (&notes.x, &notes.indices, &notes.values) {
         (None, None, None) => layout_by_name(columns)?,
         (Some(x), None, None) => MdsMatrixLayout::Dense(noted_column(columns, "expctl.x", x)?),
@@ -230,17 +231,15 @@ pub(crate) fn find_layout(columns: &SampleColumns, notes: &IndexNotes) -> Result
             indices: noted_column(columns, "expctl.indices", indices)?,
             values: noted_column(columns, "expctl.values", values)?,
         },
-        _ => return Err("it has to note \"expctl.x\", or \"expctl.indices\" and \"expctl.values\"".to_owned()),
+        _ => return Err(MdsError::IncompleteNotes),
     };
     if let MdsMatrixLayout::Sparse { indices, values } = layout {
+        let column = || columns.names[indices].clone();
         if indices == values {
-            return Err(format!("column '{}' cannot be both numbers of genes and values", columns.names[indices]));
+            return Err(MdsError::SameColumn { column: column() });
         }
         if is_float(&columns.encodings[indices]) {
-            return Err(format!(
-                "column '{}' is to be numbers of genes, but holds no integers",
-                columns.names[indices]
-            ));
+            return Err(MdsError::IndicesType { column: column() });
         }
     }
     Ok(layout)
@@ -255,13 +254,13 @@ fn is_integer(encoding: &ColumnEncoding) -> bool {
 }
 
 /// The array column that a key of the index names.
-fn noted_column(columns: &SampleColumns, key: &str, name: &str) -> Result<usize, String> {
+fn noted_column(columns: &SampleColumns, key: &'static str, name: &str) -> Result<usize, MdsError> {
     let column = columns.names.iter().position(|column| column == name);
     let column = column.filter(|column| columns.encodings[*column].is_array());
-    column.ok_or_else(|| format!("\"{key}\" names '{name}', which is no column of arrays or bytes"))
+    column.ok_or_else(|| MdsError::NotedColumn { key, column: name.to_owned() })
 }
 
-fn layout_by_name(columns: &SampleColumns) -> Result<MdsMatrixLayout, String> {
+fn layout_by_name(columns: &SampleColumns) -> Result<MdsMatrixLayout, MdsError> {
     let named = |names: &[&str]| -> Vec<usize> {
         let is_named = |column: &usize| names.contains(&columns.names[*column].as_str());
         (0..columns.names.len()).filter(is_named).filter(|column| columns.encodings[*column].is_array()).collect()
@@ -269,16 +268,9 @@ fn layout_by_name(columns: &SampleColumns) -> Result<MdsMatrixLayout, String> {
     let arrays: Vec<usize> = (0..columns.names.len())
         .filter(|column| matches!(columns.encodings[*column], ColumnEncoding::Array { .. }))
         .collect();
-    let unclear = |what: &str| {
-        let found: Vec<String> = (0..columns.names.len())
-            .filter(|column| columns.encodings[*column].is_array())
-            .map(|column| format!("'{}'", columns.names[column]))
-            .collect();
-        format!(
-            "{what}; columns of arrays or bytes are: {}; the index can note \"expctl.x\", or \"expctl.indices\" and \
-             \"expctl.values\"",
-            if found.is_empty() { "none".to_owned() } else { found.join(", ") }
-        )
+    let unclear = |reason: &'static str| {
+        let found = columns.names.iter().zip(&columns.encodings).filter(|(_, encoding)| encoding.is_array());
+        MdsError::UnclearColumns { reason, arrays: found.map(|(name, _)| name.clone()).collect() }
     };
     match (&named(&X_NAMES)[..], &named(&INDICES_NAMES)[..], &named(&VALUES_NAMES)[..]) {
         ([x], [], _) => Ok(MdsMatrixLayout::Dense(*x)),
@@ -350,12 +342,12 @@ mod tests {
         ] {
             let mut wrong = index();
             *wrong.pointer_mut(at).unwrap() = value;
-            let found = parse(&wrong).unwrap_err();
+            let found = parse(&wrong).unwrap_err().to_string();
             assert!(found.contains(reason), "{at}: {found}");
         }
     }
 
-    fn of(columns: &[(&str, &str)], notes: &IndexNotes) -> Result<MdsMatrixLayout, String> {
+    fn of(columns: &[(&str, &str)], notes: &IndexNotes) -> Result<MdsMatrixLayout, MdsError> {
         let names = columns.iter().map(|(name, _)| (*name).to_owned()).collect();
         let encodings = columns.iter().map(|(_, encoding)| ColumnEncoding::parse(encoding).unwrap()).collect();
         find_layout(&SampleColumns { names, encodings, shape: SampleLayout::default() }, notes)
@@ -363,17 +355,17 @@ mod tests {
 
     #[test]
     fn columns_are_found_or_named() {
-        let sparse = |indices, values| Ok(MdsMatrixLayout::Sparse { indices, values });
+        let sparse = |indices, values| MdsMatrixLayout::Sparse { indices, values };
         for (columns, layout) in [
             (&[("data", "ndarray:float32"), ("indices", "ndarray:int32")][..], sparse(1, 0)),
             (&[("indices", "bytes"), ("other", "ndarray"), ("values", "bytes")], sparse(0, 2)),
             (&[("counts", "ndarray:float16"), ("genes", "ndarray:uint16")], sparse(1, 0)),
             (&[("genes", "ndarray:uint16"), ("xs", "ndarray:float64"), ("y", "int")], sparse(0, 1)),
-            (&[("x", "ndarray:float32"), ("other", "ndarray:float32")], Ok(MdsMatrixLayout::Dense(0))),
-            (&[("X_NAMES", "bytes")], Ok(MdsMatrixLayout::Dense(0))),
-            (&[("cell", "ndarray:float32:5"), ("y", "int"), ("z", "bytes")], Ok(MdsMatrixLayout::Dense(0))),
+            (&[("x", "ndarray:float32"), ("other", "ndarray:float32")], MdsMatrixLayout::Dense(0)),
+            (&[("X", "bytes")], MdsMatrixLayout::Dense(0)),
+            (&[("cell", "ndarray:float32:5"), ("y", "int"), ("z", "bytes")], MdsMatrixLayout::Dense(0)),
         ] {
-            assert_eq!(of(columns, &IndexNotes::default()), layout, "{columns:?}");
+            assert_eq!(of(columns, &IndexNotes::default()).unwrap(), layout, "{columns:?}");
         }
         for (columns, reason) in [
             (&[("a", "ndarray:int32"), ("b", "ndarray:int32")][..], "are: 'a', 'b'"),
@@ -384,7 +376,7 @@ mod tests {
             (&[("indices", "ndarray:float32"), ("values", "bytes")], "holds no integers"),
             (&[("y", "int")], "are: none"),
         ] {
-            let found = of(columns, &IndexNotes::default()).unwrap_err();
+            let found = of(columns, &IndexNotes::default()).unwrap_err().to_string();
             assert!(found.contains(reason), "{found}");
         }
         let notes = |x: Option<&str>, indices: Option<&str>, values: Option<&str>| IndexNotes {
@@ -394,15 +386,15 @@ mod tests {
             ..IndexNotes::default()
         };
         let columns = [("a", "ndarray:int32"), ("b", "ndarray:int32"), ("c", "int")];
-        assert_eq!(of(&columns, &notes(None, Some("b"), Some("a"))), sparse(1, 0));
-        assert_eq!(of(&columns, &notes(Some("b"), None, None)), Ok(MdsMatrixLayout::Dense(1)));
+        assert_eq!(of(&columns, &notes(None, Some("b"), Some("a"))).unwrap(), sparse(1, 0));
+        assert_eq!(of(&columns, &notes(Some("b"), None, None)).unwrap(), MdsMatrixLayout::Dense(1));
         for (notes, reason) in [
             (notes(Some("c"), None, None), "no column of arrays"),
             (notes(Some("d"), None, None), "names 'd'"),
             (notes(None, Some("a"), None), "has to note"),
             (notes(None, Some("a"), Some("a")), "both"),
         ] {
-            let found = of(&columns, &notes).unwrap_err();
+            let found = of(&columns, &notes).unwrap_err().to_string();
             assert!(found.contains(reason), "{found}");
         }
     }

@@ -6,6 +6,7 @@
 //! format follows `format/mds/writer.py`, `encodings.py` and `format/base/writer.py` of the package.
 
 pub mod encoding;
+pub mod error;
 pub mod index;
 pub mod obs;
 pub mod reader;

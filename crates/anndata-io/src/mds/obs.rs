@@ -1,10 +1,10 @@
-use std::collections::{BTreeMap, HashMap};
-use std::hash::Hash;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use crate::annotation::coded_column::{BOOL_NAMES, CodedColumn};
 use crate::mds::encoding::{ColumnEncoding, ObsNumber, scalar};
+use crate::mds::error::{MdsError, SampleError};
 use crate::mds::shard::{Shard, ShardBody};
 use crate::{AnnDataError, LabelKind, Labels, MdsStore};
 
@@ -17,38 +17,33 @@ const FIRST_READ_BYTES: u64 = 1 << 12;
 /// Maximum number of threads; each holds a shard, if it is compressed.
 const MAX_THREADS: usize = 8;
 
-/// Names of the classes of truth values.
-pub(crate) const BOOL_NAMES: [&str; 2] = ["False", "True"];
-
 /// Reads a column of obs as classes.
 pub(crate) fn obs_labels(store: &MdsStore, name: &str, column: usize) -> Result<Labels, AnnDataError> {
     let noted = store.notes.categories.get(name);
     let missing = MissingValue(store.notes.missing.get(name).copied());
     let encoding = &store.columns.encodings[column];
-    let wrong = |reason: String| AnnDataError::damaged(store.path(), format!("obs column '{name}': {reason}"));
+    let wrong = |error| column_error(store, name, error);
     match encoding {
         ColumnEncoding::Text => {
             let parts = each_shard(store, column, CodedColumn::default, |coded: &mut CodedColumn<String>, cell| {
                 coded.add(Some(cell_text(cell)?));
                 Ok(())
             })?;
-            CodedColumn::labels(parts, noted, LabelKind::Text).map_err(wrong)
+            CodedColumn::labels(parts, noted, LabelKind::Text).map_err(|error| wrong(error.into()))
         }
-        ColumnEncoding::Scalar(dtype) if dtype.is_float() => {
-            Err(wrong("it holds numbers with fractions: they are no classes".to_owned()))
-        }
-        ColumnEncoding::TextFloat => Err(wrong("it holds numbers with fractions: they are no classes".to_owned())),
+        ColumnEncoding::Scalar(dtype) if dtype.is_float() => Err(wrong(MdsError::Fractions)),
+        ColumnEncoding::TextFloat => Err(wrong(MdsError::Fractions)),
         _ => match noted {
             Some(categories) => {
-                let parts =
-                    each_shard(store, column, Vec::new, |codes: &mut Vec<i32>, cell| {
-                        let code = cell_integer(encoding, cell)?;
-                        let known = (-1..categories.len() as i128).contains(&code);
-                        codes.push(i32::try_from(code).ok().filter(|_| known).ok_or_else(|| {
-                            format!("{code} is the number of none of its {} classes", categories.len())
-                        })?);
-                        Ok(())
-                    })?;
+                let parts = each_shard(store, column, Vec::new, |codes: &mut Vec<i32>, cell| {
+                    let code = cell_integer(encoding, cell)?;
+                    let known = (-1..categories.len() as i128).contains(&code);
+                    codes.push(i32::try_from(code).ok().filter(|_| known).ok_or_else(|| {
+                        let code = i64::try_from(code).unwrap_or(i64::MAX);
+                        SampleError::UnknownClass { code, classes: categories.len() }
+                    })?);
+                    Ok(())
+                })?;
                 let kind = if *categories == BOOL_NAMES { LabelKind::Bool } else { LabelKind::Text };
                 Ok(Labels { categories: categories.clone(), kind, codes: parts.concat() })
             }
@@ -57,7 +52,7 @@ pub(crate) fn obs_labels(store: &MdsStore, name: &str, column: usize) -> Result<
                     coded.add(missing.or_none(cell_integer(encoding, cell)?));
                     Ok(())
                 })?;
-                CodedColumn::labels(parts, None, LabelKind::Integer).map_err(wrong)
+                CodedColumn::labels(parts, None, LabelKind::Integer).map_err(|error| wrong(error.into()))
             }
         },
     }
@@ -69,8 +64,7 @@ pub(crate) fn obs_numbers(store: &MdsStore, name: &str, column: usize) -> Result
     let encoding = &store.columns.encodings[column];
     let is_classes = store.notes.categories.get(name).is_some_and(|names| *names != BOOL_NAMES);
     if *encoding == ColumnEncoding::Text || is_classes {
-        let reason = format!("obs column '{name}': it holds text, not numbers");
-        return Err(AnnDataError::damaged(store.path(), reason));
+        return Err(column_error(store, name, MdsError::Text));
     }
     let parts = each_shard(store, column, Vec::new, |values: &mut Vec<f64>, cell| {
         values.push(cell_number(encoding, cell, missing)?);
@@ -79,12 +73,17 @@ pub(crate) fn obs_numbers(store: &MdsStore, name: &str, column: usize) -> Result
     Ok(parts.concat())
 }
 
+#[cold]
+fn column_error(store: &MdsStore, name: &str, error: MdsError) -> AnnDataError {
+    AnnDataError::damaged(store.path(), MdsError::Obs { column: name.to_owned(), error: Box::new(error) })
+}
+
 /// Reads a column of all samples, shard by shard on several threads; returns a `T` for each shard, in order.
 fn each_shard<T: Send + Sync>(
     store: &MdsStore,
     column: usize,
     new: impl Fn() -> T + Sync,
-    add: impl Fn(&mut T, &[u8]) -> Result<(), String> + Sync,
+    add: impl Fn(&mut T, &[u8]) -> Result<(), SampleError> + Sync,
 ) -> Result<Vec<T>, AnnDataError> {
     let shards = store.shards.len();
     let found: Vec<OnceLock<Result<T, AnnDataError>>> = (0..shards).map(|_| OnceLock::new()).collect();
@@ -122,7 +121,7 @@ fn each_shard<T: Send + Sync>(
         }
     }
     if missing {
-        return Err(AnnDataError::Invalid("a thread that reads a column of obs ended early".to_owned()));
+        return Err(AnnDataError::panicked("reading a column of obs", &"a thread ended early"));
     }
     Ok(parts)
 }
@@ -146,12 +145,12 @@ fn each_cell(
     (number, samples): (usize, std::ops::Range<u64>),
     column: usize,
     bytes: &mut Vec<u8>,
-    mut take: impl FnMut(&[u8]) -> Result<(), String>,
+    mut take: impl FnMut(&[u8]) -> Result<(), SampleError>,
 ) -> Result<(), AnnDataError> {
     let (source, shard, shape) = (&store.source, &store.shards[number], &store.columns.shape);
     let mut of_sample = |sample: &[u8], at: u64| -> Result<(), AnnDataError> {
         let result = shape.cells(sample, [column, column]).and_then(|[cell, _]| take(cell));
-        result.map_err(|reason| store.damaged(number, at, &reason))
+        result.map_err(|error| store.damaged(number, at, error))
     };
     match &shard.body {
         ShardBody::Packed(codec) => {
@@ -188,7 +187,7 @@ fn each_cell(
                 let first = len.min(FIRST_READ_BYTES.max(shape.head() as u64));
                 bytes.clear();
                 source.append_to(shard.start + within.start, first as usize, bytes)?;
-                let wrong = |reason: String| store.damaged(number, sample, &reason);
+                let wrong = |error| store.damaged(number, sample, error);
                 let cell = shape.cell(bytes, len, column).map_err(wrong)?;
                 let cell = if cell.end <= first {
                     &bytes[cell.start as usize..cell.end as usize]
@@ -219,12 +218,12 @@ impl MissingValue {
 }
 
 /// String of a sample.
-fn cell_text(cell: &[u8]) -> Result<&str, String> {
-    std::str::from_utf8(cell).map_err(|e| format!("a text is not UTF-8: {e}"))
+fn cell_text(cell: &[u8]) -> Result<&str, SampleError> {
+    Ok(std::str::from_utf8(cell)?)
 }
 
 /// Integer of a sample.
-fn cell_integer(encoding: &ColumnEncoding, cell: &[u8]) -> Result<i128, String> {
+fn cell_integer(encoding: &ColumnEncoding, cell: &[u8]) -> Result<i128, SampleError> {
     let found = match encoding {
         ColumnEncoding::Scalar(dtype) => match scalar(*dtype, cell) {
             Some(ObsNumber::Integer(value)) => Some(value),
@@ -233,11 +232,11 @@ fn cell_integer(encoding: &ColumnEncoding, cell: &[u8]) -> Result<i128, String> 
         ColumnEncoding::TextInteger => cell_text(cell)?.trim().parse().ok(),
         _ => None,
     };
-    found.ok_or_else(|| "what should be an integer is none".to_owned())
+    found.ok_or(SampleError::NotInteger)
 }
 
 /// Number of a sample; a missing value is NaN.
-fn cell_number(encoding: &ColumnEncoding, cell: &[u8], missing: MissingValue) -> Result<f64, String> {
+fn cell_number(encoding: &ColumnEncoding, cell: &[u8], missing: MissingValue) -> Result<f64, SampleError> {
     let found = match encoding {
         ColumnEncoding::Scalar(dtype) => match scalar(*dtype, cell) {
             Some(ObsNumber::Float(value)) => Some(value),
@@ -249,117 +248,13 @@ fn cell_number(encoding: &ColumnEncoding, cell: &[u8], missing: MissingValue) ->
         ColumnEncoding::TextFloat => cell_text(cell)?.trim().parse().ok(),
         _ => return Ok(missing.or_none(cell_integer(encoding, cell)?).map_or(f64::NAN, |value| value as f64)),
     };
-    found.ok_or_else(|| "what should be a number is none".to_owned())
-}
-
-/// Codes of the values of a column.
-#[derive(Debug)]
-struct CodedColumn<T> {
-    different: HashMap<T, i32>,
-    /// -1 is a missing value.
-    codes: Vec<i32>,
-}
-
-impl<T> Default for CodedColumn<T> {
-    fn default() -> Self {
-        Self { different: HashMap::new(), codes: Vec::new() }
-    }
-}
-
-impl<T: Clone + Eq + Hash + Ord + ToString> CodedColumn<T> {
-    pub fn add<Q>(&mut self, value: Option<Q>)
-    where
-        Q: Into<T> + LookupKey<T>,
-    {
-        let Some(value) = value else {
-            self.codes.push(-1);
-            return;
-        };
-        let next = self.different.len() as i32;
-        let code = match value.find(&self.different) {
-            Some(code) => code,
-            None => {
-                self.different.insert(value.into(), next);
-                next
-            }
-        };
-        self.codes.push(code);
-    }
-
-    /// Joins the columns of all shards: `categories` are the class names in the index, if it has them; else the classes are the
-    /// distinct values, ascending.
-    pub fn labels(parts: Vec<Self>, categories: Option<&Vec<String>>, kind: LabelKind) -> Result<Labels, String> {
-        let mut different: BTreeMap<&T, i32> =
-            parts.iter().flat_map(|part| part.different.keys()).map(|value| (value, 0)).collect();
-        let categories = match categories {
-            None => {
-                different.values_mut().zip(0..).for_each(|(code, place)| *code = place);
-                different.keys().map(|value| value.to_string()).collect()
-            }
-            Some(categories) => {
-                let places: HashMap<&str, i32> = categories.iter().map(String::as_str).zip(0..).collect();
-                for (value, code) in &mut different {
-                    let name = value.to_string();
-                    let place = places.get(name.as_str());
-                    *code = *place.ok_or_else(|| format!("'{name}' is none of its categories"))?;
-                }
-                categories.clone()
-            }
-        };
-        let mut codes = Vec::with_capacity(parts.iter().map(|part| part.codes.len()).sum());
-        for part in &parts {
-            let mut own = vec![0; part.different.len()];
-            for (value, code) in &part.different {
-                own[*code as usize] = different.get(value).copied().unwrap_or(-1);
-            }
-            codes.extend(part.codes.iter().map(|code| usize::try_from(*code).map_or(-1, |code| own[code])));
-        }
-        Ok(Labels { categories, kind, codes })
-    }
-}
-
-/// Key of a value, so that a string is copied only if it is new.
-trait LookupKey<T> {
-    /// Code of the value, among those that are known.
-    fn find(&self, known: &HashMap<T, i32>) -> Option<i32>;
-}
-
-impl LookupKey<String> for &str {
-    fn find(&self, known: &HashMap<String, i32>) -> Option<i32> {
-        known.get(*self).copied()
-    }
-}
-
-impl LookupKey<i128> for i128 {
-    fn find(&self, known: &HashMap<i128, i32>) -> Option<i32> {
-        known.get(self).copied()
-    }
+    found.ok_or(SampleError::NotNumber)
 }
 
 #[cfg(test)]
 mod obs_values_tests {
     use super::*;
     use crate::mds::encoding::MdsDtype;
-
-    #[test]
-    fn classes_are_numbered_over_all_shards() {
-        let coded = |values: &[&str]| {
-            let mut coded = CodedColumn::<String>::default();
-            values.iter().for_each(|value| coded.add(Some(*value)));
-            coded
-        };
-        let parts = || vec![coded(&["b", "c", "b"]), coded(&[]), coded(&["a", "c"])];
-        let labels = CodedColumn::labels(parts(), None, LabelKind::Text).unwrap();
-        assert_eq!((labels.categories.concat(), labels.codes), ("abc".to_owned(), vec![1, 2, 1, 0, 2]));
-        let order = ["c", "x", "b", "a"].map(str::to_owned).to_vec();
-        let labels = CodedColumn::labels(parts(), Some(&order), LabelKind::Text).unwrap();
-        assert_eq!((labels.categories, labels.codes), (order, vec![2, 0, 2, 3, 0]));
-        assert!(CodedColumn::labels(parts(), Some(&vec!["a".to_owned()]), LabelKind::Text).is_err());
-        let mut numbers = CodedColumn::<i128>::default();
-        [Some(10), None, Some(-3), Some(2)].into_iter().for_each(|value| numbers.add(value));
-        let labels = CodedColumn::labels(vec![numbers], None, LabelKind::Integer).unwrap();
-        assert_eq!((labels.categories.join(" "), labels.codes), ("-3 2 10".to_owned(), vec![2, -1, 0, 1]));
-    }
 
     #[test]
     fn values_are_those_of_the_package() {

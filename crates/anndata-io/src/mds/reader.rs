@@ -2,12 +2,13 @@ use std::ops::Range;
 
 use crate::lru_cache::LruCache;
 use crate::mds::encoding::{append_f32, append_i32};
+use crate::mds::error::SampleError;
 use crate::mds::index::{MdsMatrixLayout, RAW_INDICES, RAW_VALUES};
 use crate::mds::sample::parse_array;
 use crate::mds::shard::{Shard, ShardBody, ShardCodec};
 use crate::source::byte_source::{PendingReads, ReadRange, as_uninit};
 use crate::source::coalesce::Coalescer;
-use crate::{AnnDataError, ArrayStore, CsrRows, MdsStore, Prefetch, ReadRows, RowSelection, Rows};
+use crate::{AnnDataError, ArrayStore, CsrRows, Form, MdsStore, Prefetch, ReadRows, RequestError, RowSelection, Rows};
 
 /// Samples with at most this gap are read together.
 const MAX_GAP: u64 = 1 << 14;
@@ -69,12 +70,11 @@ impl<'a> MdsReader<'a> {
     fn find(&mut self, wanted: &RowSelection<'_>) -> Result<(), AnnDataError> {
         let store = self.store;
         let (starts, end) = (&store.starts, store.len());
-        let beyond =
-            |row: u64| AnnDataError::Invalid(format!("row {row} was asked for, {} has {end} rows", store.name()));
+        let beyond = |row: u64| RequestError::RowBeyondEnd { row, store: store.name(), rows: end };
         self.samples.clear();
         self.order.clear();
         let mut shard = 0;
-        let mut add = |row: u64| -> Result<(), AnnDataError> {
+        let mut add = |row: u64| -> Result<(), RequestError> {
             if row >= end {
                 return Err(beyond(row));
             }
@@ -89,7 +89,7 @@ impl<'a> MdsReader<'a> {
             RowSelection::Rows(rows) => rows.iter().copied().try_for_each(&mut add)?,
             RowSelection::Range(range) => {
                 if range.start < range.end && range.end > end {
-                    return Err(beyond(range.end - 1));
+                    return Err(beyond(range.end - 1).into());
                 }
                 range.clone().try_for_each(&mut add)?;
             }
@@ -175,7 +175,7 @@ impl<'a> MdsReader<'a> {
                     for sample in &self.samples[group] {
                         let bytes = &self.bytes[sample.at..sample.at + sample.len];
                         append_row(store, bytes, out, &mut self.unsorted)
-                            .map_err(|reason| store.damaged(shard, sample.sample.into(), &reason))?;
+                            .map_err(|error| store.damaged(shard, sample.sample.into(), error))?;
                     }
                 }
                 ShardBody::Packed(codec) => {
@@ -186,7 +186,7 @@ impl<'a> MdsReader<'a> {
                         let bytes = &data[Shard::sample_in(data, sample.sample as usize)];
                         if self.in_order {
                             append_row(store, bytes, out, &mut self.unsorted)
-                                .map_err(|reason| store.damaged(shard, sample.sample.into(), &reason))?;
+                                .map_err(|error| store.damaged(shard, sample.sample.into(), error))?;
                             continue;
                         }
                         (sample.at, sample.len) = (self.used, bytes.len());
@@ -203,7 +203,7 @@ impl<'a> MdsReader<'a> {
         for sample in &self.samples {
             let bytes = &self.bytes[sample.at..sample.at + sample.len];
             append_row(store, bytes, out, &mut self.unsorted)
-                .map_err(|reason| store.damaged(sample.shard as usize, sample.sample.into(), &reason))?;
+                .map_err(|error| store.damaged(sample.shard as usize, sample.sample.into(), error))?;
         }
         Ok(())
     }
@@ -212,8 +212,7 @@ impl<'a> MdsReader<'a> {
 /// Sets the length of a buffer that only grows.
 fn grow(bytes: &mut Vec<u8>, len: usize) -> Result<(), AnnDataError> {
     if len > bytes.len() {
-        let none = |_| AnnDataError::Invalid(format!("there is no memory for samples of {len} bytes"));
-        bytes.try_reserve(len - bytes.len()).map_err(none)?;
+        bytes.try_reserve(len - bytes.len()).map_err(|_| AnnDataError::no_memory(len, "samples"))?;
         bytes.resize(len, 0);
     }
     Ok(())
@@ -221,14 +220,19 @@ fn grow(bytes: &mut Vec<u8>, len: usize) -> Result<(), AnnDataError> {
 
 /// Appends the row of a sample.
 #[inline]
-fn append_row(store: &MdsStore, sample: &[u8], out: &mut Rows, unsorted: &mut Vec<(i32, f32)>) -> Result<(), String> {
+fn append_row(
+    store: &MdsStore,
+    sample: &[u8],
+    out: &mut Rows,
+    unsorted: &mut Vec<(i32, f32)>,
+) -> Result<(), SampleError> {
     let (columns, genes) = (&store.columns, store.genes.len());
     match (store.layout, out) {
         (MdsMatrixLayout::Dense(x), Rows::Dense(out)) => {
             let [cell, _] = columns.shape.cells(sample, [x, x])?;
             let values = parse_array(&columns.encodings[x], RAW_VALUES, cell)?;
             if values.count != genes {
-                return Err(format!("it has {} values, there are {genes} genes", values.count));
+                return Err(SampleError::ValueCount { values: values.count, genes });
             }
             append_f32(values.dtype, values.bytes, &mut out.data);
             Ok(())
@@ -238,7 +242,7 @@ fn append_row(store: &MdsStore, sample: &[u8], out: &mut Rows, unsorted: &mut Ve
             let indices = parse_array(&columns.encodings[indices], RAW_INDICES, index_cell)?;
             let values = parse_array(&columns.encodings[values], RAW_VALUES, value_cell)?;
             if indices.count != values.count {
-                return Err(format!("it has {} numbers of genes and {} values", indices.count, values.count));
+                return Err(SampleError::ListLengths { indices: indices.count, values: values.count });
             }
             let start = out.indices.len();
             append_i32(indices.dtype, indices.bytes, &mut out.indices)?;
@@ -247,12 +251,12 @@ fn append_row(store: &MdsStore, sample: &[u8], out: &mut Rows, unsorted: &mut Ve
             out.indptr.push(out.indices.len() as u64);
             Ok(())
         }
-        _ => Err("rows of another form than the store has".to_owned()),
+        _ => Err(SampleError::OtherForm),
     }
 }
 
 /// Sorts the values of the last row, from `start` on, by gene.
-fn sort_row(out: &mut CsrRows, start: usize, genes: usize, unsorted: &mut Vec<(i32, f32)>) -> Result<(), String> {
+fn sort_row(out: &mut CsrRows, start: usize, genes: usize, unsorted: &mut Vec<(i32, f32)>) -> Result<(), SampleError> {
     let columns = &mut out.indices[start..];
     // Without an early exit the loop is vectorised.
     let ascend = columns.iter().zip(columns.iter().skip(1)).fold(true, |ascend, (a, b)| ascend & (a < b));
@@ -261,14 +265,14 @@ fn sort_row(out: &mut CsrRows, start: usize, genes: usize, unsorted: &mut Vec<(i
         return Ok(());
     }
     if columns.iter().any(|column| !is_gene(*column)) {
-        return Err(format!("it has a value for a gene that there is not; there are {genes}"));
+        return Err(SampleError::UnknownGene { genes });
     }
     let values = &mut out.data[start..];
     unsorted.clear();
     unsorted.extend(columns.iter().copied().zip(values.iter().copied()));
     unsorted.sort_by_key(|(column, _)| *column);
     if let Some(pair) = unsorted.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-        return Err(format!("it has two values for gene {}", pair[0].0));
+        return Err(SampleError::RepeatedGene { gene: pair[0].0 });
     }
     for ((column, value), sorted) in columns.iter_mut().zip(values).zip(unsorted.iter()) {
         (*column, *value) = *sorted;
@@ -326,33 +330,18 @@ impl ReadRows for MdsReader<'_> {
     }
 
     fn decode(&mut self, out: &mut Rows) -> Result<(), AnnDataError> {
-        let genes = self.store.genes.len();
-        let before = match out {
-            Rows::Sparse(rows) => [rows.len(), rows.indices.len(), rows.data.len()],
-            Rows::Dense(rows) => {
-                if rows.data.is_empty() {
-                    rows.columns = genes;
-                }
-                if rows.columns != genes {
-                    let reason = format!("rows of {genes} values behind rows of {}", rows.columns);
-                    return Err(AnnDataError::Invalid(reason));
-                }
-                [0, 0, rows.data.len()]
+        match self.store.form() {
+            Form::Sparse => {
+                out.sparse()?;
             }
-        };
-        let result = self.decode_rows(out);
-        self.packed.clear();
-        if result.is_err() {
-            match out {
-                Rows::Sparse(rows) => {
-                    rows.indptr.truncate(before[0] + 1);
-                    rows.indices.truncate(before[1]);
-                    rows.data.truncate(before[2]);
-                }
-                Rows::Dense(rows) => rows.data.truncate(before[2]),
+            Form::Dense => {
+                out.dense(self.store.genes.len())?;
             }
         }
-        result
+        let before = out.end();
+        let result = self.decode_rows(out);
+        self.packed.clear();
+        result.inspect_err(|_| out.truncate(before))
     }
 
     fn unchanged(&self) -> Result<(), AnnDataError> {

@@ -1,6 +1,7 @@
 use std::ops::Range;
 
 use crate::mds::encoding::{ColumnEncoding, MdsDtype};
+use crate::mds::error::SampleError;
 
 /// Where the values of each column are in a sample: the lengths of those that differ in length (uint32), then all values,
 /// in the order of the columns.
@@ -24,7 +25,7 @@ impl SampleLayout {
     }
 
     /// Where a column is in a sample of `len` bytes, of which `head` are the first; they can be more than the lengths.
-    pub fn cell(&self, head: &[u8], len: u64, wanted: usize) -> Result<Range<u64>, String> {
+    pub fn cell(&self, head: &[u8], len: u64, wanted: usize) -> Result<Range<u64>, SampleError> {
         let mut found = 0..0;
         self.walk(head, len, |column, cell| {
             if column == wanted {
@@ -35,7 +36,7 @@ impl SampleLayout {
     }
 
     /// Where two columns are in a sample.
-    pub fn cells<'a>(&self, sample: &'a [u8], wanted: [usize; 2]) -> Result<[&'a [u8]; 2], String> {
+    pub fn cells<'a>(&self, sample: &'a [u8], wanted: [usize; 2]) -> Result<[&'a [u8]; 2], SampleError> {
         let mut found: [Range<u64>; 2] = [0..0, 0..0];
         self.walk(sample, sample.len() as u64, |column, cell| {
             for (wanted, found) in wanted.iter().zip(&mut found) {
@@ -50,8 +51,8 @@ impl SampleLayout {
 
     /// Say where each column is, and compare what they are together with the length of the sample.
     #[inline]
-    fn walk(&self, head: &[u8], len: u64, mut say: impl FnMut(usize, Range<u64>)) -> Result<(), String> {
-        let lengths = head.get(..self.head).ok_or("a sample is cut short")?;
+    fn walk(&self, head: &[u8], len: u64, mut say: impl FnMut(usize, Range<u64>)) -> Result<(), SampleError> {
+        let lengths = head.get(..self.head).ok_or(SampleError::CutShort)?;
         let mut lengths = lengths.as_chunks::<4>().0.iter().map(|length| u32::from_le_bytes(*length));
         let mut at = self.head as u64;
         for (column, size) in self.sizes.iter().enumerate() {
@@ -64,7 +65,7 @@ impl SampleLayout {
             at = end;
         }
         if at != len {
-            return Err(format!("a sample has {len} bytes, its columns {at}"));
+            return Err(SampleError::Length { bytes: len, columns: at });
         }
         Ok(())
     }
@@ -88,24 +89,24 @@ pub(crate) fn parse_array<'a>(
     encoding: &ColumnEncoding,
     raw: MdsDtype,
     cell: &'a [u8],
-) -> Result<ArrayCell<'a>, String> {
+) -> Result<ArrayCell<'a>, SampleError> {
     let mut rest = cell;
     let (dtype, shape) = match encoding {
         ColumnEncoding::Bytes => {
             let count = cell.len() / raw.size();
             if !cell.len().is_multiple_of(raw.size()) {
-                return Err(format!("{} bytes are no values of {}", cell.len(), raw.name()));
+                return Err(SampleError::RawBytes { bytes: cell.len(), dtype: raw });
             }
             return Ok(ArrayCell { dtype: raw, count, bytes: cell });
         }
         ColumnEncoding::Array { dtype, shape } => (*dtype, shape.as_deref()),
-        _ => return Err("it is no array".to_owned()),
+        _ => return Err(SampleError::NotArray),
     };
     let dtype = match dtype {
         Some(dtype) => dtype,
         None => {
             let number = take_byte(&mut rest)?;
-            MdsDtype::numbered(number).ok_or_else(|| format!("an array is of type {number}, which there is not"))?
+            MdsDtype::numbered(number).ok_or(SampleError::DtypeNumber { number })?
         }
     };
     let count = match shape {
@@ -113,10 +114,10 @@ pub(crate) fn parse_array<'a>(
         None => {
             let head = take_byte(&mut rest)?;
             let (sides, width) = (usize::from(head >> 2), 1_usize << (head & 3));
-            let (shape, values) = rest.split_at_checked(sides * width).ok_or(CUT_SHORT)?;
+            let (shape, values) = rest.split_at_checked(sides * width).ok_or(SampleError::ShortArray)?;
             rest = values;
             if sides == 0 {
-                return Err("an array has no axis".to_owned());
+                return Err(SampleError::NoAxis);
             }
             flat_length(shape.chunks_exact(width).map(|side| {
                 let mut wide = [0; 8];
@@ -126,26 +127,23 @@ pub(crate) fn parse_array<'a>(
         }
     };
     if (rest.len() as u64) != count.saturating_mul(dtype.size() as u64) {
-        let reason = format!("an array of {count} values of {} has {} bytes", dtype.name(), rest.len());
-        return Err(reason);
+        return Err(SampleError::ArrayBytes { count, dtype, bytes: rest.len() });
     }
     Ok(ArrayCell { dtype, count: count as usize, bytes: rest })
 }
 
-const CUT_SHORT: &str = "an array is cut short";
-
-fn take_byte(rest: &mut &[u8]) -> Result<u8, String> {
-    let (first, others) = rest.split_first().ok_or(CUT_SHORT)?;
+fn take_byte(rest: &mut &[u8]) -> Result<u8, SampleError> {
+    let (first, others) = rest.split_first().ok_or(SampleError::ShortArray)?;
     *rest = others;
     Ok(*first)
 }
 
 /// Values of a shape that has no more than one side of several.
-fn flat_length(sides: impl Iterator<Item = u64>) -> Result<u64, String> {
+fn flat_length(sides: impl Iterator<Item = u64>) -> Result<u64, SampleError> {
     let mut count = 1;
     for side in sides {
         if side != 1 && count != 1 {
-            return Err(format!("an array of {count} × {side} values is no row"));
+            return Err(SampleError::Shape { rows: count, columns: side });
         }
         if side != 1 {
             count = side;
@@ -165,11 +163,11 @@ mod tests {
         assert_eq!(shape.cells(&sample, [0, 2]), Ok([&[10, 11, 12][..], &[30][..]]));
         assert_eq!(shape.cells(&sample, [1, 1]), Ok([&[20, 21][..]; 2]));
         assert_eq!(shape.cell(&sample[..8], 14, 2), Ok(13..14));
-        assert!(shape.cells(&sample[..13], [0, 2]).unwrap_err().contains("13 bytes, its columns 14"));
-        assert!(shape.cells(&sample[..7], [0, 2]).unwrap_err().contains("cut short"));
+        assert!(shape.cells(&sample[..13], [0, 2]).unwrap_err().to_string().contains("13 bytes, its columns 14"));
+        assert!(shape.cells(&sample[..7], [0, 2]).unwrap_err().to_string().contains("cut short"));
     }
 
-    fn read(encoding: &str, cell: &[u8]) -> Result<(MdsDtype, usize), String> {
+    fn read(encoding: &str, cell: &[u8]) -> Result<(MdsDtype, usize), SampleError> {
         parse_array(&ColumnEncoding::parse(encoding).unwrap(), MdsDtype::I32, cell).map(|cell| (cell.dtype, cell.count))
     }
 
@@ -193,7 +191,7 @@ mod tests {
             ("bytes", &[0; 7], "no values of int32"),
             ("str", &[0; 7], "no array"),
         ] {
-            let found = read(encoding, cell).unwrap_err();
+            let found = read(encoding, cell).unwrap_err().to_string();
             assert!(found.contains(reason), "{found}");
         }
     }

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::io::{self, Read};
 use std::ops::Range;
 
@@ -8,6 +9,7 @@ use sha2::{Sha224, Sha256, Sha384, Sha512};
 use twox_hash::{XxHash3_64, XxHash3_128, XxHash32, XxHash64};
 
 use crate::AnnDataError;
+use crate::mds::error::MdsError;
 use crate::mds::index::{FileNote, IndexedShard};
 use crate::source::byte_source::ByteSource;
 
@@ -50,7 +52,7 @@ impl Shard {
     ) -> Result<Self, AnnDataError> {
         let range = source.file_range(file);
         let start = range.start;
-        let damaged = |reason: String| source.file_damaged(file, reason);
+        let damaged = |error: MdsError| source.file_damaged(file, error);
         match (&indexed.zip_data, &indexed.compression) {
             (Some(packed), Some(compression)) if is_packed => {
                 let codec = ShardCodec::named(compression).map_err(damaged)?;
@@ -110,10 +112,10 @@ impl Shard {
         packed: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), AnnDataError> {
-        self.unpack_checked(codec, packed, out).map_err(|reason| source.file_damaged(self.file, reason))
+        self.unpack_checked(codec, packed, out).map_err(|error| source.file_damaged(self.file, error))
     }
 
-    fn unpack_checked(&self, codec: ShardCodec, packed: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
+    fn unpack_checked(&self, codec: ShardCodec, packed: &[u8], out: &mut Vec<u8>) -> Result<(), MdsError> {
         let indexed = &self.indexed;
         if let Some(zip) = &indexed.zip_data {
             check_hashes(packed, &zip.hashes)?;
@@ -123,9 +125,9 @@ impl Shard {
         if indexed.zip_data.as_ref().is_none_or(|zip| zip.hashes.is_empty() || hashes_are_unknown(&zip.hashes)) {
             check_hashes(out, &indexed.raw_data.hashes)?;
         }
-        check_samples(*out.first_chunk().ok_or("it is cut short")?, indexed)?;
+        check_samples(*out.first_chunk().ok_or(MdsError::CutShort)?, indexed)?;
         let end = SAMPLE_COUNT_BYTES + 4 * (indexed.samples as usize + 1);
-        let offsets = out.get(SAMPLE_COUNT_BYTES..end).ok_or("it is cut short")?;
+        let offsets = out.get(SAMPLE_COUNT_BYTES..end).ok_or(MdsError::CutShort)?;
         let offsets: Vec<u32> = offsets.as_chunks::<4>().0.iter().map(|at| u32::from_le_bytes(*at)).collect();
         check_offsets(&offsets, indexed)?;
         indexed.check_config(&out[end..offsets[0] as usize])
@@ -133,12 +135,12 @@ impl Shard {
 }
 
 /// Checks that the length of a file is that in the index.
-fn check_length(range: &Range<u64>, indexed: &FileNote) -> Result<(), String> {
+fn check_length(range: &Range<u64>, indexed: &FileNote) -> Result<(), MdsError> {
     let bytes = range.end - range.start;
     if bytes == indexed.bytes {
         return Ok(());
     }
-    Err(format!("has {bytes} bytes, the index says {}", indexed.bytes))
+    Err(MdsError::Length { found: bytes, expected: indexed.bytes })
 }
 
 /// Checks that the size in the index is plausible for a compressed file, and that it starts with the number of samples.
@@ -147,10 +149,10 @@ fn check_packed(
     range: &Range<u64>,
     codec: ShardCodec,
     indexed: &IndexedShard,
-) -> Result<(), String> {
+) -> Result<(), MdsError> {
     codec.check_ratio(range.end - range.start, indexed.raw_data.bytes)?;
     let reader = io::BufReader::new(source.reader(range.clone()));
-    let first = codec.first::<4>(reader).map_err(|e| format!("is damaged: {e}"))?;
+    let first = codec.first::<4>(reader).map_err(MdsError::Start)?;
     first.map_or(Ok(()), |samples| check_samples(samples, indexed))
 }
 
@@ -160,36 +162,36 @@ fn read_offsets(source: &ByteSource, file: usize, indexed: &IndexedShard) -> Res
     let samples = indexed.samples as usize;
     let first = source.file_range(file).start;
     let mut head = source.read_vec(first, SAMPLE_COUNT_BYTES + 4 * (samples + 1))?;
-    let check = |head: &[u8]| -> Result<Box<[u32]>, String> {
-        check_samples(*head.first_chunk().ok_or("it is cut short")?, indexed)?;
+    let check = |head: &[u8]| -> Result<Box<[u32]>, MdsError> {
+        check_samples(*head.first_chunk().ok_or(MdsError::CutShort)?, indexed)?;
         let offsets = head[SAMPLE_COUNT_BYTES..].as_chunks::<4>().0.iter().map(|at| u32::from_le_bytes(*at));
         let offsets: Box<[u32]> = offsets.collect();
         check_offsets(&offsets, indexed)?;
         Ok(offsets)
     };
-    let offsets = check(&head).map_err(|reason| source.file_damaged(file, reason))?;
+    let offsets = check(&head).map_err(|error| source.file_damaged(file, error))?;
     let (start, end) = (head.len(), offsets[0] as usize);
     head.clear();
     source.append_to(first + start as u64, end - start, &mut head)?;
-    indexed.check_config(&head).map_err(|reason| source.file_damaged(file, reason))?;
+    indexed.check_config(&head).map_err(|error| source.file_damaged(file, error))?;
     Ok(offsets)
 }
 
-fn check_samples(found: [u8; 4], indexed: &IndexedShard) -> Result<(), String> {
+fn check_samples(found: [u8; 4], indexed: &IndexedShard) -> Result<(), MdsError> {
     let found = u64::from(u32::from_le_bytes(found));
     if found == indexed.samples {
         return Ok(());
     }
-    Err(format!("has {found} samples, the index says {}", indexed.samples))
+    Err(MdsError::Samples { found, expected: indexed.samples })
 }
 
 /// Checks that samples follow the header without gaps, and that the last one ends with the shard.
-fn check_offsets(offsets: &[u32], indexed: &IndexedShard) -> Result<(), String> {
+fn check_offsets(offsets: &[u32], indexed: &IndexedShard) -> Result<(), MdsError> {
     let head = (SAMPLE_COUNT_BYTES + 4 * offsets.len()) as u64;
     let ascend = offsets.iter().zip(&offsets[1..]).fold(true, |ascend, (a, b)| ascend & (a <= b));
     let ends = offsets.last().is_some_and(|end| u64::from(*end) == indexed.raw_data.bytes);
     if !ascend || !ends || u64::from(offsets[0]) < head {
-        return Err("its samples are not where it says".to_owned());
+        return Err(MdsError::Offsets);
     }
     Ok(())
 }
@@ -210,15 +212,12 @@ impl ShardCodec {
     ///
     /// # Errors
     /// The codec is not supported.
-    pub fn named(compression: &str) -> Result<Self, String> {
+    pub fn named(compression: &str) -> Result<Self, MdsError> {
         match compression.split(':').next().unwrap_or_default() {
             "zstd" => Ok(Self::Zstd),
             "gz" => Ok(Self::Gzip),
             "snappy" => Ok(Self::Snappy),
-            _ => Err(format!(
-                "shards are compressed with \"{compression}\", which is not read here: decompress them, or write them with \
-                 zstd, gz or snappy"
-            )),
+            _ => Err(MdsError::Compression { compression: compression.to_owned() }),
         }
     }
 
@@ -234,61 +233,61 @@ impl ShardCodec {
     }
 
     /// Fails if so many compressed bytes cannot become `bytes` bytes.
-    fn check_ratio(self, packed: u64, bytes: u64) -> Result<(), String> {
+    fn check_ratio(self, packed: u64, bytes: u64) -> Result<(), MdsError> {
         if self == Self::Snappy && bytes > packed.saturating_mul(SNAPPY_RATIO) {
-            return Err(format!("{packed} bytes of Snappy are never {bytes}"));
+            return Err(MdsError::Ratio { packed, bytes });
         }
         Ok(())
     }
 
     /// Decompresses to exactly `bytes` bytes in `out`, which grows with the data.
-    pub fn unpack(self, packed: &[u8], bytes: u64, out: &mut Vec<u8>) -> Result<(), String> {
+    pub fn unpack(self, packed: &[u8], bytes: u64, out: &mut Vec<u8>) -> Result<(), MdsError> {
         /// Bytes that are reserved in advance for each compressed byte.
         const USUAL: u64 = 16;
         self.check_ratio(packed.len() as u64, bytes)?;
-        let failed = |e: &dyn std::fmt::Display| format!("cannot be decompressed: {e}");
         out.clear();
         let room = match self {
             Self::Snappy => bytes,
             _ => bytes.min(packed.len() as u64 * USUAL),
         };
-        out.try_reserve_exact(room as usize).map_err(|e| failed(&e))?;
+        out.try_reserve_exact(room as usize).map_err(undecodable)?;
         // One byte more, to detect data that is too long.
         let most = bytes.saturating_add(1);
         match self {
             Self::Zstd => {
-                let decoder = zstd::stream::read::Decoder::with_buffer(packed).map_err(|e| failed(&e))?;
-                decoder.take(most).read_to_end(out).map_err(|e| failed(&e))?;
+                let decoder = zstd::stream::read::Decoder::with_buffer(packed).map_err(undecodable)?;
+                decoder.take(most).read_to_end(out).map_err(undecodable)?;
             }
             Self::Gzip => {
-                MultiGzDecoder::new(packed).take(most).read_to_end(out).map_err(|e| failed(&e))?;
+                MultiGzDecoder::new(packed).take(most).read_to_end(out).map_err(undecodable)?;
             }
             Self::Snappy => {
-                let says = snap::raw::decompress_len(packed).map_err(|e| failed(&e))?;
+                let says = snap::raw::decompress_len(packed).map_err(undecodable)?;
                 if says as u64 != bytes {
-                    return Err(other_length(bytes));
+                    return Err(MdsError::DecompressedLength { bytes });
                 }
                 out.resize(says, 0);
-                snap::raw::Decoder::new().decompress(packed, out).map_err(|e| failed(&e))?;
+                snap::raw::Decoder::new().decompress(packed, out).map_err(undecodable)?;
             }
         }
         if out.len() as u64 != bytes {
-            return Err(other_length(bytes));
+            return Err(MdsError::DecompressedLength { bytes });
         }
         Ok(())
     }
 }
 
-fn other_length(bytes: u64) -> String {
-    format!("is not {bytes} bytes when it is decompressed, as the index says")
+#[cold]
+fn undecodable(error: impl Error + Send + Sync + 'static) -> MdsError {
+    MdsError::Decompression(Box::new(error))
 }
 
 /// Compares `data` with its hashes, which have the names of the streaming package: SHA-1, SHA-2 and the xxHashes. Other hashes
 /// of Python's hashlib are ignored.
-fn check_hashes(data: &[u8], hashes: &BTreeMap<String, String>) -> Result<(), String> {
+fn check_hashes(data: &[u8], hashes: &BTreeMap<String, String>) -> Result<(), MdsError> {
     for (name, expected) in hashes {
         if let Some(found) = hash(name, data).filter(|found| !found.eq_ignore_ascii_case(expected)) {
-            return Err(format!("its {name} is {found}, the index says {expected}"));
+            return Err(MdsError::Hash { name: name.clone(), found, expected: expected.clone() });
         }
     }
     Ok(())
@@ -341,7 +340,7 @@ mod tests {
             codec.unpack(&packed, data.len() as u64, &mut out).unwrap();
             assert!(out == data, "{codec:?}");
             for bytes in [0, data.len() as u64 - 1, data.len() as u64 + 1, u64::MAX] {
-                let reason = codec.unpack(&packed, bytes, &mut out).unwrap_err();
+                let reason = codec.unpack(&packed, bytes, &mut out).unwrap_err().to_string();
                 assert!(reason.contains("bytes"), "{codec:?}: {reason}");
                 assert!(out.capacity() <= data.len() * 16, "{codec:?}: {}", out.capacity());
             }
@@ -349,8 +348,8 @@ mod tests {
             let first = codec.first::<4>(&packed[..]).unwrap();
             assert!(first.is_none_or(|first| first == data[..4]));
         }
-        assert!(ShardCodec::named("br:3").unwrap_err().contains("\"br:3\""));
-        assert_eq!(ShardCodec::named("gz:9"), Ok(ShardCodec::Gzip));
+        assert!(ShardCodec::named("br:3").unwrap_err().to_string().contains("\"br:3\""));
+        assert_eq!(ShardCodec::named("gz:9").unwrap(), ShardCodec::Gzip);
     }
 
     #[test]
@@ -366,8 +365,8 @@ mod tests {
         ] {
             assert_eq!(hash(name, b"abc").as_deref(), Some(expected), "{name}");
             let hashes = BTreeMap::from([(name.to_owned(), expected.to_uppercase())]);
-            assert_eq!(check_hashes(b"abc", &hashes), Ok(()));
-            assert!(check_hashes(b"abd", &hashes).unwrap_err().contains(name));
+            check_hashes(b"abc", &hashes).unwrap();
+            assert!(check_hashes(b"abd", &hashes).unwrap_err().to_string().contains(name));
         }
         let unknown = BTreeMap::from([("blake2b".to_owned(), String::new())]);
         assert!(hashes_are_unknown(&unknown) && check_hashes(b"abc", &unknown).is_ok());

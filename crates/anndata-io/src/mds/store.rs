@@ -3,7 +3,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::mds::encoding::ColumnEncoding;
+use crate::mds::encoding::{ColumnEncoding, MdsDtype};
+use crate::mds::error::{MdsError, SampleError};
 use crate::mds::index::{
     INDEX_FILE, Index, IndexNotes, IndexedShard, MdsMatrixLayout, RAW_INDICES, RAW_VALUES, SampleColumns, find_layout,
     obs_columns,
@@ -12,10 +13,11 @@ use crate::mds::obs::{first_cell, obs_labels, obs_numbers};
 use crate::mds::reader::MdsReader;
 use crate::mds::sample::parse_array;
 use crate::mds::shard::{Shard, ShardBody};
-use crate::names::{check_unique, deduplicate, missing_name, numbered_genes};
+use crate::names::{MissingName, check_count, check_unique, deduplicate, numbered_genes};
 use crate::source::byte_source::ByteSource;
 use crate::source::folder::Folder;
 use crate::source::local_file::allow_open_files;
+use crate::write::WriteError;
 use crate::{AnnDataError, ArrayStore, Form, Labels, ReadRows};
 
 /// MDS shards of a folder. A row is a sample with these columns:
@@ -56,7 +58,7 @@ impl MdsStore {
     fn open_beside(path: &Path, open_files: usize) -> Result<Self, AnnDataError> {
         let folder = Folder::open(path)?;
         let Index { shards, columns, notes } = Index::read(&folder)?;
-        let layout = find_layout(&columns, &notes).map_err(|reason| index_damaged(path, reason))?;
+        let layout = find_layout(&columns, &notes).map_err(|error| index_damaged(path, error))?;
         allow_open_files(open_files + shards.len())?;
         let names: Vec<Vec<&str>> = shards.iter().map(IndexedShard::file_names).collect();
         let (source, chosen) = folder.source_of_first(&names)?;
@@ -107,14 +109,10 @@ impl MdsStore {
             (Some(columns), _) => columns,
             (None, MdsMatrixLayout::Dense(column)) => self.row_length(column)?,
             (None, MdsMatrixLayout::Sparse { .. }) => {
-                let reason = format!(
-                    "nothing says how many genes there are: there is no {GENES_FILE} (their names, one a line) beside it, and \
-                     it has no \"expctl.columns\" (their number)"
-                );
-                return Err(index_damaged(&self.path, reason));
+                return Err(index_damaged(&self.path, MdsError::NoGeneCount));
             }
         };
-        numbered_genes(count).map_err(|reason| index_damaged(&self.path, reason))
+        numbered_genes(count).map_err(|error| index_damaged(&self.path, error.into()))
     }
 
     /// Number of values of a dense row, from the encoding or the first sample.
@@ -130,7 +128,7 @@ impl MdsStore {
         first_cell(self, number, column, |cell| {
             found = parse_array(encoding, RAW_VALUES, cell).map(|cell| cell.count as u64);
         })?;
-        found.map_err(|reason| self.damaged(number, 0, &reason))
+        found.map_err(|error| self.damaged(number, 0, error))
     }
 
     /// Path of the folder.
@@ -139,8 +137,9 @@ impl MdsStore {
     }
 
     /// An error for a sample of a shard.
-    pub(crate) fn damaged(&self, shard: usize, sample: u64, reason: &str) -> AnnDataError {
-        self.source.file_damaged(self.shards[shard].file, format!("sample {sample}: {reason}"))
+    #[cold]
+    pub(crate) fn damaged(&self, shard: usize, sample: u64, error: SampleError) -> AnnDataError {
+        self.source.file_damaged(self.shards[shard].file, MdsError::Sample { sample, error })
     }
 
     /// Number and encoding of a column of obs.
@@ -148,7 +147,8 @@ impl MdsStore {
         self.obs.get(name).copied().ok_or_else(|| {
             let what = format!("there is no obs column '{name}'");
             let names = self.obs.keys().map(String::as_str);
-            AnnDataError::damaged(&self.path, missing_name(&what, "obs columns", name, names))
+            let missing = MdsError::MissingColumn(MissingName::new(what, "obs columns", name, names));
+            AnnDataError::damaged(&self.path, missing)
         })
     }
 
@@ -158,7 +158,7 @@ impl MdsStore {
 
     /// Minimum size of a value in a sample in bytes.
     fn value_bytes(&self) -> u64 {
-        let of = |column: usize, raw: crate::mds::encoding::MdsDtype| match &self.columns.encodings[column] {
+        let of = |column: usize, raw: MdsDtype| match &self.columns.encodings[column] {
             ColumnEncoding::Array { dtype: Some(dtype), .. } => dtype.size() as u64,
             ColumnEncoding::Array { dtype: None, .. } => 1,
             _ => raw.size() as u64,
@@ -233,12 +233,13 @@ impl ArrayStore for MdsStore {
 }
 
 /// An error for the index.
-fn index_damaged(folder: &Path, reason: String) -> AnnDataError {
-    AnnDataError::damaged(&folder.join(INDEX_FILE), reason)
+#[cold]
+fn index_damaged(folder: &Path, error: MdsError) -> AnnDataError {
+    AnnDataError::damaged(&folder.join(INDEX_FILE), error)
 }
 
 /// Name of the file beside the index with the gene names, one a line, in the order of their numbers.
-const GENES_FILE: &str = "genes.txt";
+pub(crate) const GENES_FILE: &str = "genes.txt";
 
 /// Maximum size of this file in bytes.
 const MAX_GENES_BYTES: u64 = 1 << 30;
@@ -247,19 +248,14 @@ const MAX_GENES_BYTES: u64 = 1 << 30;
 fn read_gene_names(folder: &Folder) -> Result<Option<Vec<String>>, AnnDataError> {
     let path = folder.path().join(GENES_FILE);
     let Some(bytes) = folder.get(GENES_FILE, MAX_GENES_BYTES)? else { return Ok(None) };
-    let text = String::from_utf8(bytes).map_err(|_| AnnDataError::damaged(&path, "is not UTF-8"))?;
+    let text = String::from_utf8(bytes).map_err(|_| AnnDataError::damaged(&path, MdsError::NotUtf8))?;
     let genes: Vec<String> = text.lines().map(str::to_owned).collect();
-    let wrong = match genes.iter().position(String::is_empty) {
-        Some(line) => Err(format!("line {} has no name", line + 1)),
-        None => check_unique(&genes).and_then(|()| gene_count(genes.len() as u64).map(drop)),
-    };
-    wrong.map_err(|reason| AnnDataError::damaged(&path, reason))?;
+    if let Some(line) = genes.iter().position(String::is_empty) {
+        return Err(AnnDataError::damaged(&path, MdsError::EmptyLine { line: line + 1 }));
+    }
+    let checked = check_unique(&genes).and_then(|()| check_count(genes.len() as u64));
+    checked.map_err(|names| AnnDataError::damaged(&path, names))?;
     Ok(Some(genes))
-}
-
-/// Checks that int32 counts the genes.
-fn gene_count(genes: u64) -> Result<i32, String> {
-    i32::try_from(genes).map_err(|_| format!("{genes} genes are more than there can be"))
 }
 
 /// Writes the gene names beside the index.
@@ -274,14 +270,14 @@ pub(crate) fn write_gene_names(folder: &Path, genes: &[String]) -> Result<PathBu
 }
 
 /// Fails if a name cannot be a line of a file.
-pub(crate) fn check_gene_names(genes: &[String]) -> Result<(), String> {
+pub(crate) fn check_gene_names(genes: &[String]) -> Result<(), WriteError> {
     if genes.is_empty() {
-        return Err("there are no genes".to_owned());
+        return Err(WriteError::NoGenes);
     }
-    gene_count(genes.len() as u64)?;
+    check_count(genes.len() as u64)?;
     check_unique(genes)?;
     match genes.iter().find(|gene| gene.is_empty() || gene.contains(['\n', '\r'])) {
-        Some(gene) => Err(format!("the name of a gene is {gene:?}, which is no line of {GENES_FILE}")),
+        Some(gene) => Err(WriteError::GeneLine { gene: gene.clone(), file: GENES_FILE }),
         None => Ok(()),
     }
 }

@@ -8,11 +8,12 @@ use serde::Serialize;
 use serde_json::ser::Formatter;
 use serde_json::{Serializer, Value, json};
 
+use crate::annotation::coded_column::BOOL_NAMES;
 use crate::mds::index::INDEX_FILE;
-use crate::mds::obs::BOOL_NAMES;
 use crate::mds::shard::{WRITTEN_HASH, hash};
 use crate::mds::store::{check_gene_names, write_gene_names};
-use crate::write::frame_writer::{Cells, Column, ColumnKind, Frame};
+use crate::write::WriteError;
+use crate::write::frame_writer::{ColumnCells, ColumnKind, ColumnSpec, Frame};
 use crate::{AnnDataError, CsrView};
 
 /// Compression of shards.
@@ -73,10 +74,17 @@ pub struct MdsWriter {
 struct WrittenColumn {
     name: String,
     /// Values, for a column of obs.
-    obs: Option<(ColumnKind, Cells)>,
+    obs: Option<(ColumnKind, ColumnCells)>,
     encoding: &'static str,
     /// Size of a value in bytes, if it is constant.
     size: Option<u32>,
+}
+
+impl WrittenColumn {
+    #[cold]
+    fn length_error(&self, cells: &ColumnCells, rows: usize) -> WriteError {
+        WriteError::ColumnLength { column: self.name.clone(), found: cells.len(), rows }
+    }
 }
 
 impl MdsWriter {
@@ -88,12 +96,12 @@ impl MdsWriter {
     pub fn create(
         folder: &Path,
         genes: &[String],
-        columns: Vec<Column>,
+        columns: Vec<ColumnSpec>,
         obs: Frame,
         options: MdsOptions,
     ) -> Result<Self, AnnDataError> {
         let written = written_columns(columns, obs).and_then(|columns| check_gene_names(genes).map(|()| columns));
-        let columns = written.map_err(|reason| AnnDataError::damaged(folder, reason))?;
+        let columns = written.map_err(|problem| AnnDataError::write(folder, problem))?;
         std::fs::create_dir(folder).map_err(AnnDataError::io("create", folder))?;
         let compression = match options.compression {
             MdsCompression::None => Value::Null,
@@ -131,9 +139,8 @@ impl MdsWriter {
         for row in 0..rows.indptr.len().saturating_sub(1) {
             let (indices, values) = rows.row(row);
             let start = self.samples.len();
-            self.sample(indices, values).map_err(|reason| {
-                let at = self.rows;
-                AnnDataError::Invalid(format!("cannot write row {at} to {}: {reason}", self.folder.display()))
+            self.sample(indices, values).map_err(|problem| {
+                AnnDataError::write(&self.folder, WriteError::Row { row: self.rows, problem: Box::new(problem) })
             })?;
             // Like the streaming package: one more sample would exceed the limit.
             if !self.ends.is_empty() && self.shard_bytes() > self.options.shard_bytes as usize {
@@ -142,8 +149,7 @@ impl MdsWriter {
                 self.samples = sample;
             }
             if u32::try_from(self.shard_bytes()).is_err() {
-                let reason = format!("row {} has more bytes than a shard can have", self.rows);
-                return Err(AnnDataError::Invalid(reason));
+                return Err(AnnDataError::write(&self.folder, WriteError::LongRow { row: self.rows }));
             }
             self.ends.push(self.samples.len() as u32);
             self.rows += 1;
@@ -161,11 +167,9 @@ impl MdsWriter {
         }
         for column in &self.columns {
             if let Some((_, cells)) = &column.obs
-                && cells_len(cells) != self.rows
+                && cells.len() != self.rows
             {
-                let reason =
-                    format!("obs column '{}' has {} values for {} rows", column.name, cells_len(cells), self.rows);
-                return Err(AnnDataError::Invalid(reason));
+                return Err(AnnDataError::write(&self.folder, column.length_error(cells, self.rows)));
             }
         }
         let genes = write_gene_names(&self.folder, &self.genes)?;
@@ -178,7 +182,7 @@ impl MdsWriter {
                 Some((ColumnKind::Bool, _)) => {
                     categories.insert(column.name.clone(), json!(BOOL_NAMES));
                 }
-                Some((_, Cells::NullableInt64(values))) if values.contains(&None) => {
+                Some((_, ColumnCells::NullableInt64(values))) if values.contains(&None) => {
                     missing.insert(column.name.clone(), json!(NO_INTEGER));
                 }
                 _ => {}
@@ -202,22 +206,22 @@ impl MdsWriter {
     }
 
     /// Appends the sample of a row.
-    fn sample(&mut self, indices: &[i32], values: &[f32]) -> Result<(), String> {
+    fn sample(&mut self, indices: &[i32], values: &[f32]) -> Result<(), WriteError> {
         let ascend = indices.windows(2).all(|pair| pair[0] < pair[1]);
         let inside = indices.first().is_none_or(|first| *first >= 0)
             && indices.last().is_none_or(|last| (*last as usize) < self.genes.len());
         if !ascend || !inside || indices.len() != values.len() {
-            return Err(format!("its columns do not ascend within 0..{}", self.genes.len()));
+            return Err(WriteError::Indices { columns: self.genes.len() as u64 });
         }
         let shape = ArrayHeader::of(indices.len());
         let array_bytes = shape.bytes().len() + 4 * indices.len();
         for column in self.columns.iter().filter(|column| column.size.is_none()) {
             let bytes = match &column.obs {
                 None => array_bytes,
-                Some((_, Cells::Strings(values))) => values.get(self.rows).map_or(0, String::len),
+                Some((_, ColumnCells::Strings(values))) => values.get(self.rows).map_or(0, String::len),
                 Some(_) => 0,
             };
-            let bytes = u32::try_from(bytes).map_err(|_| format!("column '{}' has {bytes} bytes", column.name))?;
+            let bytes = u32::try_from(bytes).map_err(|_| WriteError::LongText)?;
             self.samples.extend(bytes.to_le_bytes());
         }
         for column in &self.columns {
@@ -231,7 +235,7 @@ impl MdsWriter {
                     self.samples.extend_from_slice(values);
                 }
                 Some((_, cells)) => put_cell(cells, self.rows, &mut self.samples)
-                    .ok_or_else(|| format!("obs column '{}' has {} values", column.name, cells_len(cells)))?,
+                    .ok_or_else(|| column.length_error(cells, self.rows + 1))?,
             }
         }
         Ok(())
@@ -297,9 +301,9 @@ impl ArrayHeader {
 }
 
 /// All columns, sorted by name like in the streaming package.
-fn written_columns(columns: Vec<Column>, obs: Frame) -> Result<Vec<WrittenColumn>, String> {
+fn written_columns(columns: Vec<ColumnSpec>, obs: Frame) -> Result<Vec<WrittenColumn>, WriteError> {
     if columns.len() != obs.columns.len() {
-        return Err(format!("{} columns of obs with the values of {}", columns.len(), obs.columns.len()));
+        return Err(WriteError::ColumnCount { columns: columns.len(), values: obs.columns.len() });
     }
     let matrix = [INDICES, VALUES].map(|(name, encoding)| WrittenColumn {
         name: name.to_owned(),
@@ -310,53 +314,41 @@ fn written_columns(columns: Vec<Column>, obs: Frame) -> Result<Vec<WrittenColumn
     let mut all = Vec::from(matrix);
     for (column, cells) in columns.into_iter().zip(obs.columns) {
         let (encoding, size) = match &cells {
-            Cells::Codes(_) => ("int32", Some(4)),
-            Cells::Strings(_) => ("str", None),
-            Cells::Float64(_) => ("float64", Some(8)),
-            Cells::Float32(_) => ("float32", Some(4)),
-            Cells::Int64(_) => ("int64", Some(8)),
-            Cells::NullableInt64(values) if values.contains(&Some(NO_INTEGER)) => {
-                return Err(format!("obs column '{}' has {NO_INTEGER}, which stands for no value", column.name));
+            ColumnCells::Codes(_) => ("int32", Some(4)),
+            ColumnCells::Strings(_) => ("str", None),
+            ColumnCells::Float64(_) => ("float64", Some(8)),
+            ColumnCells::Float32(_) => ("float32", Some(4)),
+            ColumnCells::Int64(_) => ("int64", Some(8)),
+            ColumnCells::NullableInt64(values) if values.contains(&Some(NO_INTEGER)) => {
+                return Err(WriteError::ReservedInteger { column: column.name, value: NO_INTEGER });
             }
-            Cells::NullableInt64(_) => ("int64", Some(8)),
-            Cells::Bool(_) => ("uint8", Some(1)),
+            ColumnCells::NullableInt64(_) => ("int64", Some(8)),
+            ColumnCells::Bool(_) => ("uint8", Some(1)),
         };
         all.push(WrittenColumn { name: column.name, obs: Some((column.kind, cells)), encoding, size });
     }
     all.sort_by(|a, b| a.name.cmp(&b.name));
     let mut seen = HashSet::new();
     if let Some(twice) = all.iter().find(|column| !seen.insert(&column.name)) {
-        let reason = match [INDICES.0, VALUES.0].contains(&twice.name.as_str()) {
-            true => format!("an obs column cannot have the name '{}': the matrix has it", twice.name),
-            false => format!("two obs columns have the name '{}'", twice.name),
-        };
-        return Err(reason);
+        let column = twice.name.clone();
+        return Err(match [INDICES.0, VALUES.0].contains(&column.as_str()) {
+            true => WriteError::ReservedColumn { column },
+            false => WriteError::RepeatedColumn { column },
+        });
     }
     Ok(all)
 }
 
-fn cells_len(cells: &Cells) -> usize {
-    match cells {
-        Cells::Codes(values) => values.len(),
-        Cells::Strings(values) => values.len(),
-        Cells::Float64(values) => values.len(),
-        Cells::Float32(values) => values.len(),
-        Cells::Int64(values) => values.len(),
-        Cells::NullableInt64(values) => values.len(),
-        Cells::Bool(values) => values.len(),
-    }
-}
-
 /// Appends the value of a row; `None` if it is missing.
-fn put_cell(cells: &Cells, row: usize, out: &mut Vec<u8>) -> Option<()> {
+fn put_cell(cells: &ColumnCells, row: usize, out: &mut Vec<u8>) -> Option<()> {
     match cells {
-        Cells::Codes(values) => out.extend(values.get(row)?.to_le_bytes()),
-        Cells::Strings(values) => out.extend_from_slice(values.get(row)?.as_bytes()),
-        Cells::Float64(values) => out.extend(values.get(row)?.to_le_bytes()),
-        Cells::Float32(values) => out.extend(values.get(row)?.to_le_bytes()),
-        Cells::Int64(values) => out.extend(values.get(row)?.to_le_bytes()),
-        Cells::NullableInt64(values) => out.extend(values.get(row)?.unwrap_or(NO_INTEGER).to_le_bytes()),
-        Cells::Bool(values) => out.push(u8::from(*values.get(row)?)),
+        ColumnCells::Codes(values) => out.extend(values.get(row)?.to_le_bytes()),
+        ColumnCells::Strings(values) => out.extend_from_slice(values.get(row)?.as_bytes()),
+        ColumnCells::Float64(values) => out.extend(values.get(row)?.to_le_bytes()),
+        ColumnCells::Float32(values) => out.extend(values.get(row)?.to_le_bytes()),
+        ColumnCells::Int64(values) => out.extend(values.get(row)?.to_le_bytes()),
+        ColumnCells::NullableInt64(values) => out.extend(values.get(row)?.unwrap_or(NO_INTEGER).to_le_bytes()),
+        ColumnCells::Bool(values) => out.push(u8::from(*values.get(row)?)),
     }
     Some(())
 }

@@ -5,9 +5,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use crate::memory::narrow_rows::prefetch_lines;
 use crate::{
-    AnnDataError, ArrayStore, CsrRows, CsrView, DenseRows, Form, Labels, NarrowRows, ReadRows, Row, RowSelection, Rows,
+    AnnDataError, ArrayStore, CsrRows, CsrView, DenseRows, Form, Labels, NarrowRows, ReadRows, RequestError, Resident,
+    RowSelection, RowView, Rows,
 };
 
 /// All rows of another store in memory: CSR, 3 bytes a value for counts.
@@ -80,27 +80,20 @@ impl ArrayStore for MemoryStore {
     }
 
     fn reader(&self) -> Result<Box<dyn ReadRows + '_>, AnnDataError> {
-        Ok(Box::new(MemoryReader { rows: self.rows(), count: self.len() }))
+        Ok(Box::new(MemoryReader { store: self, rows: self.rows(), count: self.len() }))
     }
 }
 
 /// Copies rows out of memory.
 struct MemoryReader<'m> {
+    store: &'m MemoryStore,
     rows: Resident<'m>,
     count: u64,
 }
 
 impl MemoryReader<'_> {
-    fn check(&self, row: u64) -> Result<(), AnnDataError> {
-        let count = self.count;
-        if row <= count {
-            return Ok(());
-        }
-        Err(AnnDataError::Invalid(format!("row {} was asked for where there are {count} rows", row - 1)))
-    }
-
     fn add(&self, row: u64, out: &mut CsrRows) {
-        if let Row::Narrow(row) = self.rows.row(row) {
+        if let RowView::Narrow(row) = self.rows.row(row) {
             row.widen(&mut out.indices, &mut out.data);
         }
         out.indptr.push(out.indices.len() as u64);
@@ -109,21 +102,22 @@ impl MemoryReader<'_> {
 
 impl ReadRows for MemoryReader<'_> {
     fn fetch(&mut self, wanted: &RowSelection<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
-        let Rows::Sparse(out) = out else {
-            return Err(AnnDataError::Invalid("rows in memory are sparse".to_owned()));
-        };
+        let out = out.sparse()?;
         let before = out.data.len();
-        match wanted {
+        match *wanted {
             RowSelection::Rows(rows) => {
-                rows.iter().try_for_each(|row| self.check(row.saturating_add(1)))?;
+                if let Some(row) = rows.iter().find(|row| **row >= self.count) {
+                    let store = self.store.name();
+                    return Err(RequestError::RowBeyondEnd { row: *row, store, rows: self.count }.into());
+                }
                 rows.iter().for_each(|row| self.add(*row, out));
             }
             RowSelection::Range(Range { start, end }) => {
-                self.check(*start.max(end))?;
-                if start > end {
-                    return Err(AnnDataError::Invalid(format!("rows {start} to {end} were asked for")));
+                if start > end || end > self.count {
+                    let store = self.store.name();
+                    return Err(RequestError::RangeBeyondEnd { start, end, store, rows: self.count }.into());
                 }
-                (*start..*end).for_each(|row| self.add(row, out));
+                (start..end).for_each(|row| self.add(row, out));
             }
         }
         Ok((out.data.len() - before) as u64 * 8)
@@ -199,7 +193,7 @@ impl<'s> MemoryPlan<'s> {
                 (0..self.threads).map(|_| scope.spawn(|| self.read_pieces(&so_far, &found))).collect();
             threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|panic| Err(self.panicked(&*panic))))
         })?;
-        let missing = || AnnDataError::Invalid("a thread that reads rows into memory ended early".to_owned());
+        let missing = || self.panicked(&"a thread ended early");
         found.into_iter().map(|piece| piece.into_inner().ok_or_else(missing)).collect()
     }
 
@@ -253,7 +247,7 @@ impl<'s> MemoryPlan<'s> {
     }
 
     fn panicked(&self, panic: &(dyn Any + Send)) -> AnnDataError {
-        AnnDataError::panicked(&format!("reading {} into memory", self.source.name()), panic)
+        AnnDataError::panicked(format!("reading {} into memory", self.source.name()), panic)
     }
 }
 
@@ -303,83 +297,7 @@ impl<'s> ReadBuffers<'s> {
             }
         };
         let rows = found.indptr.len() - 1;
-        if rows == count {
-            Ok(found)
-        } else {
-            Err(AnnDataError::Invalid(format!("{count} rows were asked for, and {rows} came")))
-        }
-    }
-}
-
-/// All rows of a store, in memory.
-#[derive(Clone, Copy, Debug)]
-pub enum Resident<'a> {
-    /// CSR.
-    Csr(CsrView<'a>),
-    /// Pieces, all but the last with the same number of rows.
-    Narrow {
-        /// The pieces.
-        pieces: &'a [NarrowRows],
-        /// Rows of a piece; not 0.
-        piece: u64,
-    },
-}
-
-impl<'a> Resident<'a> {
-    /// Number of rows.
-    pub fn len(&self) -> u64 {
-        match self {
-            Self::Csr(rows) => rows.indptr.len() as u64 - 1,
-            Self::Narrow { pieces, .. } => pieces.iter().map(|rows| rows.len() as u64).sum(),
-        }
-    }
-
-    /// Whether there are no rows.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Number of values.
-    pub fn nnz(&self) -> u64 {
-        match self {
-            Self::Csr(rows) => rows.data.len() as u64,
-            Self::Narrow { pieces, .. } => pieces.iter().map(|rows| rows.nnz() as u64).sum(),
-        }
-    }
-
-    /// Size in bytes.
-    pub fn bytes(&self) -> u64 {
-        match self {
-            Self::Csr(rows) => (size_of_val(rows.indptr) + size_of_val(rows.indices) + size_of_val(rows.data)) as u64,
-            Self::Narrow { pieces, .. } => pieces.iter().map(NarrowRows::bytes).sum(),
-        }
-    }
-
-    /// Borrows a row; `row` is below [`Self::len`].
-    pub fn row(&self, row: u64) -> Row<'a> {
-        match *self {
-            Self::Csr(rows) => {
-                let (columns, values) = rows.row(row as usize);
-                Row::Sparse(columns, values)
-            }
-            Self::Narrow { pieces, piece } => Row::Narrow(pieces[(row / piece) as usize].row((row % piece) as usize)),
-        }
-    }
-
-    /// Prefetches the row pointer that [`Self::row`] reads; does nothing for a row beyond the end.
-    pub fn prefetch_start(&self, row: u64) {
-        match *self {
-            Self::Csr(rows) => {
-                if let Some(start) = rows.indptr.get(row as usize) {
-                    prefetch_lines(bytemuck::bytes_of(start));
-                }
-            }
-            Self::Narrow { pieces, piece } => {
-                if let Some(rows) = pieces.get((row / piece) as usize) {
-                    rows.prefetch_start((row % piece) as usize);
-                }
-            }
-        }
+        if rows == count { Ok(found) } else { Err(RequestError::RowCount { expected: count, found: rows }.into()) }
     }
 }
 
@@ -426,10 +344,10 @@ mod tests {
             if self.form == Form::Sparse { self.values.unwrap_or(0) } else { 0 }
         }
         fn labels(&self, column: &str) -> Result<Labels, AnnDataError> {
-            Err(AnnDataError::Invalid(column.to_owned()))
+            Err(AnnDataError::Other(column.into()))
         }
         fn numbers(&self, column: &str) -> Result<Vec<f64>, AnnDataError> {
-            Err(AnnDataError::Invalid(column.to_owned()))
+            Err(AnnDataError::Other(column.into()))
         }
         fn reader(&self) -> Result<Box<dyn ReadRows + '_>, AnnDataError> {
             Ok(Box::new(MadeReader(self)))
@@ -443,7 +361,7 @@ mod tests {
             let RowSelection::Range(range) = wanted else { panic!("ranges are asked for") };
             assert!(range.end <= self.0.panics, "row {} is a panic", range.end);
             if range.end > self.0.fails {
-                return Err(AnnDataError::Invalid(format!("row {} is broken", range.end)));
+                return Err(AnnDataError::Other(format!("row {} is broken", range.end).into()));
             }
             for row in range.clone() {
                 let count = (row % 3) as usize;
@@ -533,7 +451,7 @@ mod tests {
             RowSelection::Range(7..7),
         ] {
             let e = reader.fetch(&wanted, &mut rows).unwrap_err().to_string();
-            assert!(e.contains("was asked for where there are 3 rows"), "{e}");
+            assert!(e.contains("asked for, and there are 3 rows in the array"), "{e}");
         }
         assert_eq!(rows, Rows::Sparse(CsrRows::default()));
         reader.fetch(&RowSelection::Rows(&[2, 0, 1]), &mut rows).unwrap();

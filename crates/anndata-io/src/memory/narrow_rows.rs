@@ -74,9 +74,9 @@ impl NarrowRows {
         let values_at = (columns_at + nnz * columns.bytes()).next_multiple_of(LINE);
         let needed = values_at + nnz * values.bytes();
         if self.memory.bytes().len() < needed {
-            let no_memory = |e| AnnDataError::Invalid(format!("there is no memory for {nnz} values of rows: {e}"));
             *self = Self::default();
-            self.memory = HugePages::new(needed + needed.checked_div(slack).unwrap_or(0)).map_err(no_memory)?;
+            let len = needed + needed.checked_div(slack).unwrap_or(0);
+            self.memory = HugePages::new(len).map_err(|_| AnnDataError::no_memory(len, "rows"))?;
         }
         let (starts, rest) = self.memory.bytes_mut().split_at_mut(columns_at);
         let (to_columns, to_values) = rest.split_at_mut(values_at - columns_at);
@@ -99,16 +99,19 @@ impl NarrowRows {
     }
 
     /// Number of rows.
+    #[inline]
     pub fn len(&self) -> usize {
         self.rows
     }
 
     /// Whether there are no rows.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }
 
     /// Number of values.
+    #[inline]
     pub fn nnz(&self) -> usize {
         self.nnz
     }
@@ -119,6 +122,7 @@ impl NarrowRows {
     }
 
     /// Row pointers; empty if there are no rows.
+    #[inline]
     fn starts(&self) -> &[u64] {
         if self.rows == 0 {
             return &[];
@@ -127,6 +131,7 @@ impl NarrowRows {
     }
 
     /// Borrows a row; `row` is below [`Self::len`].
+    #[inline]
     pub fn row(&self, row: usize) -> NarrowRow<'_> {
         let starts = self.starts();
         let (start, end) = (starts[row] as usize, starts[row + 1] as usize);
@@ -148,6 +153,7 @@ impl NarrowRows {
     }
 
     /// Prefetches the row pointer of a row.
+    #[inline]
     pub fn prefetch_start(&self, row: usize) {
         if let Some(start) = self.starts().get(row) {
             prefetch_lines(bytemuck::bytes_of(start));
@@ -171,6 +177,7 @@ impl Default for NarrowRows {
 
 impl NarrowRow<'_> {
     /// Prefetches the row.
+    #[inline]
     pub fn prefetch(&self) {
         match self.columns {
             NarrowColumns::U16(row) => prefetch_lines(bytemuck::cast_slice(row)),
@@ -184,6 +191,7 @@ impl NarrowRow<'_> {
     }
 
     /// Appends columns and values as int32 and float32.
+    #[inline]
     pub fn widen(&self, columns: &mut Vec<i32>, values: &mut Vec<f32>) {
         match self.columns {
             NarrowColumns::U16(row) => widen(row, columns),
@@ -350,6 +358,7 @@ impl HugePages {
     }
 
     /// The bytes.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Few(words) => bytemuck::cast_slice(words),
@@ -370,6 +379,7 @@ impl HugePages {
 const LINE: usize = 64;
 
 /// Prefetches all cache lines of `bytes`.
+#[inline]
 pub(crate) fn prefetch_lines(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
     for line in bytes.chunks(LINE) {

@@ -1,9 +1,8 @@
 use parquet::basic::Compression;
 
 use crate::CsrRows;
-use crate::parquet::levels::{
-    ListLengths, ListLimit, ROW_TOO_LONG, RaggedRows, all_defined, check_row_starts, read_lists,
-};
+use crate::parquet::error::{EncodingError, PageError};
+use crate::parquet::levels::{ListLengths, ListLimit, RaggedRows, all_defined, check_row_starts, read_lists};
 use crate::parquet::page::{Pages, Unpacker};
 use crate::parquet::reader::RowRun;
 use crate::parquet::schema::MatrixColumn;
@@ -100,7 +99,7 @@ pub(crate) fn decode_dense_lists(
     work: &mut DecodeBuffers,
     out: &mut Vec<f32>,
     base: usize,
-) -> Result<(), String> {
+) -> Result<(), PageError> {
     let genes = group.genes as u64;
     let total = group.rows * genes;
     let DecodeBuffers { unpacker, values: table, .. } = work;
@@ -116,7 +115,7 @@ pub(crate) fn decode_dense_lists(
             let count = header.kind.data_values();
             let end = first + count as u64;
             if end > total {
-                return Err(format!("there are more values than {} rows of {genes} have", group.rows));
+                return Err(PageError::MoreValues { rows: group.rows, genes });
             }
             // Pieces ascend: those of this page are neighbours.
             let from = group.pieces.partition_point(|piece| (piece.row + piece.rows) * genes <= first);
@@ -128,13 +127,11 @@ pub(crate) fn decode_dense_lists(
             }
             let page = unpacker.data(&header, body, leaf, segment.compression)?;
             check_row_starts(page.repetition, first, count, genes).map_err(|e| match e {
-                RaggedRows::Damaged(reason) => reason.to_owned(),
-                RaggedRows::Row(row) => {
-                    format!("row {row} of its row group has not {genes} values: rows are of different lengths")
-                }
+                RaggedRows::Damaged(error) => error.into(),
+                RaggedRows::Row(row) => PageError::Ragged { row, genes },
             })?;
             if !all_defined(page.definition, leaf.max_definition, count)? {
-                return Err("values are missing (null)".to_owned());
+                return Err(EncodingError::Null.into());
             }
             let dictionary = has_dictionary.then_some(table.as_slice());
             let mut values = PageValues::new(page.encoding, leaf.numeric, page.values, count, dictionary)?;
@@ -158,10 +155,10 @@ pub(crate) fn decode_dense_lists(
             first = end;
         }
         if segment.end_value.is_some_and(|end| end != first) {
-            return Err("a page has other rows than the page index says".to_owned());
+            return Err(PageError::PageRows);
         }
     }
-    if missing > 0 { Err(format!("{missing} values are missing at the end of a row group")) } else { Ok(()) }
+    if missing > 0 { Err(PageError::MissingValues { values: missing }) } else { Ok(()) }
 }
 
 /// Columns that are transposed together: a cache line of each row.
@@ -173,26 +170,26 @@ pub(crate) fn decode_gene_columns(
     leaves: &[MatrixColumn],
     work: &mut DecodeBuffers,
     out: &mut [f32],
-) -> Result<(), String> {
+) -> Result<(), PageError> {
     let (rows, genes) = (group.rows as usize, group.genes);
     for (block, leaves) in leaves.chunks(TRANSPOSED_COLUMNS).enumerate() {
         let mut columns = std::mem::take(&mut work.columns);
         columns.clear();
-        columns.try_reserve_exact(leaves.len() * rows).map_err(|_| format!("there is no memory for {rows} rows"))?;
+        columns.try_reserve_exact(leaves.len() * rows).map_err(|_| PageError::NoMemory { rows })?;
         for (i, leaf) in leaves.iter().enumerate() {
             let number = block * TRANSPOSED_COLUMNS + i;
             // One segment for each column, in the order of the columns.
             let segment =
-                group.segments.get(number).filter(|segment| segment.leaf == number).ok_or("a column is missing")?;
+                group.segments.get(number).filter(|segment| segment.leaf == number).ok_or(PageError::MissingColumn)?;
             let bytes = &group.bytes[segment.at..segment.at + segment.len];
             decode_column(segment, bytes, leaf, work, &mut columns, (i + 1) * rows)
-                .map_err(|reason| format!("the column of gene {number}: {reason}"))?;
+                .map_err(|error| PageError::GeneColumn { gene: number, error: Box::new(error) })?;
         }
         for piece in group.pieces {
             for i in 0..piece.rows {
                 let (from, to) =
                     ((piece.row + i) as usize, (piece.slot + i) as usize * genes + block * TRANSPOSED_COLUMNS);
-                let out = out.get_mut(to..to + leaves.len()).ok_or("there is no room for a row")?;
+                let out = out.get_mut(to..to + leaves.len()).ok_or(PageError::NoRoom)?;
                 for (column, out) in out.iter_mut().enumerate() {
                     *out = columns[column * rows + from];
                 }
@@ -212,7 +209,7 @@ fn decode_column(
     work: &mut DecodeBuffers,
     out: &mut Vec<f32>,
     end: usize,
-) -> Result<(), String> {
+) -> Result<(), PageError> {
     let DecodeBuffers { unpacker, values: table, .. } = work;
     let mut has_dictionary = false;
     let mut pages = Pages::new(bytes);
@@ -222,20 +219,16 @@ fn decode_column(
     })? {
         let count = header.kind.data_values();
         if count > end - out.len() {
-            return Err("it has more values than its row group has rows".to_owned());
+            return Err(PageError::LongColumn);
         }
         let page = unpacker.data(&header, body, leaf, segment.compression)?;
         if leaf.max_definition > 0 && !all_defined(page.definition, leaf.max_definition, count)? {
-            return Err("values are missing (null)".to_owned());
+            return Err(EncodingError::Null.into());
         }
         let dictionary = has_dictionary.then_some(table.as_slice());
         PageValues::new(page.encoding, leaf.numeric, page.values, count, dictionary)?.append(count, out)?;
     }
-    if out.len() < end {
-        Err(format!("it has {} values fewer than its row group has rows", end - out.len()))
-    } else {
-        Ok(())
-    }
+    if out.len() < end { Err(PageError::ShortColumn { values: end - out.len() }) } else { Ok(()) }
 }
 
 /// Decodes rows of two list columns, and appends them to `out` in the order of the pieces.
@@ -245,7 +238,7 @@ pub(crate) fn decode_sparse_lists(
     values: &MatrixColumn,
     work: &mut DecodeBuffers,
     out: &mut CsrRows,
-) -> Result<(), String> {
+) -> Result<(), PageError> {
     let first_row = out.len();
     let first = out.indices.len();
     let DecodeBuffers { unpacker, values: table, indices: index_table, lists, .. } = work;
@@ -253,7 +246,7 @@ pub(crate) fn decode_sparse_lists(
     decode_lists(group, 0, indices, unpacker, lists, index_table, &mut out.indices, &mut lens)?;
     decode_lists(group, 1, values, unpacker, lists, table, &mut out.data, &mut value_lens)?;
     if let Some(row) = (0..lens.len().max(value_lens.len())).find(|row| lens.get(*row) != value_lens.get(*row)) {
-        return Err(format!("a row has {:?} numbers of genes and {:?} values", lens.get(row), value_lens.get(row)));
+        return Err(PageError::ListLengths { indices: lens.get(row).copied(), values: value_lens.get(row).copied() });
     }
     let mut end = first;
     for len in lens {
@@ -267,7 +260,7 @@ pub(crate) fn decode_sparse_lists(
 }
 
 /// Whether gene numbers ascend and are below `genes`.
-fn check_columns(columns: &[i32], genes: usize) -> Result<(), String> {
+fn check_columns(columns: &[i32], genes: usize) -> Result<(), PageError> {
     let (Some(first), Some(last)) = (columns.first(), columns.last()) else { return Ok(()) };
     // Without an early exit the loop is vectorised.
     let ascend = columns.iter().zip(&columns[1..]).fold(true, |ascend, (a, b)| ascend & (a < b));
@@ -276,8 +269,8 @@ fn check_columns(columns: &[i32], genes: usize) -> Result<(), String> {
     }
     let outside = columns.iter().find(|column| usize::try_from(**column).map_or(true, |column| column >= genes));
     Err(match outside {
-        Some(column) => format!("a row has a value for gene {column}, there are {genes}"),
-        None => "numbers of genes do not ascend within a row".to_owned(),
+        Some(gene) => PageError::Gene { gene: *gene, genes },
+        None => PageError::Unsorted,
     })
 }
 
@@ -292,7 +285,7 @@ fn decode_lists<T: NumericElement>(
     table: &mut Vec<T>,
     out: &mut Vec<T>,
     lens: &mut Vec<u32>,
-) -> Result<(), String> {
+) -> Result<(), PageError> {
     let wanted: u64 = group.pieces.iter().map(|piece| piece.rows).sum();
     let mut has_dictionary = false;
     let mut next_row = 0;
@@ -318,7 +311,7 @@ fn decode_lists<T: NumericElement>(
             if lists.lead > 0 && is_open {
                 if let Some(len) = lens.last_mut() {
                     if *len as usize + lists.lead > group.genes {
-                        return Err(ROW_TOO_LONG.to_owned());
+                        return Err(EncodingError::LongRow.into());
                     }
                     *len += lists.lead as u32;
                 }
@@ -344,11 +337,11 @@ fn decode_lists<T: NumericElement>(
             next_row = end;
         }
         if segment.end_row.is_some_and(|end| end != next_row) {
-            return Err("a page has other rows than the page index, or its row group, says".to_owned());
+            return Err(PageError::PageRows);
         }
     }
     let rows = lens.len() as u64;
-    if rows != wanted { Err(format!("{} rows are missing at the end of a row group", wanted - rows)) } else { Ok(()) }
+    if rows != wanted { Err(PageError::MissingRows { rows: wanted - rows }) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -393,7 +386,7 @@ mod sparse_tests {
     }
 
     /// Decodes a row group of `rows` rows with such pages in both columns, and `claimed` values in the footer.
-    fn decoded(repetition: &[u8], count: u64, rows: u64, claimed: u64) -> (Result<(), String>, CsrRows, u64) {
+    fn decoded(repetition: &[u8], count: u64, rows: u64, claimed: u64) -> (Result<(), PageError>, CsrRows, u64) {
         let bytes = pages(repetition, count);
         let segment = |leaf| PageSegment {
             offset: 0,
@@ -421,7 +414,8 @@ mod sparse_tests {
     fn no_room_is_made_for_more_values_than_there_can_be() {
         // Three rows with gene 0.
         let (result, rows, _) = decoded(&run(&[0], 3), 3, 3, 3);
-        assert_eq!((result, rows.indptr, rows.data), (Ok(()), vec![0, 1, 2, 3], vec![0.0; 3]));
+        result.unwrap();
+        assert_eq!((rows.indptr, rows.data), (vec![0, 1, 2, 3], vec![0.0; 3]));
 
         let huge = (1 << 30) - 1;
         let one_row = [run(&[0], 1), run(&[1], huge - 1)].concat();
@@ -432,7 +426,7 @@ mod sparse_tests {
             (one_row, 1 << 20, u64::MAX, "more values than there are genes"),
         ] {
             let (result, out, room) = decoded(&repetition, huge, rows, claimed);
-            let found = result.unwrap_err();
+            let found = result.unwrap_err().to_string();
             assert!(found.contains(reason), "{found}");
             assert!(room < 1 << 20 && out.capacity_bytes() < 1 << 20, "{reason}: {room} {}", out.capacity_bytes());
         }

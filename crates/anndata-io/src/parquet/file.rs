@@ -11,6 +11,8 @@ use parquet::file::metadata::{
 use parquet::file::reader::{ChunkReader, Length};
 
 use crate::AnnDataError;
+use crate::error::DamageKind;
+use crate::parquet::error::ParquetError;
 use crate::parquet::page::PageDecompressor;
 use crate::source::byte_source::{ByteSource, ReadRange, SourceReader, as_uninit};
 
@@ -49,9 +51,9 @@ impl ParquetFile {
         let metadata = ParquetMetaDataReader::new()
             .with_metadata_options(Some(options))
             .parse_and_finish(&FooterReader(&source))
-            .map_err(|e| source.damaged(e))?;
+            .map_err(|e| source.damaged(ParquetError::from(e)))?;
         let opened = Self { source, metadata, page_index: None };
-        opened.check().map_err(|reason| AnnDataError::damaged(path, reason))?;
+        opened.check().map_err(|error| AnnDataError::damaged(path, error))?;
         Ok(opened)
     }
 
@@ -62,13 +64,13 @@ impl ParquetFile {
             .with_offset_index_policy(PageIndexPolicy::Optional)
             .with_offset_index_mask(ColumnChunkMask::columns(columns.iter().copied()))
             .read_page_index_and_finish(&FooterReader(&source))
-            .map_err(|e| source.damaged(e))?;
+            .map_err(|e| source.damaged(ParquetError::from(e)))?;
         Ok(Self { source, metadata, page_index })
     }
 
     /// An error for invalid content.
-    pub fn damaged(&self, reason: impl ToString) -> AnnDataError {
-        self.source.file_damaged(0, reason)
+    pub fn damaged(&self, damage: impl Into<DamageKind>) -> AnnDataError {
+        self.source.file_damaged(0, damage)
     }
 
     /// Reads exactly `out.len()` bytes from `offset` on.
@@ -79,16 +81,16 @@ impl ParquetFile {
     /// Location of a column chunk.
     pub fn chunk(&self, group: usize, column: usize) -> Result<ColumnChunk, AnnDataError> {
         let chunk = self.metadata.row_groups().get(group).and_then(|group| group.columns().get(column));
-        let chunk = chunk.ok_or_else(|| self.damaged(format!("row group {group} has no column {column}")))?;
-        self.chunk_of(chunk).map_err(|reason| self.damaged(format!("row group {group}: {reason}")))
+        let chunk = chunk.ok_or(ParquetError::NoColumn { column }).and_then(|chunk| self.chunk_of(chunk));
+        chunk.map_err(|error| self.damaged(ParquetError::in_group(group, error)))
     }
 
-    fn chunk_of(&self, chunk: &ColumnChunkMetaData) -> Result<ColumnChunk, String> {
+    fn chunk_of(&self, chunk: &ColumnChunkMetaData) -> Result<ColumnChunk, ParquetError> {
         let name = || chunk.column_path().string();
-        let wrong = || format!("column '{}' is not where the footer says", name());
+        let wrong = || ParquetError::ColumnPlace { column: name() };
         let number = |value: i64| u64::try_from(value).map_err(|_| wrong());
         if chunk.file_path().is_some() {
-            return Err(format!("column '{}' is in another file", name()));
+            return Err(ParquetError::OtherFile { column: name() });
         }
         let first_page = number(chunk.data_page_offset())?;
         // Some writers store 0 if there is no dictionary.
@@ -103,23 +105,24 @@ impl ParquetFile {
         Ok(ColumnChunk { bytes: start..end, first_page, compression, values: number(chunk.num_values())? })
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), ParquetError> {
         let columns = self.metadata.file_metadata().schema_descr().num_columns();
         let mut rows = 0_u64;
         for (number, group) in self.metadata.row_groups().iter().enumerate() {
-            let of_group = |reason: String| format!("row group {number}: {reason}");
+            let of_group = |error: ParquetError| ParquetError::in_group(number, error);
             if group.num_columns() != columns {
-                return Err(of_group(format!("it has {} columns, the file has {columns}", group.num_columns())));
+                let found = group.num_columns();
+                return Err(of_group(ParquetError::ColumnCount { found, expected: columns }));
             }
             for chunk in group.columns() {
                 self.chunk_of(chunk).map_err(of_group)?;
             }
             let of_this = u64::try_from(group.num_rows()).ok().filter(|rows| *rows <= i32::MAX as u64);
-            rows += of_this.ok_or_else(|| of_group(format!("it has {} rows", group.num_rows())))?;
+            rows += of_this.ok_or_else(|| of_group(ParquetError::RowGroupRows { rows: group.num_rows() }))?;
         }
         let said = self.metadata.file_metadata().num_rows();
         if u64::try_from(said) != Ok(rows) {
-            return Err(format!("its footer says that it has {said} rows, its row groups have {rows}"));
+            return Err(ParquetError::Rows { footer: said, row_groups: rows });
         }
         Ok(())
     }
@@ -127,7 +130,8 @@ impl ParquetFile {
     /// Fails if the pages of a column cannot be decompressed.
     pub fn check_compression(&self, column: usize) -> Result<(), AnnDataError> {
         for group in self.metadata.row_groups() {
-            PageDecompressor::check(group.column(column).compression()).map_err(|reason| self.damaged(reason))?;
+            let checked = PageDecompressor::check(group.column(column).compression());
+            checked.map_err(|error| self.damaged(ParquetError::from(error)))?;
         }
         Ok(())
     }

@@ -1,3 +1,4 @@
+use crate::parquet::error::{EncodingError, PageError};
 use crate::parquet::schema::MatrixColumn;
 
 /// Number of bits of levels up to `max`.
@@ -11,8 +12,8 @@ fn for_runs(
     bytes: &[u8],
     width: u32,
     count: usize,
-    mut each: impl FnMut(usize, u32, usize) -> Result<(), &'static str>,
-) -> Result<(), &'static str> {
+    mut each: impl FnMut(usize, u32, usize) -> Result<(), EncodingError>,
+) -> Result<(), EncodingError> {
     let mut runs = HybridRuns::new(bytes, width)?;
     let mut at = 0;
     while at < count {
@@ -49,7 +50,7 @@ fn for_runs(
 }
 
 /// Whether all of `count` definition levels are `max`, so that no value is missing.
-pub(crate) fn all_defined(bytes: &[u8], max: i16, count: usize) -> Result<bool, &'static str> {
+pub(crate) fn all_defined(bytes: &[u8], max: i16, count: usize) -> Result<bool, EncodingError> {
     let (max_level, mut all) = (max as u32, true);
     for_runs(bytes, level_width(max), count, |_, level, _| {
         all &= level == max_level;
@@ -59,7 +60,7 @@ pub(crate) fn all_defined(bytes: &[u8], max: i16, count: usize) -> Result<bool, 
 }
 
 /// For each of `count` values, whether it is present, which means that its definition level is `max`.
-pub(crate) fn defined_values(bytes: &[u8], max: i16, count: usize) -> Result<Vec<bool>, &'static str> {
+pub(crate) fn defined_values(bytes: &[u8], max: i16, count: usize) -> Result<Vec<bool>, EncodingError> {
     let mut defined = Vec::with_capacity(count);
     for_runs(bytes, level_width(max), count, |_, level, n| {
         defined.resize(defined.len() + n, level == max as u32);
@@ -89,7 +90,7 @@ pub(crate) fn check_row_starts(bytes: &[u8], first: u64, count: usize, genes: u6
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RaggedRows {
     /// The levels cannot be decoded.
-    Damaged(&'static str),
+    Damaged(EncodingError),
     /// A row of the row group has another length.
     Row(u64),
 }
@@ -119,33 +120,30 @@ pub(crate) struct ListLimit {
 
 impl ListLimit {
     /// Fails if the page cannot have `count` values and empty lists.
-    pub fn check(&self, count: usize) -> Result<(), String> {
+    pub fn check(&self, count: usize) -> Result<(), PageError> {
         let most = self.values.min(self.rows.saturating_mul(self.genes.max(1) as u64));
         if count as u64 > most {
-            return Err(format!("a page says that it has {count} values, there can be {most}"));
+            return Err(PageError::TooManyValues { values: count, max_values: most });
         }
         Ok(())
     }
 }
 
-const TOO_MANY_LISTS: &str = "there are more lists than rows";
-pub(crate) const ROW_TOO_LONG: &str = "a row has more values than there are genes";
-
 impl ListLengths {
     /// Appends rows that begin here to `lens`, each with so many values.
-    fn begin(&mut self, lens: impl ExactSizeIterator<Item = u32>, most: ListLimit) -> Result<(), &'static str> {
+    fn begin(&mut self, lens: impl ExactSizeIterator<Item = u32>, most: ListLimit) -> Result<(), EncodingError> {
         if most.begun + (self.lens.len() + lens.len()) as u64 > most.rows {
-            return Err(TOO_MANY_LISTS);
+            return Err(EncodingError::TooManyLists);
         }
         self.lens.extend(lens);
         Ok(())
     }
 
     /// The last row continues with `n` values.
-    fn go_on(&mut self, n: usize, most: ListLimit) -> Result<(), &'static str> {
+    fn go_on(&mut self, n: usize, most: ListLimit) -> Result<(), EncodingError> {
         let before = self.lens.last().map_or(self.lead, |len| *len as usize);
         if before + n > most.genes {
-            return Err(ROW_TOO_LONG);
+            return Err(EncodingError::LongRow);
         }
         match self.lens.last_mut() {
             Some(len) => *len += n as u32,
@@ -164,7 +162,7 @@ pub(crate) fn read_lists(
     leaf: &MatrixColumn,
     most: ListLimit,
     lists: &mut ListLengths,
-) -> Result<(), &'static str> {
+) -> Result<(), EncodingError> {
     let (max, empty) = (leaf.max_definition, leaf.empty);
     lists.lead = 0;
     lists.lens.clear();
@@ -182,17 +180,17 @@ pub(crate) fn read_lists(
         Ok(())
     })?;
     if missing {
-        return Err("values are missing (null)");
+        return Err(EncodingError::Null);
     }
     for_runs(repetition, 1, count, |at, level, n| {
         if level == 0 {
             return lists.begin(defined[at..at + n].iter().map(|defined| u32::from(*defined)), most);
         }
         if !defined[at..at + n].iter().all(|defined| *defined) {
-            return Err("a list that is empty goes on");
+            return Err(EncodingError::EmptyList);
         }
         if lists.lens.last() == Some(&0) {
-            return Err("a list that is empty goes on");
+            return Err(EncodingError::EmptyList);
         }
         lists.go_on(n, most)
     })
@@ -216,8 +214,8 @@ pub(crate) enum HybridRun<'a> {
 
 impl<'a> HybridRuns<'a> {
     /// Runs of values of `width` bits, at most 32.
-    pub fn new(bytes: &'a [u8], width: u32) -> Result<Self, &'static str> {
-        if width > 32 { Err("values have more than 32 bits") } else { Ok(Self { bytes, width }) }
+    pub fn new(bytes: &'a [u8], width: u32) -> Result<Self, EncodingError> {
+        if width > 32 { Err(EncodingError::Width) } else { Ok(Self { bytes, width }) }
     }
 
     pub fn width(&self) -> u32 {
@@ -226,11 +224,10 @@ impl<'a> HybridRuns<'a> {
 
     /// The next run, which has at least one value.
     #[inline]
-    pub fn next(&mut self) -> Result<HybridRun<'a>, &'static str> {
-        const SHORT: &str = "values are cut short";
+    pub fn next(&mut self) -> Result<HybridRun<'a>, EncodingError> {
         let (mut header, mut shift) = (0_u64, 0);
         loop {
-            let (byte, rest) = self.bytes.split_first().ok_or(SHORT)?;
+            let (byte, rest) = self.bytes.split_first().ok_or(EncodingError::CutShort)?;
             self.bytes = rest;
             header |= u64::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
@@ -238,15 +235,16 @@ impl<'a> HybridRuns<'a> {
             }
             shift += 7;
             if shift > 28 {
-                return Err("a run is too long");
+                return Err(EncodingError::LongRun);
             }
         }
         let count = (header >> 1) as usize;
         if count == 0 {
-            return Err("a run of no values");
+            return Err(EncodingError::EmptyRun);
         }
         if header & 1 == 0 {
-            let (value, rest) = self.bytes.split_at_checked(self.width.div_ceil(8) as usize).ok_or(SHORT)?;
+            let (value, rest) =
+                self.bytes.split_at_checked(self.width.div_ceil(8) as usize).ok_or(EncodingError::CutShort)?;
             self.bytes = rest;
             let value = value.iter().rev().fold(0, |value, byte| value << 8 | u32::from(*byte));
             return Ok(HybridRun::Repeat { value, count });
@@ -259,7 +257,7 @@ impl<'a> HybridRuns<'a> {
         let (packed, rest) = self.bytes.split_at(bytes);
         self.bytes = rest;
         let count = (count * 8).min(bytes * 8 / self.width as usize);
-        if count == 0 { Err(SHORT) } else { Ok(HybridRun::Packed { bytes: packed, count }) }
+        if count == 0 { Err(EncodingError::CutShort) } else { Ok(HybridRun::Packed { bytes: packed, count }) }
     }
 }
 

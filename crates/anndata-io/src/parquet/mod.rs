@@ -4,7 +4,9 @@
 //! Invariant: footer and pages are checked before they are used; a contradiction is an error that names the file, and a missing
 //! value is never read as 0.
 
+pub mod column_writer;
 pub mod decode;
+pub mod error;
 pub mod file;
 pub mod levels;
 pub mod obs;

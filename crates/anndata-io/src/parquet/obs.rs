@@ -1,7 +1,7 @@
-use std::collections::{BTreeSet, HashMap};
-
 use parquet::basic::Encoding;
 
+use crate::annotation::coded_column::{BOOL_NAMES, CodedColumn};
+use crate::parquet::error::{EncodingError, PageError, ParquetError};
 use crate::parquet::file::{ColumnChunk, ParquetFile};
 use crate::parquet::levels::{HybridRun, HybridRuns, defined_values, unpack_one};
 use crate::parquet::page::{Pages, Unpacker};
@@ -15,33 +15,34 @@ pub(crate) fn obs_labels(
     file: &ParquetFile,
     leaf: ObsColumn,
     categories: Option<&Vec<String>>,
-) -> Result<Labels, String> {
-    let kind = match leaf {
-        ObsColumn::Text(_) => LabelKind::Text,
-        ObsColumn::Bool(_) => LabelKind::Bool,
-        ObsColumn::Number(..) => LabelKind::Integer,
-    };
-    let labels = match leaf {
-        ObsColumn::Text(column) => classes(&read_texts(file, column)?, String::clone, categories),
+) -> Result<Labels, ParquetError> {
+    match leaf {
+        ObsColumn::Text(column) => {
+            let mut coded = CodedColumn::<String>::default();
+            read_texts(file, column)?.iter().for_each(|value| coded.add(value.as_deref()));
+            Ok(CodedColumn::labels(vec![coded], categories, LabelKind::Text)?)
+        }
         ObsColumn::Bool(column) => {
-            let name = |value: &bool| if *value { "True".to_owned() } else { "False".to_owned() };
-            classes(&read_bools(file, column)?, name, categories)
+            let mut coded = CodedColumn::<String>::default();
+            let names =
+                read_bools(file, column)?.into_iter().map(|value| value.map(|value| BOOL_NAMES[usize::from(value)]));
+            names.for_each(|name| coded.add(name));
+            Ok(CodedColumn::labels(vec![coded], categories, LabelKind::Bool)?)
         }
-        ObsColumn::Number(_, numeric) if numeric.is_float() => {
-            Err("it holds numbers with fractions: they are no classes".to_owned())
-        }
+        ObsColumn::Number(_, numeric) if numeric.is_float() => Err(ParquetError::Fractions),
         ObsColumn::Number(column, numeric) => {
-            classes(&read_numbers::<i128>(file, column, numeric)?, i128::to_string, categories)
+            let mut coded = CodedColumn::<i128>::default();
+            read_numbers::<i128>(file, column, numeric)?.into_iter().for_each(|value| coded.add(value));
+            Ok(CodedColumn::labels(vec![coded], categories, LabelKind::Integer)?)
         }
-    };
-    Ok(Labels { kind, ..labels? })
+    }
 }
 
 /// Reads a column of obs as numbers; a missing value is NaN.
-pub(crate) fn obs_numbers(file: &ParquetFile, leaf: ObsColumn) -> Result<Vec<f64>, String> {
+pub(crate) fn obs_numbers(file: &ParquetFile, leaf: ObsColumn) -> Result<Vec<f64>, ParquetError> {
     let or_nan = |value: Option<f64>| value.unwrap_or(f64::NAN);
     match leaf {
-        ObsColumn::Text(_) => Err("it holds text, not numbers".to_owned()),
+        ObsColumn::Text(_) => Err(ParquetError::Text),
         ObsColumn::Bool(column) => Ok(read_bools(file, column)?
             .into_iter()
             .map(|value| or_nan(value.map(|value| f64::from(u8::from(value)))))
@@ -52,27 +53,6 @@ pub(crate) fn obs_numbers(file: &ParquetFile, leaf: ObsColumn) -> Result<Vec<f64
     }
 }
 
-/// Codes of values: the position in `categories`, or among the distinct values, ascending.
-fn classes<T: Ord + std::hash::Hash>(
-    values: &[Option<T>],
-    name: impl Fn(&T) -> String,
-    categories: Option<&Vec<String>>,
-) -> Result<Labels, String> {
-    let different: BTreeSet<&T> = values.iter().flatten().collect();
-    let names = || different.iter().map(|value| name(value)).collect();
-    let categories: Vec<String> = categories.cloned().unwrap_or_else(names);
-    let places: HashMap<&str, i32> = categories.iter().map(String::as_str).zip(0..).collect();
-    let mut codes = HashMap::new();
-    for value in different {
-        let name = name(value);
-        let code = places.get(name.as_str()).ok_or_else(|| format!("'{name}' is none of its categories"))?;
-        codes.insert(value, *code);
-    }
-    let codes = values.iter().map(|value| value.as_ref().and_then(|value| codes.get(value)).map_or(-1, |code| *code));
-    let codes = codes.collect();
-    Ok(Labels { categories, codes, ..Labels::default() })
-}
-
 /// A larger page is taken for damaged: obs has a few bytes a row.
 const MAX_PAGE_BYTES: usize = 1 << 30;
 
@@ -81,7 +61,7 @@ pub(crate) fn read_numbers<T: NumericElement>(
     file: &ParquetFile,
     column: usize,
     numeric: NumericType,
-) -> Result<Vec<Option<T>>, String> {
+) -> Result<Vec<Option<T>>, ParquetError> {
     let mut table = Vec::new();
     read_column(file, column, |page, unpacker| match page {
         ObsPage::Dictionary { header, body, chunk } => {
@@ -97,12 +77,12 @@ pub(crate) fn read_numbers<T: NumericElement>(
 }
 
 /// Reads a column of truth values.
-fn read_bools(file: &ParquetFile, column: usize) -> Result<Vec<Option<bool>>, String> {
+fn read_bools(file: &ParquetFile, column: usize) -> Result<Vec<Option<bool>>, ParquetError> {
     read_column(file, column, |page, _| match page {
-        ObsPage::Dictionary { .. } => Err("truth values have a dictionary".to_owned()),
+        ObsPage::Dictionary { .. } => Err(PageError::BoolDictionary),
         ObsPage::Data { encoding: Encoding::PLAIN, bytes, count } => {
             if bytes.len() < count.div_ceil(8) {
-                return Err("values are cut short".to_owned());
+                return Err(EncodingError::CutShort.into());
             }
             Ok((0..count).map(|i| bytes[i / 8] >> (i % 8) & 1 == 1).collect())
         }
@@ -122,12 +102,12 @@ fn read_bools(file: &ParquetFile, column: usize) -> Result<Vec<Option<bool>>, St
             }
             Ok(out)
         }
-        ObsPage::Data { encoding, .. } => Err(unknown_encoding(encoding)),
+        ObsPage::Data { encoding, .. } => Err(PageError::ValueEncoding { encoding }),
     })
 }
 
 /// Reads a column of strings.
-pub(crate) fn read_texts(file: &ParquetFile, column: usize) -> Result<Vec<Option<String>>, String> {
+pub(crate) fn read_texts(file: &ParquetFile, column: usize) -> Result<Vec<Option<String>>, ParquetError> {
     let (mut table, mut places): (Vec<String>, Vec<u32>) = (Vec::new(), Vec::new());
     read_column(file, column, |page, unpacker| match page {
         ObsPage::Dictionary { header, body, chunk } => {
@@ -142,24 +122,18 @@ pub(crate) fn read_texts(file: &ParquetFile, column: usize) -> Result<Vec<Option
             DictionaryIndices::new(bytes, &places)?.read(&mut found)?;
             Ok(found.iter().map(|place| table[*place as usize].clone()).collect())
         }
-        ObsPage::Data { encoding, .. } => Err(unknown_encoding(encoding)),
+        ObsPage::Data { encoding, .. } => Err(PageError::ValueEncoding { encoding }),
     })
 }
 
-fn unknown_encoding(encoding: Encoding) -> String {
-    format!(
-        "values are encoded as {encoding}, which is not read here: write the file with plain or dictionary encoding"
-    )
-}
-
 /// Decodes strings with their lengths.
-fn plain_texts(mut bytes: &[u8], count: usize) -> Result<Vec<String>, String> {
+fn plain_texts(mut bytes: &[u8], count: usize) -> Result<Vec<String>, PageError> {
     // A string takes at least the 4 bytes of its length.
     let mut texts = Vec::with_capacity(count.min(bytes.len() / 4));
     for _ in 0..count {
-        let (len, rest) = bytes.split_first_chunk().ok_or("values are cut short")?;
-        let (text, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or("values are cut short")?;
-        texts.push(std::str::from_utf8(text).map_err(|e| e.to_string())?.to_owned());
+        let (len, rest) = bytes.split_first_chunk().ok_or(EncodingError::CutShort)?;
+        let (text, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or(EncodingError::CutShort)?;
+        texts.push(std::str::from_utf8(text)?.to_owned());
         bytes = rest;
     }
     Ok(texts)
@@ -184,17 +158,17 @@ enum ObsPage<'a> {
 fn read_column<T>(
     file: &ParquetFile,
     column: usize,
-    mut decode: impl FnMut(ObsPage<'_>, &mut Unpacker) -> Result<Vec<T>, String>,
-) -> Result<Vec<Option<T>>, String> {
+    mut decode: impl FnMut(ObsPage<'_>, &mut Unpacker) -> Result<Vec<T>, PageError>,
+) -> Result<Vec<Option<T>>, ParquetError> {
     let max = file.metadata.file_metadata().schema_descr().column(column).max_def_level();
     let mut all = Vec::new();
     let (mut unpacker, mut dictionaries, mut bytes) = (Unpacker::new(), Unpacker::new(), Vec::new());
     let mut end = 0;
     for (number, group) in file.metadata.row_groups().iter().enumerate() {
         end += group.num_rows() as usize;
-        let chunk = file.chunk(number, column).map_err(|e| e.to_string())?;
+        let chunk = file.chunk(number, column)?;
         bytes.resize((chunk.bytes.end - chunk.bytes.start) as usize, 0);
-        file.read(chunk.bytes.start, &mut bytes).map_err(|e| e.to_string())?;
+        file.read(chunk.bytes.start, &mut bytes)?;
         // A dictionary is valid for its row group only.
         let mut has_dictionary = false;
         let mut pages = Pages::new(&bytes);
@@ -204,11 +178,11 @@ fn read_column<T>(
         })? {
             let count = header.kind.data_values();
             if all.len() + count > end {
-                return Err(format!("row group {number}: it has more values than there are rows"));
+                return Err(ParquetError::in_group(number, ParquetError::LongObs));
             }
             let data = unpacker.any_data(&header, body, (0, max), chunk.compression, MAX_PAGE_BYTES)?;
             if !has_dictionary && matches!(data.encoding, Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY) {
-                return Err(format!("row group {number}: a page needs a dictionary, there is none"));
+                return Err(ParquetError::in_group(number, PageError::NoDictionary));
             }
             let is_there = if max > 0 { defined_values(data.definition, max, count)? } else { vec![true; count] };
             let there = is_there.iter().filter(|is_there| **is_there).count();
@@ -217,7 +191,7 @@ fn read_column<T>(
             all.extend(is_there.iter().map(|is_there| if *is_there { values.next() } else { None }));
         }
         if all.len() < end {
-            return Err(format!("row group {number}: it has too few values"));
+            return Err(ParquetError::in_group(number, ParquetError::ShortObs));
         }
     }
     Ok(all)

@@ -1,5 +1,8 @@
+use std::error::Error;
+
 use parquet::basic::{Compression, Encoding};
 
+use crate::parquet::error::PageError;
 use crate::parquet::page_header::{PageHeader, PageKind};
 use crate::parquet::schema::MatrixColumn;
 use crate::parquet::values::{NumericElement, NumericType};
@@ -15,13 +18,13 @@ impl<'a> Pages<'a> {
     }
 
     /// The next page: its header and its body.
-    pub fn next(&mut self) -> Result<Option<(PageHeader, &'a [u8])>, String> {
+    pub fn next(&mut self) -> Result<Option<(PageHeader, &'a [u8])>, PageError> {
         if self.bytes.is_empty() {
             return Ok(None);
         }
-        let header = PageHeader::parse(self.bytes).map_err(|e| e.reason().to_owned())?;
+        let header = PageHeader::parse(self.bytes)?;
         let rest = &self.bytes[header.header_bytes..];
-        let (body, rest) = rest.split_at_checked(header.compressed).ok_or("a page is cut short")?;
+        let (body, rest) = rest.split_at_checked(header.compressed).ok_or(PageError::CutShort)?;
         self.bytes = rest;
         Ok(Some((header, body)))
     }
@@ -30,8 +33,8 @@ impl<'a> Pages<'a> {
     /// skipped.
     pub fn next_data(
         &mut self,
-        mut dictionary: impl FnMut(&PageHeader, &'a [u8]) -> Result<(), String>,
-    ) -> Result<Option<(PageHeader, &'a [u8])>, String> {
+        mut dictionary: impl FnMut(&PageHeader, &'a [u8]) -> Result<(), PageError>,
+    ) -> Result<Option<(PageHeader, &'a [u8])>, PageError> {
         while let Some((header, body)) = self.next()? {
             match header.kind {
                 PageKind::Dictionary { .. } => dictionary(&header, body)?,
@@ -74,18 +77,18 @@ impl Unpacker {
         compression: Compression,
         len: usize,
         most: usize,
-    ) -> Result<&'a [u8], String> {
+    ) -> Result<&'a [u8], PageError> {
         if len > most {
-            return Err(format!("a page says that it has {len} bytes, which is too much for its values"));
+            return Err(PageError::TooLarge { bytes: len });
         }
         if compression == Compression::UNCOMPRESSED {
-            return if body.len() == len { Ok(body) } else { Err("a page has another length than it says".to_owned()) };
+            return if body.len() == len { Ok(body) } else { Err(PageError::Length) };
         }
         if self.room.len() < len {
             self.room.resize(len, 0);
         }
         let out = &mut self.room[..len];
-        self.codec.decompress(compression, body, out).map_err(|e| format!("a page cannot be decompressed: {e}"))?;
+        self.codec.decompress(compression, body, out)?;
         Ok(out)
     }
 
@@ -96,7 +99,7 @@ impl Unpacker {
         body: &'a [u8],
         leaf: &MatrixColumn,
         compression: Compression,
-    ) -> Result<DataPage<'a>, String> {
+    ) -> Result<DataPage<'a>, PageError> {
         // Levels take 2 bits a value and a byte for every run; dictionary indices take 4 bytes, deltas 9.
         let most = header.kind.data_values().saturating_mul(leaf.numeric.bytes() + 12).saturating_add(4096);
         self.any_data(header, body, (leaf.max_repetition, leaf.max_definition), compression, most)
@@ -110,23 +113,23 @@ impl Unpacker {
         (max_repetition, max_definition): (i16, i16),
         compression: Compression,
         most: usize,
-    ) -> Result<DataPage<'a>, String> {
+    ) -> Result<DataPage<'a>, PageError> {
         check_crc(header, body)?;
         match header.kind {
             PageKind::V1 { encoding, definition, repetition, .. } => {
                 for (max, encoding) in [(max_definition, definition), (max_repetition, repetition)] {
                     if max > 0 && encoding != Encoding::RLE {
-                        return Err(format!("levels are encoded as {encoding}, which is not read here"));
+                        return Err(PageError::LevelEncoding { encoding });
                     }
                 }
                 let mut rest = self.plain(body, compression, header.uncompressed, most)?;
-                let mut levels = |max: i16| -> Result<&'a [u8], String> {
+                let mut levels = |max: i16| -> Result<&'a [u8], PageError> {
                     if max == 0 {
                         return Ok(&[]);
                     }
-                    let (len, behind) = rest.split_first_chunk().ok_or("levels are cut short")?;
+                    let (len, behind) = rest.split_first_chunk().ok_or(PageError::ShortLevels)?;
                     let (levels, behind) =
-                        behind.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or("levels are cut short")?;
+                        behind.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or(PageError::ShortLevels)?;
                     rest = behind;
                     Ok(levels)
                 };
@@ -135,16 +138,16 @@ impl Unpacker {
                 Ok(DataPage { encoding, repetition, definition, values: rest })
             }
             PageKind::V2 { encoding, definition_bytes, repetition_bytes, is_compressed, .. } => {
-                let (repetition, rest) = body.split_at_checked(repetition_bytes).ok_or("levels are cut short")?;
-                let (definition, rest) = rest.split_at_checked(definition_bytes).ok_or("levels are cut short")?;
+                let (repetition, rest) = body.split_at_checked(repetition_bytes).ok_or(PageError::ShortLevels)?;
+                let (definition, rest) = rest.split_at_checked(definition_bytes).ok_or(PageError::ShortLevels)?;
                 let len = header.uncompressed.checked_sub(repetition_bytes + definition_bytes);
-                let len = len.ok_or("levels are longer than their page")?;
+                let len = len.ok_or(PageError::LongLevels)?;
                 // A page without values may have an empty body.
                 let compression =
                     if is_compressed && !rest.is_empty() { compression } else { Compression::UNCOMPRESSED };
                 Ok(DataPage { encoding, repetition, definition, values: self.plain(rest, compression, len, most)? })
             }
-            PageKind::Dictionary { .. } | PageKind::Other => Err("this is no data page".to_owned()),
+            PageKind::Dictionary { .. } | PageKind::Other => Err(PageError::NotData),
         }
     }
 
@@ -156,11 +159,11 @@ impl Unpacker {
         numeric: NumericType,
         compression: Compression,
         table: &mut Vec<T>,
-    ) -> Result<(), String> {
+    ) -> Result<(), PageError> {
         let most = header.kind.dictionary_values().saturating_mul(numeric.bytes()).saturating_add(64);
         let (values, bytes) = self.any_dictionary(header, body, compression, most)?;
-        let bytes =
-            values.checked_mul(numeric.bytes()).and_then(|len| bytes.get(..len)).ok_or("a dictionary is cut short")?;
+        let bytes = values.checked_mul(numeric.bytes()).and_then(|len| bytes.get(..len));
+        let bytes = bytes.ok_or(PageError::ShortDictionary)?;
         table.clear();
         table.resize(values, T::default());
         Ok(T::convert(numeric, bytes, table)?)
@@ -173,21 +176,21 @@ impl Unpacker {
         body: &'a [u8],
         compression: Compression,
         most: usize,
-    ) -> Result<(usize, &'a [u8]), String> {
+    ) -> Result<(usize, &'a [u8]), PageError> {
         let PageKind::Dictionary { values, encoding } = header.kind else {
-            return Err("this is no dictionary page".to_owned());
+            return Err(PageError::NotDictionary);
         };
         if !matches!(encoding, Encoding::PLAIN | Encoding::PLAIN_DICTIONARY) {
-            return Err(format!("a dictionary is encoded as {encoding}"));
+            return Err(PageError::DictionaryEncoding { encoding });
         }
         check_crc(header, body)?;
         Ok((values, self.plain(body, compression, header.uncompressed, most)?))
     }
 }
 
-fn check_crc(header: &PageHeader, body: &[u8]) -> Result<(), String> {
+fn check_crc(header: &PageHeader, body: &[u8]) -> Result<(), PageError> {
     match header.crc {
-        Some(crc) if crc32fast::hash(body) != crc => Err("a page has a wrong checksum".to_owned()),
+        Some(crc) if crc32fast::hash(body) != crc => Err(PageError::Checksum),
         _ => Ok(()),
     }
 }
@@ -204,8 +207,8 @@ impl PageDecompressor {
         Self { snappy: snap::raw::Decoder::new(), gzip: libdeflater::Decompressor::new(), zstd: None }
     }
 
-    /// Whether a compression is supported; the error says what to do.
-    pub fn check(compression: Compression) -> Result<(), String> {
+    /// Fails if a compression is not supported.
+    pub fn check(compression: Compression) -> Result<(), PageError> {
         match compression {
             Compression::UNCOMPRESSED
             | Compression::SNAPPY
@@ -213,47 +216,54 @@ impl PageDecompressor {
             | Compression::LZ4
             | Compression::LZ4_RAW
             | Compression::ZSTD(_) => Ok(()),
-            other => Err(format!(
-                "pages are compressed with {other}, which is not read here: write the file with zstd or snappy"
-            )),
+            compression => Err(PageError::Compression { compression }),
         }
     }
 
     /// Decompresses into `out`, which has the decompressed size.
-    pub fn decompress(&mut self, compression: Compression, from: &[u8], out: &mut [u8]) -> Result<(), String> {
+    pub fn decompress(&mut self, compression: Compression, from: &[u8], out: &mut [u8]) -> Result<(), PageError> {
         let count = match compression {
             Compression::UNCOMPRESSED if from.len() == out.len() => {
                 out.copy_from_slice(from);
                 out.len()
             }
             Compression::UNCOMPRESSED => from.len(),
-            Compression::SNAPPY => self.snappy.decompress(from, out).map_err(|e| e.to_string())?,
-            Compression::GZIP(_) => self.gzip.gzip_decompress(from, out).map_err(|e| e.to_string())?,
+            Compression::SNAPPY => self.snappy.decompress(from, out).map_err(undecodable)?,
+            Compression::GZIP(_) => self.gzip.gzip_decompress(from, out).map_err(undecodable)?,
             Compression::ZSTD(_) => {
                 let zstd = match &mut self.zstd {
                     Some(zstd) => zstd,
-                    none => none.insert(zstd::bulk::Decompressor::new().map_err(|e| e.to_string())?),
+                    none => none.insert(zstd::bulk::Decompressor::new().map_err(undecodable)?),
                 };
-                zstd.decompress_to_buffer(from, out).map_err(|e| e.to_string())?
+                zstd.decompress_to_buffer(from, out).map_err(undecodable)?
             }
-            Compression::LZ4_RAW => lz4_flex::block::decompress_into(from, out).map_err(|e| e.to_string())?,
+            Compression::LZ4_RAW => lz4_flex::block::decompress_into(from, out).map_err(undecodable)?,
             Compression::LZ4 => hadoop_lz4(from, out)?,
-            other => return Err(format!("pages are compressed with {other}")),
+            compression => return Err(PageError::Compression { compression }),
         };
-        if count == out.len() { Ok(()) } else { Err(format!("it has {count} bytes, its header says {}", out.len())) }
+        if count == out.len() {
+            Ok(())
+        } else {
+            Err(PageError::DecompressedLength { found: count, expected: out.len() })
+        }
     }
+}
+
+#[cold]
+fn undecodable(error: impl Error + Send + Sync + 'static) -> PageError {
+    PageError::Decompression(Box::new(error))
 }
 
 /// The deprecated codec `LZ4` of nearly all files: Hadoop's blocks, each with its decompressed and compressed size
 /// (big-endian).
-fn hadoop_lz4(mut from: &[u8], out: &mut [u8]) -> Result<usize, String> {
+fn hadoop_lz4(mut from: &[u8], out: &mut [u8]) -> Result<usize, PageError> {
     let mut done = 0;
     while let Some((head, rest)) = from.split_at_checked(8) {
         let number = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
-        let (block, rest) = rest.split_at_checked(number(4)).ok_or("an LZ4 block is cut short")?;
-        let into = out.get_mut(done..).and_then(|out| out.get_mut(..number(0))).ok_or("an LZ4 block is too long")?;
-        done += lz4_flex::block::decompress_into(block, into).map_err(|e| e.to_string())?;
+        let (block, rest) = rest.split_at_checked(number(4)).ok_or(PageError::Lz4Block)?;
+        let into = out.get_mut(done..).and_then(|out| out.get_mut(..number(0))).ok_or(PageError::Lz4Block)?;
+        done += lz4_flex::block::decompress_into(block, into).map_err(undecodable)?;
         from = rest;
     }
-    if from.is_empty() { Ok(done) } else { Err("an LZ4 block is cut short".to_owned()) }
+    if from.is_empty() { Ok(done) } else { Err(PageError::Lz4Block) }
 }

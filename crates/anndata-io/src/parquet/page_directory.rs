@@ -3,10 +3,11 @@ use std::ops::Range;
 use parquet::file::metadata::page_index::PageIndexProvider;
 
 use crate::AnnDataError;
+use crate::parquet::error::{PageError, ParquetError};
 use crate::parquet::file::{ColumnChunk, ParquetFile};
 use crate::parquet::levels::{ListLengths, ListLimit, read_lists};
 use crate::parquet::page::{Pages, Unpacker};
-use crate::parquet::page_header::{NoHeader, PageHeader, PageKind};
+use crate::parquet::page_header::{HeaderError, PageHeader, PageKind};
 use crate::parquet::schema::MatrixColumn;
 
 /// Location of the pages of a column chunk of lists.
@@ -67,7 +68,7 @@ impl PageDirectory {
                 .map(|page| (page.offset, page.compressed_page_size, page.first_row_index));
             return Self::noted(&chunk, pages, rows, if is_dense { genes as u64 } else { 0 })
                 .map(|found| (found, 0))
-                .ok_or_else(|| file.damaged(format!("the page index of row group {group} is wrong")));
+                .ok_or_else(|| file.damaged(ParquetError::in_group(group, ParquetError::PageIndex)));
         }
         if is_dense {
             return Self::from_headers(file, &chunk, genes as u64);
@@ -120,7 +121,7 @@ impl PageDirectory {
             let header = read_header(file, at..chunk.bytes.end, &mut window, &mut bytes)?;
             let end = at + (header.header_bytes + header.compressed) as u64;
             if end > chunk.bytes.end {
-                return Err(file.damaged("a page is cut short"));
+                return Err(file.damaged(ParquetError::from(PageError::CutShort)));
             }
             match header.kind {
                 PageKind::Dictionary { .. } => found.dictionary = at..end,
@@ -152,14 +153,14 @@ impl PageDirectory {
             all_bytes += bytes.len() as u64;
             page.first_row = most.begun;
             let of_page = Pages::new(&bytes).next().and_then(|next| {
-                let (header, body) = next.ok_or("a page is cut short")?;
+                let (header, body) = next.ok_or(PageError::CutShort)?;
                 let count = header.kind.data_values();
                 most.check(count)?;
                 let data = unpacker.data(&header, body, leaf, chunk.compression)?;
                 read_lists(data.repetition, data.definition, count, leaf, most, &mut lists)?;
                 Ok(())
             });
-            of_page.map_err(|reason| file.damaged(reason))?;
+            of_page.map_err(|error| file.damaged(ParquetError::from(error)))?;
             most.begun += lists.lens.len() as u64;
         }
         found.close(most.begun, 0);
@@ -201,8 +202,8 @@ fn read_header(
         *read += len as u64;
         match PageHeader::parse(window) {
             Ok(header) => return Ok(header),
-            Err(NoHeader::Short) if len < most.min(MAX_HEADER_BYTES) => len = (len * 2).min(most),
-            Err(e) => return Err(file.damaged(e.reason())),
+            Err(HeaderError::CutShort) if len < most.min(MAX_HEADER_BYTES) => len = (len * 2).min(most),
+            Err(error) => return Err(file.damaged(ParquetError::Page(error.into()))),
         }
     }
 }

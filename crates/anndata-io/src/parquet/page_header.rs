@@ -44,26 +44,32 @@ impl PageKind {
 }
 
 /// Why there is no header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoHeader {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum HeaderError {
     /// The bytes end within the header.
-    Short,
-    /// The bytes are not a header; the reason.
-    Wrong(&'static str),
-}
-
-impl NoHeader {
-    pub fn reason(self) -> &'static str {
-        match self {
-            Self::Short => "a page header is cut short",
-            Self::Wrong(reason) => reason,
-        }
-    }
+    #[error("a page header is cut short")]
+    CutShort,
+    #[error("a page header lacks a field")]
+    MissingField,
+    #[error("a page header has a field of a wrong type")]
+    FieldType,
+    #[error("a page header has a field of an unknown type")]
+    UnknownType,
+    #[error("a page header is nested too deep")]
+    Depth,
+    #[error("a page header has a number of too many bytes")]
+    LongNumber,
+    #[error("a page header has a count that is negative or too large")]
+    Count,
+    #[error("a page has a negative length")]
+    NegativeLength,
+    #[error("a page has an encoding that is not known here")]
+    Encoding,
 }
 
 impl PageHeader {
     /// Parses the header at the start of `bytes`, in Thrift's compact protocol.
-    pub fn parse(bytes: &[u8]) -> Result<Self, NoHeader> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, HeaderError> {
         let mut thrift = Compact { bytes, at: 0 };
         let (mut kind, mut uncompressed, mut compressed, mut crc) = (None, None, None, None);
         let (mut v1, mut dictionary, mut v2) = (None, None, None);
@@ -80,7 +86,7 @@ impl PageHeader {
             }
             Ok(())
         })?;
-        let missing = NoHeader::Wrong("a page header lacks a field");
+        let missing = HeaderError::MissingField;
         let kind = match kind.ok_or(missing)? {
             0 => v1.ok_or(missing)?.v1()?,
             2 => dictionary.ok_or(missing)?.dictionary()?,
@@ -102,14 +108,14 @@ impl PageHeader {
 struct Fields([Option<i64>; 8]);
 
 impl Fields {
-    fn size(&self, id: usize) -> Result<usize, NoHeader> {
-        let value = self.0[id].ok_or(NoHeader::Wrong("a page header lacks a field"))?;
+    fn size(&self, id: usize) -> Result<usize, HeaderError> {
+        let value = self.0[id].ok_or(HeaderError::MissingField)?;
         // The format has int32 here.
         let value = i32::try_from(value).ok().and_then(|value| usize::try_from(value).ok());
-        value.ok_or(NoHeader::Wrong("a page header has a count that is negative or too large"))
+        value.ok_or(HeaderError::Count)
     }
 
-    fn encoding(&self, id: usize) -> Result<Encoding, NoHeader> {
+    fn encoding(&self, id: usize) -> Result<Encoding, HeaderError> {
         Ok(match self.size(id)? {
             0 => Encoding::PLAIN,
             2 => Encoding::PLAIN_DICTIONARY,
@@ -119,11 +125,11 @@ impl Fields {
             7 => Encoding::DELTA_BYTE_ARRAY,
             8 => Encoding::RLE_DICTIONARY,
             9 => Encoding::BYTE_STREAM_SPLIT,
-            _ => return Err(NoHeader::Wrong("a page has an encoding that is not known here")),
+            _ => return Err(HeaderError::Encoding),
         })
     }
 
-    fn v1(&self) -> Result<PageKind, NoHeader> {
+    fn v1(&self) -> Result<PageKind, HeaderError> {
         Ok(PageKind::V1 {
             values: self.size(1)?,
             encoding: self.encoding(2)?,
@@ -132,11 +138,11 @@ impl Fields {
         })
     }
 
-    fn dictionary(&self) -> Result<PageKind, NoHeader> {
+    fn dictionary(&self) -> Result<PageKind, HeaderError> {
         Ok(PageKind::Dictionary { values: self.size(1)?, encoding: self.encoding(2)? })
     }
 
-    fn v2(&self) -> Result<PageKind, NoHeader> {
+    fn v2(&self) -> Result<PageKind, HeaderError> {
         Ok(PageKind::V2 {
             values: self.size(1)?,
             encoding: self.encoding(4)?,
@@ -157,13 +163,13 @@ struct Compact<'a> {
 }
 
 impl Compact<'_> {
-    fn byte(&mut self) -> Result<u8, NoHeader> {
-        let byte = *self.bytes.get(self.at).ok_or(NoHeader::Short)?;
+    fn byte(&mut self) -> Result<u8, HeaderError> {
+        let byte = *self.bytes.get(self.at).ok_or(HeaderError::CutShort)?;
         self.at += 1;
         Ok(byte)
     }
 
-    fn varint(&mut self) -> Result<u64, NoHeader> {
+    fn varint(&mut self) -> Result<u64, HeaderError> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -172,32 +178,35 @@ impl Compact<'_> {
                 return Ok(value);
             }
         }
-        Err(NoHeader::Wrong("a page header has a number of too many bytes"))
+        Err(HeaderError::LongNumber)
     }
 
-    fn zigzag(&mut self) -> Result<i64, NoHeader> {
+    fn zigzag(&mut self) -> Result<i64, HeaderError> {
         let value = self.varint()?;
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
     /// An integer or a Boolean.
-    fn int(&mut self, wire: u8) -> Result<i64, NoHeader> {
+    fn int(&mut self, wire: u8) -> Result<i64, HeaderError> {
         match wire {
             1 => Ok(1),
             2 => Ok(0),
             4..=6 => self.zigzag(),
-            _ => Err(NoHeader::Wrong("a page header has a field of a wrong type")),
+            _ => Err(HeaderError::FieldType),
         }
     }
 
-    fn size(&mut self, wire: u8) -> Result<usize, NoHeader> {
+    fn size(&mut self, wire: u8) -> Result<usize, HeaderError> {
         // The format has int32 here.
         let value = i32::try_from(self.int(wire)?).ok().and_then(|value| usize::try_from(value).ok());
-        value.ok_or(NoHeader::Wrong("a page has a negative length"))
+        value.ok_or(HeaderError::NegativeLength)
     }
 
     /// Calls `field` with id and type of each field; it reads the value.
-    fn structure(&mut self, mut field: impl FnMut(&mut Self, i64, u8) -> Result<(), NoHeader>) -> Result<(), NoHeader> {
+    fn structure(
+        &mut self,
+        mut field: impl FnMut(&mut Self, i64, u8) -> Result<(), HeaderError>,
+    ) -> Result<(), HeaderError> {
         let mut id = 0_i64;
         loop {
             let byte = self.byte()?;
@@ -212,9 +221,9 @@ impl Compact<'_> {
         }
     }
 
-    fn fields(&mut self, wire: u8) -> Result<Fields, NoHeader> {
+    fn fields(&mut self, wire: u8) -> Result<Fields, HeaderError> {
         if wire != 12 {
-            return Err(NoHeader::Wrong("a page header has a field of a wrong type"));
+            return Err(HeaderError::FieldType);
         }
         let mut fields = Fields::default();
         self.structure(|thrift, id, wire| {
@@ -227,15 +236,15 @@ impl Compact<'_> {
         Ok(fields)
     }
 
-    fn skip_bytes(&mut self, count: u64) -> Result<(), NoHeader> {
+    fn skip_bytes(&mut self, count: u64) -> Result<(), HeaderError> {
         let at = usize::try_from(count).ok().and_then(|count| self.at.checked_add(count));
-        self.at = at.filter(|at| *at <= self.bytes.len()).ok_or(NoHeader::Short)?;
+        self.at = at.filter(|at| *at <= self.bytes.len()).ok_or(HeaderError::CutShort)?;
         Ok(())
     }
 
-    fn skip(&mut self, wire: u8, depth: u32) -> Result<(), NoHeader> {
+    fn skip(&mut self, wire: u8, depth: u32) -> Result<(), HeaderError> {
         if depth > DEPTH {
-            return Err(NoHeader::Wrong("a page header is nested too deep"));
+            return Err(HeaderError::Depth);
         }
         match wire {
             1 | 2 => Ok(()),
@@ -258,7 +267,7 @@ impl Compact<'_> {
                 Ok(())
             }
             12 => self.structure(|thrift, _, wire| thrift.skip(wire, depth + 1)),
-            _ => Err(NoHeader::Wrong("a page header has a field of an unknown type")),
+            _ => Err(HeaderError::UnknownType),
         }
     }
 }
@@ -286,7 +295,7 @@ mod tests {
         let expected = PageHeader { header_bytes: 26, compressed: 7, uncompressed: 12, crc: None, kind };
         assert_eq!(PageHeader::parse(&V1), Ok(expected));
         for len in 0..26 {
-            assert_eq!(PageHeader::parse(&V1[..len]), Err(NoHeader::Short), "{len} bytes");
+            assert_eq!(PageHeader::parse(&V1[..len]), Err(HeaderError::CutShort), "{len} bytes");
         }
     }
 

@@ -4,10 +4,13 @@ use crate::lru_cache::LruCache;
 use crate::parquet::decode::{
     DecodeBuffers, PageSegment, RowGroupRead, decode_dense_lists, decode_gene_columns, decode_sparse_lists,
 };
+use crate::parquet::error::ParquetError;
 use crate::parquet::schema::{MatrixColumn, ParquetMatrixLayout};
 use crate::source::byte_source::{ReadRange, as_uninit};
 use crate::source::coalesce::Coalescer;
-use crate::{AnnDataError, CsrRows, ParquetStore, Prefetch, ReadRows, RowSelection, Rows};
+use crate::{
+    AnnDataError, ArrayStore, CsrRows, Form, ParquetStore, Prefetch, ReadRows, RequestError, RowSelection, Rows,
+};
 
 /// Segments with at most this gap are read in one call.
 const MAX_GAP: u64 = 1 << 16;
@@ -52,10 +55,8 @@ impl<'a> ParquetReader<'a> {
             let chunk = store.file.chunk(*group, leaf.column)?;
             let (rows, genes) = (store.rows_of(*group), store.genes.len() as u64);
             if is_dense && chunk.values != rows * genes {
-                return Err(store.file.damaged(format!(
-                    "row group {group} has {} values in {rows} rows; rows of {genes} were expected",
-                    chunk.values
-                )));
+                let error = ParquetError::RowGroupValues { values: chunk.values, rows, genes };
+                return Err(store.damaged(*group, error));
             }
             let segment = |bytes: &Range<u64>, rows: [u64; 2], values: [u64; 2], has_rows: bool| PageSegment {
                 offset: bytes.start,
@@ -106,8 +107,8 @@ impl<'a> ParquetReader<'a> {
             for (number, leaf) in leaves.iter().enumerate() {
                 let chunk = self.store.file.chunk(*group, leaf.column)?;
                 if chunk.values != self.store.rows_of(*group) {
-                    let reason = format!("the column of gene {number} has {} values", chunk.values);
-                    return Err(self.store.damaged(*group, &reason));
+                    let error = ParquetError::GeneValues { gene: number, values: chunk.values };
+                    return Err(self.store.damaged(*group, error));
                 }
                 self.segments.push(PageSegment {
                     offset: chunk.bytes.start,
@@ -132,12 +133,10 @@ impl<'a> ParquetReader<'a> {
         let store = self.store;
         self.segments.clear();
         self.selection = SortedRows::default();
-        self.selection = SortedRows::new(wanted, &store.starts).map_err(|row| {
-            let rows = store.starts.last().copied().unwrap_or(0);
-            AnnDataError::Invalid(format!(
-                "row {row} was asked for, {} has {rows} rows",
-                store.file.source.path().display()
-            ))
+        self.selection = SortedRows::new(wanted, &store.starts).map_err(|row| RequestError::RowBeyondEnd {
+            row,
+            store: store.name(),
+            rows: store.len(),
         })?;
         match &store.layout {
             ParquetMatrixLayout::Dense(leaf) => self.want_lists(0, leaf),
@@ -180,10 +179,8 @@ impl<'a> ParquetReader<'a> {
         let genes = store.genes.len();
         let base = out.len();
         let end = base + self.selection.rows as usize * genes;
-        out.try_reserve_exact(end - base).map_err(|_| {
-            let rows = self.selection.rows;
-            store.file.damaged(format!("there is no memory for {rows} rows of {genes} values"))
-        })?;
+        let reserved = out.try_reserve_exact(end - base);
+        reserved.map_err(|_| AnnDataError::no_memory((end - base).saturating_mul(4), "rows"))?;
         // The cached row group comes first, because decoding the others evicts it.
         let mut order: Vec<usize> = (0..self.selection.groups.len()).collect();
         order.sort_by_key(|group| self.decoded.find(&self.selection.groups[*group].0).is_none());
@@ -210,7 +207,7 @@ impl<'a> ParquetReader<'a> {
                             let all = [RowRun { row: 0, rows, slot: 0 }];
                             let work = RowGroupRead { pieces: &all, ..work };
                             decode_gene_columns(&work, leaves, &mut self.work, &mut decoded)
-                                .map_err(|reason| store.damaged(*group, &reason))?;
+                                .map_err(|error| store.damaged(*group, error))?;
                             self.decoded.insert(*group, decoded)
                         }
                     };
@@ -224,9 +221,11 @@ impl<'a> ParquetReader<'a> {
                     }
                     Ok(())
                 }
-                ParquetMatrixLayout::Sparse { .. } => Err("this is a sparse matrix".to_owned()),
+                ParquetMatrixLayout::Sparse { .. } => {
+                    return Err(RequestError::OtherForm { form: Form::Sparse }.into());
+                }
             };
-            result.map_err(|reason| store.damaged(*group, &reason))?;
+            result.map_err(|error| store.damaged(*group, error))?;
         }
         out.resize(end, 0.0);
         for (from, to) in &self.selection.copies {
@@ -254,7 +253,7 @@ impl<'a> ParquetReader<'a> {
                 bytes: &self.bytes,
             };
             decode_sparse_lists(&work, indices, values, &mut self.work, out)
-                .map_err(|reason| self.store.damaged(*group, &reason))?;
+                .map_err(|error| self.store.damaged(*group, error))?;
         }
         Ok(())
     }
@@ -302,47 +301,25 @@ impl ReadRows for ParquetReader<'_> {
     }
 
     fn decode(&mut self, out: &mut Rows) -> Result<(), AnnDataError> {
-        match (&self.store.layout, out) {
-            (ParquetMatrixLayout::Sparse { indices, values }, Rows::Sparse(out)) => {
-                let before = (out.len(), out.indices.len(), out.data.len());
-                let in_order = self.selection.copies.is_empty()
-                    && self.selection.pieces.windows(2).all(|pair| pair[0].slot + pair[0].rows == pair[1].slot);
-                let result = if in_order {
-                    self.decode_sparse(indices, values, out)
-                } else {
-                    let mut scratch = std::mem::take(&mut self.scratch);
-                    scratch.clear();
-                    let result = self.decode_sparse(indices, values, &mut scratch);
-                    self.scratch = scratch;
-                    result.map(|()| self.place(out))
-                };
-                if result.is_err() {
-                    out.indptr.truncate(before.0 + 1);
-                    out.indices.truncate(before.1);
-                    out.data.truncate(before.2);
-                }
-                result
-            }
-            (ParquetMatrixLayout::Dense(_) | ParquetMatrixLayout::Wide(_), Rows::Dense(out)) => {
-                let genes = self.store.genes.len();
-                if out.data.is_empty() {
-                    out.columns = genes;
-                }
-                if out.columns != genes {
-                    return Err(AnnDataError::Invalid(format!(
-                        "rows of {genes} values behind rows of {}",
-                        out.columns
-                    )));
-                }
-                let before = out.data.len();
-                let result = self.decode_dense(&mut out.data);
-                if result.is_err() {
-                    out.data.truncate(before);
-                }
-                result
-            }
-            _ => Err(AnnDataError::Invalid("rows of another form than the store has".to_owned())),
-        }
+        let ParquetMatrixLayout::Sparse { indices, values } = &self.store.layout else {
+            let out = &mut out.dense(self.store.genes.len())?.data;
+            let before = out.len();
+            return self.decode_dense(out).inspect_err(|_| out.truncate(before));
+        };
+        let out = out.sparse()?;
+        let before = out.end();
+        let in_order = self.selection.copies.is_empty()
+            && self.selection.pieces.windows(2).all(|pair| pair[0].slot + pair[0].rows == pair[1].slot);
+        let result = if in_order {
+            self.decode_sparse(indices, values, out)
+        } else {
+            let mut scratch = std::mem::take(&mut self.scratch);
+            scratch.clear();
+            let result = self.decode_sparse(indices, values, &mut scratch);
+            self.scratch = scratch;
+            result.map(|()| self.place(out))
+        };
+        result.inspect_err(|_| out.truncate(before))
     }
 
     fn unchanged(&self) -> Result<(), AnnDataError> {

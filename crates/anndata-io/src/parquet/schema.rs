@@ -6,7 +6,8 @@ use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
 use parquet::file::metadata::ParquetMetaData;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 
-use crate::names::{check_unique, numbered_genes};
+use crate::names::{check_count, check_unique, numbered_genes};
+use crate::parquet::error::ParquetError;
 use crate::parquet::values::NumericType;
 
 /// A column of the matrix.
@@ -61,12 +62,12 @@ pub(crate) struct ParquetSchema {
 }
 
 /// Finds the matrix, the genes and obs.
-pub(crate) fn read_schema(metadata: &ParquetMetaData) -> Result<ParquetSchema, String> {
+pub(crate) fn read_schema(metadata: &ParquetMetaData) -> Result<ParquetSchema, ParquetError> {
     let schema = metadata.file_metadata().schema_descr();
     let roots = schema.root_schema().get_fields();
     let mut names = HashSet::with_capacity(roots.len());
     if let Some(root) = roots.iter().find(|root| !names.insert(root.name())) {
-        return Err(format!("two columns have the name '{}'", root.name()));
+        return Err(ParquetError::RepeatedColumn { column: root.name().to_owned() });
     }
     let notes = KeyValueNotes::of(metadata)?;
     let lists = list_columns(schema);
@@ -76,20 +77,14 @@ pub(crate) fn read_schema(metadata: &ParquetMetaData) -> Result<ParquetSchema, S
         (Some(dense), _, _) => (ParquetMatrixLayout::Dense(dense), Vec::new()),
         (None, Some(indices), Some(values)) => {
             if indices.numeric.is_float() {
-                return Err(format!("list column '{}' holds no integers", INDICES_COLUMN));
+                return Err(ParquetError::IndicesType);
             }
             (ParquetMatrixLayout::Sparse { indices, values }, Vec::new())
         }
         _ if lists.len() == 1 => (ParquetMatrixLayout::Dense(lists[0].1.clone()), Vec::new()),
         _ if !lists.is_empty() => {
-            let names: Vec<_> = lists.iter().map(|(name, _)| *name).collect();
-            return Err(format!(
-                "there is no list column '{}', nor both '{}' and '{}'; list columns are: {}",
-                DENSE_COLUMN,
-                INDICES_COLUMN,
-                VALUES_COLUMN,
-                names.join(", ")
-            ));
+            let lists = lists.iter().map(|(name, _)| (*name).to_owned()).collect();
+            return Err(ParquetError::UnknownLists { lists });
         }
         _ => gene_columns(schema, &notes, &mut obs)?,
     };
@@ -111,19 +106,11 @@ pub(crate) fn read_schema(metadata: &ParquetMetaData) -> Result<ParquetSchema, S
             None => numbered_genes(match (notes.columns, &layout) {
                 (Some(columns), _) => columns as u64,
                 (None, ParquetMatrixLayout::Dense(leaf)) => row_length(metadata, leaf.column)? as u64,
-                (None, _) => {
-                    return Err(format!(
-                        "nothing says how many genes there are: the key-value metadata has neither '{}' (a JSON list of \
-                         their names) nor '{}' (their number)",
-                        GENES_KEY, COLUMNS_KEY
-                    ));
-                }
+                (None, _) => return Err(ParquetError::NoGeneCount),
             })?,
         };
     }
-    if i32::try_from(genes.len()).is_err() {
-        return Err(format!("{} genes are more than there can be", genes.len()));
-    }
+    check_count(genes.len() as u64)?;
     Ok(ParquetSchema { layout, genes, obs, categories: notes.categories, guess })
 }
 
@@ -139,11 +126,11 @@ struct KeyValueNotes {
 }
 
 impl KeyValueNotes {
-    fn of(metadata: &ParquetMetaData) -> Result<Self, String> {
+    fn of(metadata: &ParquetMetaData) -> Result<Self, ParquetError> {
         let mut notes = Self::default();
         for pair in metadata.file_metadata().key_value_metadata().into_iter().flatten() {
             let Some(value) = &pair.value else { continue };
-            let wrong = |e: serde_json::Error| format!("key '{}' of its metadata: {e}", pair.key);
+            let wrong = |source| ParquetError::Metadata { key: pair.key.clone(), source };
             match pair.key.as_str() {
                 GENES_KEY => {
                     let genes: Vec<String> = serde_json::from_str(value).map_err(wrong)?;
@@ -226,7 +213,7 @@ fn gene_columns(
     schema: &SchemaDescriptor,
     notes: &KeyValueNotes,
     obs: &mut BTreeMap<String, ObsColumn>,
-) -> Result<(ParquetMatrixLayout, Vec<String>), String> {
+) -> Result<(ParquetMatrixLayout, Vec<String>), ParquetError> {
     let named: Option<HashSet<&String>> = notes.genes.as_ref().map(|genes| genes.iter().collect());
     let mut types: Vec<(NumericType, Vec<(usize, &String)>)> = Vec::new();
     for (name, leaf) in obs.iter() {
@@ -248,14 +235,12 @@ fn gene_columns(
     }
     genes.sort_by_key(|(column, ..)| *column);
     if genes.is_empty() {
-        return Err(
-            "there is no matrix: no list column of numbers, and no column of numbers that could be a gene".to_owned()
-        );
+        return Err(ParquetError::NoMatrix);
     }
     if let (Some(names), Some(missing)) = (&notes.genes, &named) {
         let have: HashSet<&String> = genes.iter().map(|(_, name, _)| name).collect();
         if let Some(gene) = missing.iter().find(|gene| !have.contains(*gene)) {
-            return Err(format!("there is no column of numbers for gene '{gene}'"));
+            return Err(ParquetError::NoGeneColumn { gene: (**gene).clone() });
         }
         let order: BTreeMap<&String, usize> = names.iter().enumerate().map(|(place, name)| (name, place)).collect();
         genes.sort_by_key(|(_, name, _)| order.get(name).copied());
@@ -276,12 +261,12 @@ fn gene_columns(
 }
 
 /// Number of values of a row, from the first row group with rows.
-fn row_length(metadata: &ParquetMetaData, column: usize) -> Result<usize, String> {
+fn row_length(metadata: &ParquetMetaData, column: usize) -> Result<usize, ParquetError> {
     let Some(group) = metadata.row_groups().iter().find(|group| group.num_rows() > 0) else { return Ok(0) };
     let values = group.columns().get(column).map_or(0, |chunk| chunk.num_values());
     match usize::try_from(values / group.num_rows()) {
         Ok(length) if values % group.num_rows() == 0 => Ok(length),
-        _ => Err(format!("{values} values in {} rows: rows are of different lengths", group.num_rows())),
+        _ => Err(ParquetError::RowLength { values, rows: group.num_rows() }),
     }
 }
 
@@ -294,7 +279,7 @@ pub(crate) const VALUES_COLUMN: &str = "values";
 /// Key of the gene names, a JSON list of strings.
 pub(crate) const GENES_KEY: &str = "expctl.genes";
 /// Key of the number of genes, if they have no names.
-const COLUMNS_KEY: &str = "expctl.columns";
+pub(crate) const COLUMNS_KEY: &str = "expctl.columns";
 /// Key of the categories of obs columns in their order, a JSON object of lists of strings.
 pub(crate) const CATEGORIES_KEY: &str = "expctl.categories";
 /// Key of numeric columns that belong to obs, a JSON list; needed if each gene is a column.

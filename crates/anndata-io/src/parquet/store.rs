@@ -2,12 +2,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use crate::names::{deduplicate, missing_name};
+use crate::names::{MissingName, deduplicate};
+use crate::parquet::error::ParquetError;
 use crate::parquet::file::ParquetFile;
 use crate::parquet::obs::{obs_labels, obs_numbers};
 use crate::parquet::page_directory::PageDirectory;
 use crate::parquet::reader::ParquetReader;
-use crate::parquet::schema::{MatrixColumn, OBS_KEY, ObsColumn, ParquetMatrixLayout, ParquetSchema, read_schema};
+use crate::parquet::schema::{MatrixColumn, ObsColumn, ParquetMatrixLayout, ParquetSchema, read_schema};
 use crate::source::local_file::allow_open_files;
 use crate::{AnnDataError, ArrayStore, Form, Labels, ReadRows};
 
@@ -51,7 +52,7 @@ impl ParquetStore {
     /// twice.
     pub fn open(path: &Path) -> Result<Self, AnnDataError> {
         let file = ParquetFile::open(path)?;
-        let found = read_schema(&file.metadata).map_err(|reason| AnnDataError::damaged(path, reason))?;
+        let found = read_schema(&file.metadata).map_err(|error| AnnDataError::damaged(path, error))?;
         if let Some(guess) = &found.guess {
             tracing::warn!("{}: {guess}", path.display());
         }
@@ -96,8 +97,8 @@ impl ParquetStore {
     }
 
     /// An error for a row group.
-    pub(crate) fn damaged(&self, group: usize, reason: &str) -> AnnDataError {
-        self.file.damaged(format!("row group {group}: {reason}"))
+    pub(crate) fn damaged(&self, group: usize, error: impl Into<ParquetError>) -> AnnDataError {
+        self.file.damaged(ParquetError::in_group(group, error))
     }
 
     /// The page directory of list column `leaf`, number `number` of the matrix, and the number of bytes that were read to build
@@ -124,21 +125,16 @@ impl ParquetStore {
 
     fn obs_column(&self, name: &str) -> Result<ObsColumn, AnnDataError> {
         self.obs.get(name).copied().ok_or_else(|| {
-            let is_gene = matches!(self.layout, ParquetMatrixLayout::Wide(_)) && self.genes.iter().any(|gene| gene == name);
-            let reason = match is_gene {
-                true => format!(
-                    "column '{name}' is one of the genes, not of obs; the key-value metadata can say '{}' (a JSON list of \
-                     columns of numbers that are no genes)",
-                    OBS_KEY
-                ),
-                false => missing_name(
-                    &format!("there is no obs column '{name}'"),
-                    "obs columns",
-                    name,
-                    self.obs.keys().map(String::as_str),
-                ),
+            let is_gene =
+                matches!(self.layout, ParquetMatrixLayout::Wide(_)) && self.genes.iter().any(|gene| gene == name);
+            let error = if is_gene {
+                ParquetError::GeneAsObs { column: name.to_owned() }
+            } else {
+                let what = format!("there is no obs column '{name}'");
+                let names = self.obs.keys().map(String::as_str);
+                ParquetError::MissingColumn(MissingName::new(what, "obs columns", name, names))
             };
-            AnnDataError::damaged(self.file.source.path(), reason)
+            AnnDataError::damaged(self.file.source.path(), error)
         })
     }
 }
@@ -193,12 +189,12 @@ impl ArrayStore for ParquetStore {
     fn labels(&self, column: &str) -> Result<Labels, AnnDataError> {
         let leaf = self.obs_column(column)?;
         obs_labels(&self.file, leaf, self.categories.get(column))
-            .map_err(|reason| self.file.damaged(format!("obs column '{column}': {reason}")))
+            .map_err(|error| self.file.damaged(ParquetError::in_obs(column, error)))
     }
 
     fn numbers(&self, column: &str) -> Result<Vec<f64>, AnnDataError> {
         let leaf = self.obs_column(column)?;
-        obs_numbers(&self.file, leaf).map_err(|reason| self.file.damaged(format!("obs column '{column}': {reason}")))
+        obs_numbers(&self.file, leaf).map_err(|error| self.file.damaged(ParquetError::in_obs(column, error)))
     }
 
     fn reader(&self) -> Result<Box<dyn ReadRows + '_>, AnnDataError> {

@@ -1,10 +1,8 @@
 use parquet::basic::{ConvertedType, Encoding, LogicalType, Type as Physical};
 use parquet::schema::types::ColumnDescriptor;
 
+use crate::parquet::error::{EncodingError, PageError};
 use crate::parquet::levels::{HybridRun, HybridRuns, unpack_groups, unpack_one};
-
-const SHORT: &str = "values are cut short";
-const NOT_IN_DICTIONARY: &str = "a value is not in the dictionary";
 
 /// Decoder of the values of a page, from first to last.
 pub(crate) enum PageValues<'a, T> {
@@ -26,28 +24,26 @@ impl<'a, T: NumericElement> PageValues<'a, T> {
         bytes: &'a [u8],
         count: usize,
         dictionary: Option<&'a [T]>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, PageError> {
         match encoding {
             Encoding::PLAIN => Ok(Self::Plain { numeric, bytes }),
             Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY => {
-                let table = dictionary.ok_or("a page needs a dictionary, there is none")?;
+                let table = dictionary.ok_or(PageError::NoDictionary)?;
                 Ok(Self::Dictionary(DictionaryIndices::new(bytes, table)?))
             }
             Encoding::BYTE_STREAM_SPLIT => Ok(Self::Split { numeric, bytes, at: 0 }),
             Encoding::DELTA_BINARY_PACKED => Ok(Self::Decoded { values: decode_delta(numeric, bytes, count)?, at: 0 }),
-            other => Err(format!(
-                "values are encoded as {other}, which is not read here: write the file with plain or dictionary \
-                 encoding"
-            )),
+            encoding => Err(PageError::ValueEncoding { encoding }),
         }
     }
 
     /// Decodes the next values into `out`.
     #[inline]
-    pub fn read(&mut self, out: &mut [T]) -> Result<(), &'static str> {
+    pub fn read(&mut self, out: &mut [T]) -> Result<(), EncodingError> {
         match self {
             Self::Plain { numeric, bytes } => {
-                let (these, rest) = bytes.split_at_checked(out.len() * numeric.bytes()).ok_or(SHORT)?;
+                let (these, rest) =
+                    bytes.split_at_checked(out.len() * numeric.bytes()).ok_or(EncodingError::CutShort)?;
                 *bytes = rest;
                 T::convert(*numeric, these, out)
             }
@@ -58,7 +54,7 @@ impl<'a, T: NumericElement> PageValues<'a, T> {
                 Ok(())
             }
             Self::Decoded { values, at } => {
-                out.copy_from_slice(values.get(*at..*at + out.len()).ok_or(SHORT)?);
+                out.copy_from_slice(values.get(*at..*at + out.len()).ok_or(EncodingError::CutShort)?);
                 *at += out.len();
                 Ok(())
             }
@@ -66,7 +62,7 @@ impl<'a, T: NumericElement> PageValues<'a, T> {
     }
 
     /// Decodes the next values and appends them to `out`, which grows only by values that are really there.
-    pub fn append(&mut self, count: usize, out: &mut Vec<T>) -> Result<(), &'static str> {
+    pub fn append(&mut self, count: usize, out: &mut Vec<T>) -> Result<(), EncodingError> {
         /// Values for which memory is allocated at once.
         const AT_ONCE: usize = 1 << 14;
         let end = out.len() + count;
@@ -79,13 +75,18 @@ impl<'a, T: NumericElement> PageValues<'a, T> {
     }
 
     /// Skips values.
-    pub fn skip(&mut self, count: usize) -> Result<(), &'static str> {
+    pub fn skip(&mut self, count: usize) -> Result<(), EncodingError> {
         match self {
             Self::Plain { numeric, bytes } => {
-                *bytes = count.checked_mul(numeric.bytes()).and_then(|skip| bytes.get(skip..)).ok_or(SHORT)?;
+                *bytes = count
+                    .checked_mul(numeric.bytes())
+                    .and_then(|skip| bytes.get(skip..))
+                    .ok_or(EncodingError::CutShort)?;
             }
             Self::Dictionary(indices) => indices.skip(count)?,
-            Self::Split { at, .. } | Self::Decoded { at, .. } => *at = at.checked_add(count).ok_or(SHORT)?,
+            Self::Split { at, .. } | Self::Decoded { at, .. } => {
+                *at = at.checked_add(count).ok_or(EncodingError::CutShort)?
+            }
         }
         Ok(())
     }
@@ -96,12 +97,12 @@ fn read_split<T: NumericElement>(
     bytes: &[u8],
     first: usize,
     out: &mut [T],
-) -> Result<(), &'static str> {
+) -> Result<(), EncodingError> {
     const BLOCK: usize = 256;
     let width = numeric.bytes();
     let stream = bytes.len() / width;
     if first.checked_add(out.len()).is_none_or(|end| end > stream) {
-        return Err(SHORT);
+        return Err(EncodingError::CutShort);
     }
     let mut whole = [0; BLOCK * 8];
     let mut at = first;
@@ -132,24 +133,25 @@ enum CurrentRun<'a, T> {
 
 impl<'a, T: Copy> DictionaryIndices<'a, T> {
     /// `bytes` are those of a page after its levels.
-    pub fn new(bytes: &'a [u8], table: &'a [T]) -> Result<Self, &'static str> {
+    pub fn new(bytes: &'a [u8], table: &'a [T]) -> Result<Self, EncodingError> {
         // A page without values may be empty.
         let (width, bytes) = bytes.split_first().unwrap_or((&0, &[]));
         Ok(Self { runs: HybridRuns::new(bytes, u32::from(*width))?, table, run: CurrentRun::None })
     }
 
     #[inline]
-    fn next_run(&mut self) -> Result<(), &'static str> {
+    fn next_run(&mut self) -> Result<(), EncodingError> {
         self.run = match self.runs.next()? {
-            HybridRun::Repeat { value, count } => {
-                CurrentRun::Repeat { value: *self.table.get(value as usize).ok_or(NOT_IN_DICTIONARY)?, left: count }
-            }
+            HybridRun::Repeat { value, count } => CurrentRun::Repeat {
+                value: *self.table.get(value as usize).ok_or(EncodingError::NotInDictionary)?,
+                left: count,
+            },
             HybridRun::Packed { bytes, count } => CurrentRun::Packed { bytes, at: 0, count },
         };
         Ok(())
     }
 
-    pub fn read(&mut self, mut out: &mut [T]) -> Result<(), &'static str> {
+    pub fn read(&mut self, mut out: &mut [T]) -> Result<(), EncodingError> {
         while !out.is_empty() {
             let take = match &mut self.run {
                 CurrentRun::Repeat { value, left } if *left > 0 => {
@@ -174,7 +176,7 @@ impl<'a, T: Copy> DictionaryIndices<'a, T> {
         Ok(())
     }
 
-    fn skip(&mut self, mut count: usize) -> Result<(), &'static str> {
+    fn skip(&mut self, mut count: usize) -> Result<(), EncodingError> {
         while count > 0 {
             count -= match &mut self.run {
                 CurrentRun::Repeat { left, .. } if *left > 0 => {
@@ -199,8 +201,9 @@ impl<'a, T: Copy> DictionaryIndices<'a, T> {
 
 /// Looks up bit-packed indices from number `at` on.
 #[inline]
-fn read_packed<T: Copy>(bytes: &[u8], width: u32, at: usize, table: &[T], out: &mut [T]) -> Result<(), &'static str> {
-    let one = |at: usize| table.get(unpack_one(bytes, width, at) as usize).copied().ok_or(NOT_IN_DICTIONARY);
+fn read_packed<T: Copy>(bytes: &[u8], width: u32, at: usize, table: &[T], out: &mut [T]) -> Result<(), EncodingError> {
+    let one =
+        |at: usize| table.get(unpack_one(bytes, width, at) as usize).copied().ok_or(EncodingError::NotInDictionary);
     let lead = (at.wrapping_neg() % 8).min(out.len());
     let (head, rest) = out.split_at_mut(lead);
     for (i, out) in head.iter_mut().enumerate() {
@@ -212,7 +215,7 @@ fn read_packed<T: Copy>(bytes: &[u8], width: u32, at: usize, table: &[T], out: &
     let from = bytes.get(at / 8 * width as usize..).unwrap_or_default();
     unpack_groups(from, width, groups, |group, indices| {
         if indices.iter().fold(0, |most, index| most.max(*index)) as usize >= table.len() {
-            return Err(NOT_IN_DICTIONARY);
+            return Err(EncodingError::NotInDictionary);
         }
         for (index, out) in indices.iter().zip(&mut whole[group * 8..][..8]) {
             // SAFETY: none of the eight indices is beyond the end of the table.
@@ -226,34 +229,32 @@ fn read_packed<T: Copy>(bytes: &[u8], width: u32, at: usize, table: &[T], out: &
     Ok(())
 }
 
-const SHORT_DELTA: &str = "values are cut short";
-
 /// Integers in encoding `DELTA_BINARY_PACKED` (Encodings.md), at most `most` of them.
 fn decode_delta<T: NumericElement>(
     numeric: NumericType,
     mut bytes: &[u8],
     most: usize,
-) -> Result<Vec<T>, &'static str> {
+) -> Result<Vec<T>, EncodingError> {
     if numeric.is_float() {
-        return Err("values that are no integers are encoded as differences");
+        return Err(EncodingError::DeltaType);
     }
     let block = varint(&mut bytes)?;
     let miniblocks = varint(&mut bytes)?;
-    let total =
-        usize::try_from(varint(&mut bytes)?).ok().filter(|total| *total <= most).ok_or("there are too many values")?;
+    let total = usize::try_from(varint(&mut bytes)?).ok().filter(|total| *total <= most);
+    let total = total.ok_or(EncodingError::TooManyValues)?;
     let mut value = zigzag(&mut bytes)?;
     if block == 0 || block > 1 << 20 || miniblocks == 0 || block % miniblocks != 0 || block / miniblocks % 32 != 0 {
-        return Err("blocks of differences have a wrong size");
+        return Err(EncodingError::DeltaBlock);
     }
     let (miniblocks, of_miniblock) = (miniblocks as usize, (block / miniblocks) as usize);
     let mut values = Vec::new();
-    values.try_reserve_exact(total).map_err(|_| "there is no memory for so many values")?;
+    values.try_reserve_exact(total).map_err(|_| EncodingError::NoMemory)?;
     if total > 0 {
         push_value(numeric, value, &mut values)?;
     }
     while values.len() < total {
         let least = zigzag(&mut bytes)?;
-        let (widths, rest) = bytes.split_at_checked(miniblocks).ok_or(SHORT_DELTA)?;
+        let (widths, rest) = bytes.split_at_checked(miniblocks).ok_or(EncodingError::CutShort)?;
         bytes = rest;
         for width in widths {
             if values.len() == total {
@@ -261,7 +262,7 @@ fn decode_delta<T: NumericElement>(
             }
             let width = u32::from(*width);
             if width > 64 {
-                return Err("differences have more than 64 bits");
+                return Err(EncodingError::DeltaWidth);
             }
             // The last miniblock may end after its last value.
             let len = (of_miniblock / 8 * width as usize).min(bytes.len());
@@ -269,7 +270,7 @@ fn decode_delta<T: NumericElement>(
             bytes = rest;
             let count = of_miniblock.min(total - values.len());
             if packed.len() * 8 < count * width as usize {
-                return Err(SHORT_DELTA);
+                return Err(EncodingError::CutShort);
             }
             for i in 0..count {
                 value = value.wrapping_add(least).wrapping_add(unpack_wide(packed, width, i) as i64);
@@ -283,7 +284,7 @@ fn decode_delta<T: NumericElement>(
     Ok(values)
 }
 
-fn push_value<T: NumericElement>(numeric: NumericType, value: i64, values: &mut Vec<T>) -> Result<(), &'static str> {
+fn push_value<T: NumericElement>(numeric: NumericType, value: i64, values: &mut Vec<T>) -> Result<(), EncodingError> {
     let mut out = [T::default()];
     T::convert(numeric, &value.to_le_bytes()[..numeric.bytes()], &mut out)?;
     values.extend(out);
@@ -303,20 +304,20 @@ fn unpack_wide(bytes: &[u8], width: u32, at: usize) -> u64 {
     ((u128::from_le_bytes(word) >> (bit % 8)) & ((1_u128 << width) - 1)) as u64
 }
 
-fn varint(bytes: &mut &[u8]) -> Result<u64, &'static str> {
+fn varint(bytes: &mut &[u8]) -> Result<u64, EncodingError> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
-        let (byte, rest) = bytes.split_first().ok_or(SHORT_DELTA)?;
+        let (byte, rest) = bytes.split_first().ok_or(EncodingError::CutShort)?;
         *bytes = rest;
         value |= u64::from(byte & 0x7f) << shift;
         if byte & 0x80 == 0 {
             return Ok(value);
         }
     }
-    Err("a number has too many bytes")
+    Err(EncodingError::LongNumber)
 }
 
-fn zigzag(bytes: &mut &[u8]) -> Result<i64, &'static str> {
+fn zigzag(bytes: &mut &[u8]) -> Result<i64, EncodingError> {
     let value = varint(bytes)?;
     Ok((value >> 1) as i64 ^ -((value & 1) as i64))
 }
@@ -380,7 +381,7 @@ pub(crate) trait NumericElement: bytemuck::Pod + Default + PartialOrd {
     ///
     /// # Errors
     /// A value does not fit.
-    fn convert(from: NumericType, bytes: &[u8], out: &mut [Self]) -> Result<(), &'static str>;
+    fn convert(from: NumericType, bytes: &[u8], out: &mut [Self]) -> Result<(), EncodingError>;
 }
 
 macro_rules! each {
@@ -401,7 +402,7 @@ fn copy_values<T: NumericElement>(bytes: &[u8], out: &mut [T]) {
 
 /// Values of the matrix: rounded to the nearest float32.
 impl NumericElement for f32 {
-    fn convert(from: NumericType, bytes: &[u8], out: &mut [Self]) -> Result<(), &'static str> {
+    fn convert(from: NumericType, bytes: &[u8], out: &mut [Self]) -> Result<(), EncodingError> {
         match from {
             NumericType::F32 => copy_values(bytes, out),
             NumericType::F64 => each!(f64, bytes, out, |value| value as Self),
@@ -416,7 +417,7 @@ impl NumericElement for f32 {
 
 /// Numbers of obs.
 impl NumericElement for f64 {
-    fn convert(from: NumericType, bytes: &[u8], out: &mut [Self]) -> Result<(), &'static str> {
+    fn convert(from: NumericType, bytes: &[u8], out: &mut [Self]) -> Result<(), EncodingError> {
         match from {
             NumericType::F32 => each!(f32, bytes, out, Self::from),
             NumericType::F64 => copy_values(bytes, out),
@@ -431,13 +432,13 @@ impl NumericElement for f64 {
 
 /// Integers of obs, exact.
 impl NumericElement for i128 {
-    fn convert(from: NumericType, bytes: &[u8], out: &mut [Self]) -> Result<(), &'static str> {
+    fn convert(from: NumericType, bytes: &[u8], out: &mut [Self]) -> Result<(), EncodingError> {
         match from {
             NumericType::I32 => each!(i32, bytes, out, Self::from),
             NumericType::U32 => each!(u32, bytes, out, Self::from),
             NumericType::I64 => each!(i64, bytes, out, Self::from),
             NumericType::U64 => each!(u64, bytes, out, Self::from),
-            NumericType::F32 | NumericType::F64 => return Err("numbers are no integers"),
+            NumericType::F32 | NumericType::F64 => return Err(EncodingError::NotIntegers),
         }
         Ok(())
     }
@@ -445,13 +446,13 @@ impl NumericElement for i128 {
 
 /// Gene numbers: -1, which is no gene, if the number does not fit into int32.
 impl NumericElement for i32 {
-    fn convert(from: NumericType, bytes: &[u8], out: &mut [Self]) -> Result<(), &'static str> {
+    fn convert(from: NumericType, bytes: &[u8], out: &mut [Self]) -> Result<(), EncodingError> {
         match from {
             NumericType::I32 => copy_values(bytes, out),
             NumericType::U32 => each!(u32, bytes, out, |value| Self::try_from(value).unwrap_or(-1)),
             NumericType::I64 => each!(i64, bytes, out, |value| Self::try_from(value).unwrap_or(-1)),
             NumericType::U64 => each!(u64, bytes, out, |value| Self::try_from(value).unwrap_or(-1)),
-            NumericType::F32 | NumericType::F64 => return Err("numbers of genes are no integers"),
+            NumericType::F32 | NumericType::F64 => return Err(EncodingError::NotIntegers),
         }
         Ok(())
     }

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::error::DamageKind;
+use crate::source::SourceError;
 use crate::source::local_file::{LocalFile, allow_open_files};
 use crate::source::remote::object::{PendingRange, RemoteObject};
 use crate::{AnnDataError, Prefetch};
@@ -52,7 +54,8 @@ impl ByteSource {
         let mut end = 0u64;
         let mut ends = Vec::with_capacity(files.len());
         for file in &files {
-            end = end.checked_add(file.bytes()).ok_or_else(|| AnnDataError::damaged(path, "has too many bytes"))?;
+            end =
+                end.checked_add(file.bytes()).ok_or_else(|| AnnDataError::damaged(path, SourceError::TooManyBytes))?;
             ends.push(end);
         }
         Ok(Self { path: path.to_owned(), files, ends })
@@ -78,18 +81,18 @@ impl ByteSource {
     }
 
     /// The error for content that is wrong. If a server did not send what was asked for, the error says that instead.
-    pub fn damaged(&self, reason: impl ToString) -> AnnDataError {
+    pub fn damaged(&self, damage: impl Into<DamageKind>) -> AnnDataError {
         let failure = self.files.iter().find_map(SourceFile::failure);
-        failure.unwrap_or_else(|| AnnDataError::damaged(&self.path, reason))
+        failure.unwrap_or_else(|| AnnDataError::damaged(&self.path, damage))
     }
 
     /// The error for content of file `n` that is wrong. If the file was rewritten since it was opened, the error says that
     /// instead.
-    pub fn file_damaged(&self, n: usize, reason: impl ToString) -> AnnDataError {
+    pub fn file_damaged(&self, n: usize, damage: impl Into<DamageKind>) -> AnnDataError {
         let file = &self.files[n];
         match file.unchanged() {
             Err(rewritten @ AnnDataError::Rewritten { .. }) => rewritten,
-            _ => file.failure().unwrap_or_else(|| AnnDataError::damaged(file.path(), reason)),
+            _ => file.failure().unwrap_or_else(|| AnnDataError::damaged(file.path(), damage)),
         }
     }
 
@@ -176,9 +179,7 @@ impl ByteSource {
     /// # Errors
     /// As [`Self::read_all`]; there is no memory.
     pub fn append_to(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), AnnDataError> {
-        out.try_reserve(len).map_err(|_| {
-            AnnDataError::Invalid(format!("{}: there is no memory for {len} bytes of it", self.path.display()))
-        })?;
+        out.try_reserve(len).map_err(|_| AnnDataError::no_memory(len, self.path.display().to_string()))?;
         self.read_all(&[ReadRange { offset, at: 0, len }], &mut out.spare_capacity_mut()[..len])?;
         // SAFETY: `len` bytes behind the end were reserved, and all of them have been read.
         unsafe { out.set_len(out.len() + len) };
@@ -249,7 +250,7 @@ impl ByteSource {
                 let here = usize::try_from(end - range.offset).unwrap_or(usize::MAX);
                 Ok((n, here.min(range.len)))
             }
-            _ => Err(self.damaged(format!("has no {} bytes at address {} of its files", range.len, range.offset))),
+            _ => Err(self.damaged(SourceError::BeyondEnd { offset: range.offset, len: range.len })),
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use crate::AnnDataError;
+use crate::source::SourceError;
 use crate::source::byte_source::{ByteSource, url_of};
 use crate::source::remote::address::{Address, ObjectHost};
 use crate::source::remote::failure::Failure;
@@ -30,7 +31,7 @@ impl Folder {
         }
         let metadata = path.metadata().map_err(AnnDataError::io("open", path))?;
         if !metadata.is_dir() {
-            return Err(AnnDataError::damaged(path, "is no folder"));
+            return Err(AnnDataError::damaged(path, SourceError::NotFolder));
         }
         Ok(Self { path: path.to_owned(), remote: None })
     }
@@ -56,7 +57,7 @@ impl Folder {
         let mut bytes = Vec::new();
         file.take(max_bytes + 1).read_to_end(&mut bytes).map_err(AnnDataError::io("read", &path))?;
         if bytes.len() as u64 > max_bytes {
-            return Err(AnnDataError::damaged(&path, format!("has more than {max_bytes} bytes")));
+            return Err(AnnDataError::damaged(&path, SourceError::TooLong { max_bytes }));
         }
         Ok(Some(bytes))
     }
@@ -68,7 +69,7 @@ impl Folder {
     pub fn require(&self, key: &str, max_bytes: u64) -> Result<Vec<u8>, AnnDataError> {
         let path = self.path.join(key);
         self.get(key, max_bytes)?.ok_or_else(|| match &self.remote {
-            Some(_) => AnnDataError::damaged(&path, "there is no such object"),
+            Some(_) => AnnDataError::damaged(&path, SourceError::Absent),
             None => AnnDataError::io("read", &path)(io::Error::from_raw_os_error(nix::libc::ENOENT)),
         })
     }
@@ -149,7 +150,7 @@ impl Folder {
         }
         if let Some(n) = objects.iter().position(Option::is_none) {
             let name = keys[n].last().copied().unwrap_or_default();
-            return Err(AnnDataError::damaged(&self.path.join(name), "there is no such object"));
+            return Err(AnnDataError::damaged(&self.path.join(name), SourceError::Absent));
         }
         Ok((ByteSource::from_objects(&self.path, objects.into_iter().flatten().collect())?, chosen))
     }
@@ -160,7 +161,7 @@ impl Folder {
         if key.split('/').all(is_plain) {
             return Ok(self.path.join(key));
         }
-        Err(AnnDataError::damaged(&self.path, format!("names {key:?}, which is no place in it")))
+        Err(AnnDataError::damaged(&self.path, SourceError::KeyOutside { key: key.to_owned() }))
     }
 }
 
@@ -200,7 +201,7 @@ impl RemotePrefix {
         let [object] = &self.objects(&[key.to_owned()])?[..] else { return Ok(None) };
         let Some(object) = object else { return Ok(None) };
         if object.bytes() > most {
-            return Err(AnnDataError::damaged(object.url().as_ref(), format!("has more than {most} bytes")));
+            return Err(AnnDataError::damaged(object.url().as_ref(), SourceError::TooLong { max_bytes: most }));
         }
         object.read_range(0..object.bytes()).map(Some)
     }

@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::libc;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use crate::AnnDataError;
+use crate::source::SourceError;
 use crate::source::byte_source::ReadRange;
+use crate::{AnnDataError, RequestError};
 
 /// Larger ranges get no advice: the system reads ahead in them, and the call takes longer than it saves.
 const MAX_ADVISED_BYTES: usize = 256 << 10;
@@ -154,7 +155,7 @@ impl LocalFile {
     fn read_error(&self, e: io::Error) -> AnnDataError {
         match self.unchanged() {
             Err(rewritten @ AnnDataError::Rewritten { .. }) => rewritten,
-            _ if e.kind() == io::ErrorKind::UnexpectedEof => AnnDataError::damaged(self.path(), "is cut short"),
+            _ if e.kind() == io::ErrorKind::UnexpectedEof => AnnDataError::damaged(self.path(), SourceError::CutShort),
             _ => AnnDataError::io("read", self.path())(e),
         }
     }
@@ -185,7 +186,7 @@ impl FileState {
     pub fn new(file: &File, path: &Path) -> Result<Self, AnnDataError> {
         let metadata = file.metadata().map_err(AnnDataError::io("inspect", path))?;
         if !metadata.is_file() {
-            return Err(AnnDataError::damaged(path, "this is no regular file"));
+            return Err(AnnDataError::damaged(path, SourceError::NotRegular));
         }
         Ok(Self { path: path.to_owned(), identity: FileIdentity::new(&metadata) })
     }
@@ -252,10 +253,7 @@ pub(crate) fn allow_open_files(files: usize) -> Result<(), AnnDataError> {
     if needed <= soft || (needed <= hard && setrlimit(Resource::RLIMIT_NOFILE, needed, hard).is_ok()) {
         return Ok(());
     }
-    Err(AnnDataError::Invalid(format!(
-        "{files} files need {needed} descriptors, and this process may have {hard}; raise the limit (`ulimit -n`), or convert \
-         them to fewer files"
-    )))
+    Err(RequestError::TooManyFiles { files, needed, limit: hard }.into())
 }
 
 #[cfg(test)]

@@ -1,14 +1,18 @@
 use std::ffi::CString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use hdf5_metno::types::VarLenUnicode;
 use hdf5_metno::{File, FileBuilder, Group, H5Type, Location};
 use hdf5_metno_sys::h5o::H5Ocopy;
 use hdf5_metno_sys::h5p::H5P_DEFAULT;
 
-use crate::h5ad::register;
+use crate::annotation::frame::FrameError;
+use crate::error::DamageKind;
+use crate::h5ad::array_layout::Hdf5Error;
+use crate::h5ad::filters::register_hdf5_filters;
 use crate::write::dataset_writer::{DatasetWriter, Layout};
-use crate::write::frame_writer::{Column, Frame, FrameWriter};
+use crate::write::frame_writer::{ColumnSpec, Frame, FrameWriter};
+use crate::write::{Staged, WriteError};
 use crate::{AnnDataError, CsrView};
 
 /// Encoding of the matrix.
@@ -44,7 +48,7 @@ pub struct AnnDataSpec {
 /// The file grows under a temporary name and gets its own with [`AnnDataWriter::finish`]; a writer that is dropped before that
 /// removes it.
 pub struct AnnDataWriter {
-    temporary: Temporary,
+    staged: Staged,
     file: File,
     columns: u64,
     major: u64,
@@ -58,9 +62,6 @@ enum MatrixWriter {
     Dense { data: DatasetWriter<f32>, row: Vec<f32>, rows: u64 },
 }
 
-/// Suffix of the name of an unfinished file.
-const TEMPORARY: &str = ".tmp";
-
 impl AnnDataWriter {
     /// Creates a file. The caller adds obs and var with [`AnnDataWriter::begin_obs`] and [`AnnDataWriter::put_var`], or with
     /// [`AnnDataWriter::copy_annotations`].
@@ -68,12 +69,12 @@ impl AnnDataWriter {
     /// # Errors
     /// The file cannot be written, or the spec is contradictory.
     pub fn create(path: &Path, spec: &AnnDataSpec) -> Result<Self, AnnDataError> {
-        let temporary = Temporary::of(path);
-        let at = temporary.path.clone();
+        let staged = Staged::new(path);
         let (rows, columns) = (spec.rows, spec.columns);
         // Not locked: nobody else knows the temporary name, and a process that another thread starts inherits the library's
         // descriptor and with it the lock, so that the finished file could not be read until that process has ended.
-        let file = FileBuilder::new().with_fapl(|p| p.file_locking(false)).create(&at).map_err(write_error(path))?;
+        let file =
+            FileBuilder::new().with_fapl(|p| p.file_locking(false)).create(staged.path()).map_err(write_error(path))?;
         write_encoding(path, &file, "anndata", "0.1.0")?;
         let (major, minor) = if spec.matrix == Matrix::Csc { (columns, rows) } else { (rows, columns) };
         let matrix = match spec.matrix {
@@ -94,11 +95,11 @@ impl AnnDataWriter {
                 MatrixWriter::Sparse { group, data, indices, indptr: vec![0] }
             }
         };
-        Ok(Self { temporary, file, columns, major, minor, matrix, obs: None })
+        Ok(Self { staged, file, columns, major, minor, matrix, obs: None })
     }
 
     /// Begins obs, whose rows follow with [`AnnDataWriter::push_obs`].
-    pub fn begin_obs(&mut self, rows: u64, columns: &[Column]) -> Result<(), AnnDataError> {
+    pub fn begin_obs(&mut self, rows: u64, columns: &[ColumnSpec]) -> Result<(), AnnDataError> {
         self.obs = Some(FrameWriter::create(self.target(), &self.file, "obs", rows, columns)?);
         Ok(())
     }
@@ -110,7 +111,7 @@ impl AnnDataWriter {
     pub fn push_obs(&mut self, rows: &Frame) -> Result<(), AnnDataError> {
         match &mut self.obs {
             Some(obs) => obs.push(rows),
-            None => Err(AnnDataError::Invalid("obs was not begun".to_owned())),
+            None => Err(AnnDataError::write(self.target(), WriteError::NoObs)),
         }
     }
 
@@ -118,7 +119,7 @@ impl AnnDataWriter {
     ///
     /// # Errors
     /// The number of names is not that of the columns of the matrix.
-    pub fn put_var(&mut self, columns: &[Column], var: &Frame) -> Result<(), AnnDataError> {
+    pub fn put_var(&mut self, columns: &[ColumnSpec], var: &Frame) -> Result<(), AnnDataError> {
         let mut writer = FrameWriter::create(self.target(), &self.file, "var", self.columns, columns)?;
         writer.push(var)?;
         writer.finish()
@@ -142,22 +143,21 @@ impl AnnDataWriter {
     }
 
     fn copy_parts(&mut self, other: &Path, parts: &[&str]) -> Result<(), AnnDataError> {
-        register()?;
-        let source = File::open(other).map_err(|e| AnnDataError::damaged(other, e))?;
+        register_hdf5_filters()?;
+        let source = File::open(other).map_err(|e| AnnDataError::damaged(other, Hdf5Error::from(e)))?;
         for name in parts.iter().copied().filter(|name| source.link_exists(name)) {
             if ["obs", "var"].contains(&name) && !is_frame(&source, name) {
-                let reason =
-                    format!("{name} is not as AnnData 0.8 and later write it; read and write it with one of these");
-                return Err(AnnDataError::damaged(other, reason));
+                return Err(AnnDataError::damaged(other, DamageKind::inside(name, FrameError::TooOld)));
             }
-            copy_object(&source, &self.file, name).map_err(|e| AnnDataError::damaged(other, format!("{name}: {e}")))?;
+            let copied = copy_object(&source, &self.file, name);
+            copied.map_err(|e| AnnDataError::damaged(other, DamageKind::inside(name, Hdf5Error::from(e))))?;
         }
         Ok(())
     }
 
     /// Path of the finished file.
     pub fn target(&self) -> &Path {
-        &self.temporary.target
+        self.staged.target()
     }
 
     /// Appends rows of the matrix, or columns for [`Matrix::Csc`].
@@ -166,8 +166,7 @@ impl AnnDataWriter {
     /// An index is not below the number of columns, or indices do not ascend.
     pub fn push(&mut self, view: CsrView<'_>) -> Result<(), AnnDataError> {
         if !view.ascends_within(self.minor) {
-            let reason = format!("indices that do not ascend within 0 to {} were to be written", self.minor);
-            return Err(AnnDataError::damaged(self.target(), reason));
+            return Err(AnnDataError::write(self.target(), WriteError::Indices { columns: self.minor }));
         }
         match &mut self.matrix {
             MatrixWriter::Sparse { data, indices, indptr, .. } => {
@@ -198,8 +197,8 @@ impl AnnDataWriter {
     /// # Errors
     /// Rows of the matrix or of obs are missing; the file cannot be written.
     pub fn finish(self) -> Result<u64, AnnDataError> {
-        let Self { temporary, file, major, minor, matrix, obs, .. } = self;
-        let path = temporary.target.clone();
+        let Self { staged, file, major, minor, matrix, obs, .. } = self;
+        let path = staged.target().to_owned();
         if let Some(obs) = obs {
             obs.finish()?;
         }
@@ -216,11 +215,11 @@ impl AnnDataWriter {
             }
         };
         if came != major {
-            return Err(AnnDataError::damaged(&path, format!("X was to have {major} rows, but {came} came")));
+            return Err(AnnDataError::write(&path, WriteError::Rows { expected: major, found: came }));
         }
-        for name in ["obs", "var"] {
-            if !file.link_exists(name) {
-                return Err(AnnDataError::damaged(&path, format!("{name} was not written")));
+        for part in ["obs", "var"] {
+            if !file.link_exists(part) {
+                return Err(AnnDataError::write(&path, WriteError::MissingPart { part }));
             }
         }
         for name in ["layers", "obsm", "obsp", "uns", "varm", "varp"] {
@@ -230,7 +229,8 @@ impl AnnDataWriter {
         }
         file.flush().map_err(write_error(&path))?;
         file.close().map_err(write_error(&path))?;
-        temporary.publish()?;
+        let last = staged.path().to_owned();
+        staged.publish(&last)?;
         Ok(values)
     }
 }
@@ -265,37 +265,6 @@ fn write_indptr(path: &Path, group: &Group, indptr: &[u64]) -> Result<(), AnnDat
     written.map(drop).map_err(write_error(path))
 }
 
-/// A file with a temporary name, which is removed unless it is published.
-struct Temporary {
-    target: PathBuf,
-    path: PathBuf,
-    published: bool,
-}
-
-impl Temporary {
-    fn of(target: &Path) -> Self {
-        let mut path = target.as_os_str().to_owned();
-        path.push(TEMPORARY);
-        Self { target: target.to_owned(), path: path.into(), published: false }
-    }
-
-    fn publish(mut self) -> Result<(), AnnDataError> {
-        let flushed = std::fs::File::open(&self.path).and_then(|file| file.sync_all());
-        flushed.map_err(AnnDataError::io("flush", &self.target))?;
-        std::fs::rename(&self.path, &self.target).map_err(AnnDataError::io("rename to", &self.target))?;
-        self.published = true;
-        Ok(())
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        if !self.published {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
 /// Converts an error of libhdf5.
 pub(crate) fn write_error(path: &Path) -> impl Fn(hdf5_metno::Error) -> AnnDataError {
     let path = path.to_owned();
@@ -307,7 +276,9 @@ pub(crate) fn write_error(path: &Path) -> impl Fn(hdf5_metno::Error) -> AnnDataE
 /// # Errors
 /// It contains NUL, which ends a string in HDF5.
 pub(crate) fn unicode(path: &Path, text: &str) -> Result<VarLenUnicode, AnnDataError> {
-    text.parse().map_err(|e| AnnDataError::Invalid(format!("{text:?} cannot be written to {}: {e}", path.display())))
+    text.parse().map_err(|e: hdf5_metno::types::StringError| {
+        AnnDataError::write(path, WriteError::Text { text: text.to_owned(), source: e.into() })
+    })
 }
 
 /// Sets the attributes of AnnData's encoding.

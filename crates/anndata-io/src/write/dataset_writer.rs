@@ -1,5 +1,4 @@
 use std::path::{Path, PathBuf};
-use std::thread;
 
 use bytemuck::Pod;
 use hdf5_metno::filters::Filter;
@@ -9,8 +8,9 @@ use hdf5_metno_sys::h5p::H5P_DEFAULT;
 use libdeflater::{CompressionLvl, Compressor};
 
 use crate::AnnDataError;
-use crate::h5ad::register;
+use crate::h5ad::filters::register_hdf5_filters;
 use crate::write::ann_data_writer::write_error;
+use crate::write::{WriteError, encode_chunks};
 
 /// Bytes of chunks that are buffered for each thread before they are compressed and written.
 const COLLECTED_BYTES: usize = 2 << 20;
@@ -71,7 +71,7 @@ impl<T: H5Type + Pod + Sync> DatasetWriter<T> {
                 });
                 let chunk = chunk.max(1);
                 let filters = compression.filters(chunk * row);
-                register()?;
+                register_hdf5_filters()?;
                 let builder = group.new_dataset::<T>().set_filters(&filters);
                 (builder.chunk(dims(chunk, width)), Some(chunk))
             }
@@ -106,8 +106,8 @@ impl<T: H5Type + Pod + Sync> DatasetWriter<T> {
         self.flush(true)?;
         if self.written != self.room {
             if self.chunk.is_none() {
-                let reason = format!("{} entries were announced, but {} came", self.room, self.written);
-                return Err(AnnDataError::damaged(&self.path, reason));
+                let problem = WriteError::Entries { expected: self.room, found: self.written };
+                return Err(AnnDataError::write(&self.path, problem));
             }
             self.dataset.resize(dims(self.written, self.width)).map_err(write_error(&self.path))?;
         }
@@ -131,7 +131,11 @@ impl<T: H5Type + Pod + Sync> DatasetWriter<T> {
             self.pending.resize(chunks * values, T::zeroed());
         }
         let pieces: Vec<&[T]> = self.pending[..chunks * values].chunks_exact(values).collect();
-        let encoded = encode_chunks(&pieces, &mut self.encoders).map_err(AnnDataError::io("compress", &self.path))?;
+        let path = &self.path;
+        let encoded = encode_chunks(&pieces, &mut self.encoders, |encoder, chunk| {
+            let bytes = bytemuck::cast_slice(chunk);
+            encoder.encode(bytes, size_of::<T>()).map_err(AnnDataError::io("compress", path))
+        })?;
         for (index, (bytes, mask)) in encoded.iter().enumerate() {
             write_chunk(&self.dataset, self.width, self.written + index * chunk, bytes, *mask)
                 .map_err(write_error(&self.path))?;
@@ -144,8 +148,7 @@ impl<T: H5Type + Pod + Sync> DatasetWriter<T> {
     fn flush_contiguous(&mut self, width: usize) -> Result<(), AnnDataError> {
         let end = self.written + self.pending.len() / width.max(1);
         if end > self.room {
-            let reason = format!("{} entries were announced, but more came", self.room);
-            return Err(AnnDataError::damaged(&self.path, reason));
+            return Err(AnnDataError::write(&self.path, WriteError::Entries { expected: self.room, found: end }));
         }
         if end > self.written && width > 0 {
             let rows = self.written..end;
@@ -153,7 +156,7 @@ impl<T: H5Type + Pod + Sync> DatasetWriter<T> {
                 None => self.dataset.write_slice(&self.pending[..], rows),
                 Some(width) => {
                     let view = ndarray::ArrayView2::from_shape((rows.len(), width), &self.pending[..]);
-                    let view = view.map_err(|e| AnnDataError::Invalid(e.to_string()))?;
+                    let view = view.map_err(|e| AnnDataError::write(&self.path, WriteError::Library(e.into())))?;
                     self.dataset.write_slice(view, (rows, ..))
                 }
             };
@@ -167,31 +170,6 @@ impl<T: H5Type + Pod + Sync> DatasetWriter<T> {
 
 fn dims(len: usize, width: Option<usize>) -> Vec<usize> {
     std::iter::once(len).chain(width).collect()
-}
-
-/// Compresses chunks on several threads.
-fn encode_chunks<T: Pod + Sync>(chunks: &[&[T]], encoders: &mut [Encoder]) -> std::io::Result<Vec<(Vec<u8>, u32)>> {
-    let part = |chunks: &[&[T]], encoder: &mut Encoder| {
-        let bytes = |chunk: &&[T]| encoder.encode(bytemuck::cast_slice(chunk), size_of::<T>());
-        chunks.iter().map(bytes).collect::<std::io::Result<Vec<_>>>()
-    };
-    let of_thread = chunks.len().div_ceil(encoders.len()).max(1);
-    if encoders.len() == 1 || chunks.len() < 2 {
-        return part(chunks, &mut encoders[0]);
-    }
-    thread::scope(|scope| {
-        let threads: Vec<_> = chunks
-            .chunks(of_thread)
-            .zip(encoders)
-            .map(|(chunks, encoder)| scope.spawn(move || part(chunks, encoder)))
-            .collect();
-        let mut all = Vec::with_capacity(chunks.len());
-        for thread in threads {
-            let panicked = |_| std::io::Error::other("a thread that compresses has panicked");
-            all.extend(thread.join().map_err(panicked)??);
-        }
-        Ok(all)
-    })
 }
 
 /// Writes a compressed chunk directly: the filters of libhdf5 would run on one thread, under its lock.
@@ -249,18 +227,17 @@ impl Compression {
 
     /// The compressor of a thread, for chunks of a data set in `path`.
     fn encoder(self, path: &Path) -> Result<Encoder, AnnDataError> {
-        let invalid = |reason: String| AnnDataError::Invalid(format!("{}: {reason}", path.display()));
         let kind = match self {
             Self::None => EncoderKind::None,
             Self::Gzip { level, shuffle } => {
                 let valid = CompressionLvl::new(i32::from(level)).ok().filter(|_| level <= 9);
-                let level = valid.ok_or_else(|| invalid(format!("gzip has levels 0 to 9, not {level}")))?;
+                let level = valid.ok_or_else(|| AnnDataError::write(path, WriteError::GzipLevel { level }))?;
                 EncoderKind::Gzip { deflate: Compressor::new(level), shuffle }
             }
             Self::Lzf => EncoderKind::Lzf,
             Self::Zstd { level } => {
-                let made = zstd::bulk::Compressor::new(i32::from(level)).map_err(|e| invalid(e.to_string()))?;
-                EncoderKind::Zstd(made)
+                let made = zstd::bulk::Compressor::new(i32::from(level));
+                EncoderKind::Zstd(made.map_err(|e| AnnDataError::write(path, WriteError::Library(e.into())))?)
             }
         };
         Ok(Encoder { kind, shuffled: Vec::new() })

@@ -4,13 +4,14 @@ use hdf5_metno::types::VarLenUnicode;
 use hdf5_metno::{Dataset, Group, H5Type};
 
 use crate::AnnDataError;
+use crate::write::WriteError;
 use crate::write::ann_data_writer::{
     list_attribute, scalar_attribute, text_attribute, unicode, write_encoding, write_error,
 };
 
 /// Name and type of a column of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Column {
+pub struct ColumnSpec {
     /// Name.
     pub name: String,
     /// Type.
@@ -43,7 +44,7 @@ pub enum ColumnKind {
 
 /// Values of some rows of a column.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Cells {
+pub enum ColumnCells {
     /// Category codes; -1 is a missing value.
     Codes(Vec<i32>),
     /// Strings.
@@ -60,16 +61,13 @@ pub enum Cells {
     Bool(Vec<bool>),
 }
 
-/// The columns of a frame.
-pub type FrameSpec = Vec<Column>;
-
 /// Some rows of a frame.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Frame {
     /// Row names.
     pub index: Vec<String>,
     /// Values of each column.
-    pub columns: Vec<Cells>,
+    pub columns: Vec<ColumnCells>,
 }
 
 impl ColumnKind {
@@ -87,7 +85,7 @@ impl ColumnKind {
     }
 }
 
-impl Cells {
+impl ColumnCells {
     /// Number of rows.
     pub fn len(&self) -> usize {
         match self {
@@ -117,7 +115,7 @@ pub(crate) struct FrameWriter {
     rows: usize,
     written: usize,
     index: Dataset,
-    columns: Vec<(Column, ColumnDatasets)>,
+    columns: Vec<(ColumnSpec, ColumnDatasets)>,
 }
 
 /// The data sets of a column.
@@ -132,7 +130,7 @@ impl FrameWriter {
         parent: &Group,
         name: &str,
         rows: u64,
-        columns: &[Column],
+        columns: &[ColumnSpec],
     ) -> Result<Self, AnnDataError> {
         let rows = rows as usize;
         let group = parent.create_group(name).map_err(write_error(path))?;
@@ -155,7 +153,7 @@ impl FrameWriter {
         let n = frame.index.len();
         let end = self.written + n;
         if end > self.rows || frame.columns.len() != self.columns.len() || frame.columns.iter().any(|c| c.len() != n) {
-            return Err(self.unlike(format!("{end} rows of {} columns came", frame.columns.len())));
+            return Err(self.shape_error(end, frame.columns.len()));
         }
         let names = frame.index.iter().map(|name| unicode(&self.path, name)).collect::<Result<Vec<_>, _>>()?;
         self.put(&self.index, &names)?;
@@ -168,39 +166,40 @@ impl FrameWriter {
 
     /// Fails if rows are missing.
     pub fn finish(self) -> Result<(), AnnDataError> {
-        if self.written == self.rows { Ok(()) } else { Err(self.unlike(format!("{} rows came", self.written))) }
+        if self.written == self.rows { Ok(()) } else { Err(self.shape_error(self.written, self.columns.len())) }
     }
 
-    fn unlike(&self, what: String) -> AnnDataError {
-        let (name, rows, columns) = (&self.name, self.rows, self.columns.len());
-        AnnDataError::damaged(&self.path, format!("{name} was to have {rows} rows of {columns} columns, but {what}"))
+    fn shape_error(&self, found_rows: usize, found_columns: usize) -> AnnDataError {
+        let (frame, rows, columns) = (self.name.clone(), self.rows, self.columns.len());
+        AnnDataError::write(&self.path, WriteError::FrameShape { frame, rows, columns, found_rows, found_columns })
     }
 
-    fn cells(&self, column: &Column, parts: &ColumnDatasets, cells: &Cells) -> Result<(), AnnDataError> {
+    fn cells(&self, column: &ColumnSpec, parts: &ColumnDatasets, cells: &ColumnCells) -> Result<(), AnnDataError> {
         match (&column.kind, cells) {
-            (ColumnKind::Categorical { categories, .. }, Cells::Codes(codes)) => {
+            (ColumnKind::Categorical { categories, .. }, ColumnCells::Codes(codes)) => {
                 let known = -1..categories.len() as i32;
-                if let Some(code) = codes.iter().find(|code| !known.contains(code)) {
-                    return Err(self.unlike(format!("class {code} of {} in {}", categories.len(), column.name)));
+                if codes.iter().any(|code| !known.contains(code)) {
+                    let (column, classes) = (column.name.clone(), categories.len());
+                    return Err(AnnDataError::write(&self.path, WriteError::UnknownClass { column, classes }));
                 }
                 // libhdf5 converts the codes to the integer type of the data set.
                 self.put(&parts.values, codes)
             }
-            (ColumnKind::Strings, Cells::Strings(values)) => {
+            (ColumnKind::Strings, ColumnCells::Strings(values)) => {
                 let values = values.iter().map(|value| unicode(&self.path, value)).collect::<Result<Vec<_>, _>>()?;
                 self.put(&parts.values, &values)
             }
-            (ColumnKind::Float64, Cells::Float64(values)) => self.put(&parts.values, values),
-            (ColumnKind::Float32, Cells::Float32(values)) => self.put(&parts.values, values),
-            (ColumnKind::Int64, Cells::Int64(values)) => self.put(&parts.values, values),
-            (ColumnKind::Bool, Cells::Bool(values)) => self.put(&parts.values, values),
-            (ColumnKind::NullableInt64, Cells::NullableInt64(values)) => {
+            (ColumnKind::Float64, ColumnCells::Float64(values)) => self.put(&parts.values, values),
+            (ColumnKind::Float32, ColumnCells::Float32(values)) => self.put(&parts.values, values),
+            (ColumnKind::Int64, ColumnCells::Int64(values)) => self.put(&parts.values, values),
+            (ColumnKind::Bool, ColumnCells::Bool(values)) => self.put(&parts.values, values),
+            (ColumnKind::NullableInt64, ColumnCells::NullableInt64(values)) => {
                 let numbers: Vec<i64> = values.iter().map(|value| value.unwrap_or_default()).collect();
                 let missing: Vec<bool> = values.iter().map(Option::is_none).collect();
                 self.put(&parts.values, &numbers)?;
                 parts.mask.as_ref().map_or(Ok(()), |mask| self.put(mask, &missing))
             }
-            (kind, _) => Err(self.unlike(format!("{} does not hold {} values", column.name, kind.name()))),
+            _ => Err(AnnDataError::write(&self.path, WriteError::ColumnType { column: column.name.clone() })),
         }
     }
 
@@ -217,11 +216,10 @@ struct FrameDatasets<'a> {
 }
 
 impl FrameDatasets<'_> {
-    fn column(&self, group: &Group, column: &Column) -> Result<ColumnDatasets, AnnDataError> {
+    fn column(&self, group: &Group, column: &ColumnSpec) -> Result<ColumnDatasets, AnnDataError> {
         let name = column.name.as_str();
         if name.is_empty() || name == INDEX || name.contains('/') || name == "." {
-            let reason = format!("{name:?} cannot be the name of a column in {}", self.path.display());
-            return Err(AnnDataError::Invalid(reason));
+            return Err(AnnDataError::write(self.path, WriteError::ColumnName { column: name.to_owned() }));
         }
         let only = |values: Dataset| ColumnDatasets { values, mask: None };
         match &column.kind {

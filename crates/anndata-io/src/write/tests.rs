@@ -23,12 +23,12 @@ fn write(path: &Path, spec: &AnnDataSpec, pieces: &[CsrRows]) -> Result<u64, Ann
     let mut writer = AnnDataWriter::create(path, spec)?;
     writer.put_var(&[], &Frame { index: names("g", spec.columns as usize), columns: Vec::new() })?;
     let kind = ColumnKind::Categorical { categories: vec!["a".to_owned(), "b".to_owned()], ordered: true };
-    writer.begin_obs(spec.rows, &[Column { name: "kind".to_owned(), kind }])?;
+    writer.begin_obs(spec.rows, &[ColumnSpec { name: "kind".to_owned(), kind }])?;
     for piece in pieces {
         writer.push(piece.view())?;
     }
     let codes = (0..spec.rows as i32).map(|row| row % 3 - 1).collect();
-    let obs = Frame { index: names("c", spec.rows as usize), columns: vec![Cells::Codes(codes)] };
+    let obs = Frame { index: names("c", spec.rows as usize), columns: vec![ColumnCells::Codes(codes)] };
     writer.push_obs(&obs)?;
     writer.finish()
 }
@@ -118,11 +118,11 @@ fn what_was_not_announced_is_refused_and_leaves_nothing() {
     let two = || csr(&[vec![(0, 1.0)], vec![(2, 1.0)]]);
     for (spec, piece, says) in [
         (spec, csr(&[vec![(0, 1.0)]]), "X was to have 2 rows, but 1 came"),
-        (spec, csr(&[vec![(3, 1.0)], vec![]]), "indices that do not ascend within 0 to 3"),
-        (spec, csr(&[vec![(-1, 1.0)], vec![]]), "indices that do not ascend within 0 to 3"),
-        (spec, csr(&[vec![(1, 1.0), (1, 2.0)], vec![]]), "indices that do not ascend within 0 to 3"),
+        (spec, csr(&[vec![(3, 1.0)], vec![]]), "indices that do not ascend within 0..3"),
+        (spec, csr(&[vec![(-1, 1.0)], vec![]]), "indices that do not ascend within 0..3"),
+        (spec, csr(&[vec![(1, 1.0), (1, 2.0)], vec![]]), "indices that do not ascend within 0..3"),
         (contiguous, csr(&[vec![(0, 1.0)], vec![]]), "2 entries were announced, but 1 came"),
-        (contiguous, csr(&[vec![(0, 1.0), (1, 1.0)], vec![(1, 1.0)]]), "2 entries were announced, but more came"),
+        (contiguous, csr(&[vec![(0, 1.0), (1, 1.0)], vec![(1, 1.0)]]), "2 entries were announced, but 3 came"),
         (AnnDataSpec { layout: gzip, ..spec }, two(), "gzip has levels 0 to 9, not 10"),
     ] {
         let error = write(&path, &spec, &[piece]).unwrap_err().to_string();
@@ -132,7 +132,7 @@ fn what_was_not_announced_is_refused_and_leaves_nothing() {
     let mut writer = AnnDataWriter::create(&path, &spec).unwrap();
     writer.push(two().view()).unwrap();
     assert!(writer.finish().unwrap_err().to_string().ends_with("obs was not written"));
-    let slash = Column { name: "a/b".to_owned(), kind: ColumnKind::Strings };
+    let slash = ColumnSpec { name: "a/b".to_owned(), kind: ColumnKind::Strings };
     let mut writer = AnnDataWriter::create(&path, &spec).unwrap();
     assert!(writer.begin_obs(2, &[slash]).unwrap_err().to_string().contains("cannot be the name of a column"));
 }
@@ -186,7 +186,7 @@ fn damaged_chunks_leave_nothing_behind() {
             let Ok(one) = H5adStore::open(&bad, "") else { continue };
             let two = H5adStore::open_all(&[good.clone(), bad.clone()], "").unwrap();
             let two = two.into_iter().map(|store| Box::new(store) as Box<dyn ArrayStore>).collect();
-            let Ok(two) = Collection::new(two, crate::Join::Inner, &[]) else { continue };
+            let Ok(two) = Collection::new(two, crate::GeneJoin::Inner, &[]) else { continue };
             if two.genes().len() < 23 {
                 continue;
             }

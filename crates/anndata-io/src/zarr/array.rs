@@ -1,17 +1,16 @@
-use crate::AnnDataError;
-use crate::annotation::ColumnValues;
-use crate::codec::filter_chain::FilterChain;
+use crate::annotation::column::ColumnValues;
+use crate::annotation::frame::FrameError;
 use crate::matrix::dtype::{Dtype, DtypeKind, Element};
 use crate::matrix::stored_array::{
-    ArrayLayout, ChunkGrid, ChunkTable, ChunkedLayout, MAX_CHUNK_BYTES, StoredArray, StoredChunk, contiguous_runs,
+    ArrayLayout, ChunkGrid, ChunkTable, ChunkedLayout, LayoutError, StoredArray, StoredChunk,
 };
 use crate::source::byte_source::ByteSource;
 use crate::zarr::data_type::DataType;
 use crate::zarr::hierarchy::Hierarchy;
-use crate::zarr::metadata::ArrayMetadata;
+use crate::zarr::metadata::{ArrayMetadata, ZarrError};
 
 /// Maximum number of objects of an array; each is looked up as a file.
-const MAX_OBJECTS: u64 = 1 << 20;
+pub(crate) const MAX_OBJECTS: u64 = 1 << 20;
 
 /// Maximum size of the unwritten part of an array that is read as a whole, in bytes.
 const MAX_UNWRITTEN_BYTES: u64 = 1 << 28;
@@ -26,16 +25,13 @@ pub(crate) struct ZarrArray {
 }
 
 impl ZarrArray {
-    /// `Err` is the reason why the objects cannot be looked up.
-    pub fn new(name: &str, meta: ArrayMetadata) -> Result<Self, String> {
+    /// # Errors
+    /// There are too many objects to look up.
+    pub fn new(name: &str, meta: ArrayMetadata) -> Result<Self, ZarrError> {
         let across: Vec<u64> = meta.shape.iter().zip(&meta.object).map(|(len, of)| len.div_ceil(*of)).collect();
         let all = across.iter().try_fold(1u64, |all, n| all.checked_mul(*n)).filter(|all| *all <= MAX_OBJECTS);
         if all.is_none() {
-            return Err(format!(
-                "has a shape of {:?} in files of {:?}; more than {MAX_OBJECTS} files are not supported: write it with larger \
-                 chunks, or with shards",
-                meta.shape, meta.object
-            ));
+            return Err(ZarrError::TooManyObjects { shape: meta.shape, object: meta.object });
         }
         Ok(Self { name: name.to_owned(), meta, across })
     }
@@ -55,31 +51,24 @@ impl ZarrArray {
         place
     }
 
-    /// The chunk table: `parts[i]` is the part of the source that has the object of the i-th of [`Self::keys`]. `Err` is the
-    /// reason.
-    pub fn table(&self, source: &ByteSource, parts: &[Option<usize>]) -> Result<(ChunkGrid, ChunkTable), String> {
+    /// The chunk table: `parts[i]` is the part of the source that has the object of the i-th of [`Self::keys`].
+    pub fn table(&self, source: &ByteSource, parts: &[Option<usize>]) -> Result<(ChunkGrid, ChunkTable), ZarrError> {
         let meta = &self.meta;
-        let grid = ChunkGrid::new(&meta.shape, &meta.chunk)
-            .ok_or_else(|| format!("has {} dimensions instead of one or two", meta.shape.len()))?;
-        let size = meta.data_type.size().unwrap_or(1).max(1) as u64;
-        let bytes = meta.chunk.iter().try_fold(size, |bytes, length| bytes.checked_mul(*length));
-        if bytes.is_none_or(|bytes| bytes > MAX_CHUNK_BYTES) {
-            return Err(format!("has chunks of {:?}: more than {MAX_CHUNK_BYTES} bytes are not supported", meta.chunk));
-        }
+        let grid = ChunkGrid::new(&meta.shape, &meta.chunk, meta.data_type.size().unwrap_or(1).max(1) as u64)?;
         if meta.shape.contains(&0) {
             return Ok((grid, ChunkTable::default()));
         }
-        let all = grid.chunks().ok_or("has more chunks than can be counted")?;
+        let all = grid.chunks()?;
         let mut found = Vec::new();
         for (object, part) in parts.iter().enumerate() {
             let Some(part) = part else { continue };
             let place = self.place(object as u64);
             self.of_object(source, source.file_range(*part), &place, &mut found)
-                .map_err(|reason| format!("{} {reason}", meta.keys.key(&place)))?;
+                .map_err(|error| ZarrError::Object { key: meta.keys.key(&place), error: Box::new(error) })?;
         }
         let total: u64 = found.iter().map(|(_, chunk): &(u64, StoredChunk)| u64::from(chunk.bytes)).sum();
         if total > source.bytes() {
-            return Err(format!("has chunks of {total} bytes in files of {}", source.bytes()));
+            return Err(LayoutError::TooLarge { bytes: total, file_bytes: source.bytes() }.into());
         }
         Ok((grid, ChunkTable::new(found, all)?))
     }
@@ -91,17 +80,17 @@ impl ZarrArray {
         addresses: std::ops::Range<u64>,
         place: &[u64],
         found: &mut Vec<(u64, StoredChunk)>,
-    ) -> Result<(), String> {
+    ) -> Result<(), ZarrError> {
         let (meta, long) = (&self.meta, addresses.end - addresses.start);
         // Chunks along each dimension, of an object and of the whole array.
         let inner: Vec<u64> = meta.object.iter().zip(&meta.chunk).map(|(object, chunk)| object / chunk).collect();
         let grid: Vec<u64> = meta.shape.iter().zip(&meta.chunk).map(|(len, chunk)| len.div_ceil(*chunk)).collect();
         let Some(index) = meta.index else {
-            let bytes = u32::try_from(long).map_err(|_| format!("has {long} bytes, more than are supported"))?;
+            let bytes = u32::try_from(long).map_err(|_| ZarrError::LargeObject { bytes: long })?;
             found.push((chunk_number(place, &grid), StoredChunk { offset: addresses.start, bytes, mask: 0 }));
             return Ok(());
         };
-        let count = inner.iter().try_fold(1u64, |all, n| all.checked_mul(*n)).ok_or("has too many chunks")?;
+        let count = inner.iter().try_fold(1u64, |all, n| all.checked_mul(*n)).ok_or(LayoutError::TooManyChunks)?;
         for (i, chunk) in index.read(source, &addresses, count)?.into_iter().enumerate() {
             let Some((offset, bytes)) = chunk else { continue };
             let mut rest = i as u64;
@@ -119,20 +108,25 @@ impl ZarrArray {
     }
 
     /// Dtype in the file. Strings of a fixed length are read as bytes.
-    pub fn stored(&self, source: &ByteSource, parts: &[Option<usize>]) -> Result<StoredArray, String> {
+    pub fn stored(&self, source: &ByteSource, parts: &[Option<usize>]) -> Result<StoredArray, ZarrError> {
         let (grid, table) = self.table(source, parts)?;
         let ArrayMetadata { shape, data_type, filters, .. } = &self.meta;
         let (dtype, each) = match *data_type {
             DataType::Number(dtype) => (dtype, 1),
             DataType::Bool => (Dtype { kind: DtypeKind::U8, big_endian: false }, 1),
-            DataType::Text => return Err("holds strings instead of numbers".to_owned()),
+            DataType::Text => return Err(ZarrError::Strings),
             DataType::Bytes(_) | DataType::Letters { .. } => {
                 (Dtype { kind: DtypeKind::U8, big_endian: false }, data_type.size().unwrap_or(1).max(1) as u64)
             }
         };
         let len: u64 = shape.iter().product::<u64>() * each;
         let grid = ChunkGrid { columns: grid.columns * each, chunk_columns: grid.chunk_columns * each, ..grid };
-        let (layout, stored_bytes) = array_layout(source, grid, table, filters, dtype, len)?;
+        let (layout, stored_bytes) = if len == 0 {
+            (ArrayLayout::Contiguous(Vec::new()), 0)
+        } else {
+            let chunks = ChunkedLayout { grid, table, filters: filters.clone(), plain_edge: false };
+            chunks.checked(dtype.size() as u64, source.bytes())?
+        };
         let fill_value = self.meta.fill_value[..dtype.size().min(self.meta.fill_value.len())].to_vec();
         let fill_value = if fill_value.is_empty() { vec![0; dtype.size()] } else { fill_value };
         Ok(StoredArray {
@@ -148,7 +142,7 @@ impl ZarrArray {
 }
 
 /// Fails if the unwritten part of an array that is read as a whole is too large.
-pub(crate) fn check_unwritten(stored: &StoredArray) -> Result<(), String> {
+pub(crate) fn check_unwritten(stored: &StoredArray) -> Result<(), ZarrError> {
     let values = match &stored.layout {
         ArrayLayout::Inline(_) => 0,
         ArrayLayout::Contiguous(runs) => {
@@ -168,41 +162,11 @@ pub(crate) fn check_unwritten(stored: &StoredArray) -> Result<(), String> {
 }
 
 /// Fails if so many unwritten values of this size are too large.
-fn check_unwritten_values(values: u64, size: u64) -> Result<(), String> {
+fn check_unwritten_values(values: u64, size: u64) -> Result<(), ZarrError> {
     if values.saturating_mul(size) <= MAX_UNWRITTEN_BYTES {
         return Ok(());
     }
-    Err(format!("says that it has {values} values that were not written, more than can be read at once"))
-}
-
-/// Array layout, and stored size in bytes.
-fn array_layout(
-    source: &ByteSource,
-    grid: ChunkGrid,
-    table: ChunkTable,
-    filters: &FilterChain,
-    dtype: Dtype,
-    len: u64,
-) -> Result<(ArrayLayout, u64), String> {
-    if len == 0 {
-        return Ok((ArrayLayout::Contiguous(Vec::new()), 0));
-    }
-    let (size, mut total) = (dtype.size() as u64, 0);
-    let bytes = grid.chunk_len() * size;
-    for (number, chunk) in table.iter() {
-        let stored = u64::from(chunk.bytes);
-        if chunk.offset.checked_add(stored).is_none_or(|end| end > source.bytes()) {
-            return Err(format!("chunk {number} reaches beyond the end of its file"));
-        }
-        if filters.is_empty() && stored != bytes || filters.max_decoded_bytes(stored) < bytes {
-            return Err(format!("chunk {number} has {stored} bytes in its file and cannot be of {bytes}"));
-        }
-        total += stored;
-    }
-    if filters.is_empty() && grid.rows == 1 {
-        return Ok((ArrayLayout::Contiguous(contiguous_runs(&table, &grid, size)), total));
-    }
-    Ok((ArrayLayout::Chunked(ChunkedLayout { grid, table, filters: filters.clone(), plain_edge: false }), total))
+    Err(ZarrError::Unwritten { values })
 }
 
 /// Row-major number of a chunk. For chunks that are as wide as the array these numbers run along its one long row.
@@ -222,17 +186,15 @@ pub(crate) fn read_values(
     name: &str,
     meta: ArrayMetadata,
     most: u64,
-) -> Result<ColumnValues, String> {
-    let &[len] = &meta.shape[..] else {
-        return Err(format!("it has the shape {:?} where one dimension is expected", meta.shape));
-    };
+) -> Result<ColumnValues, FrameError> {
+    let [len] = meta.shape[..] else { return Err(FrameError::Dimensions { shape: meta.shape }) };
     if len > most {
-        return Err(format!("it has {len} values where there can be {most} at most"));
+        return Err(FrameError::TooManyValues { values: len, max_values: most });
     }
-    let array = ZarrArray::new(name, meta).map_err(|reason| format!("it {reason}"))?;
-    let (source, parts) = tree.source(&[&array]).map_err(error_text)?;
+    let array = ZarrArray::new(name, meta)?;
+    let (source, parts) = tree.source(&[&array])?;
     let values = values_of(&array, &source, &parts[0], len)?;
-    source.at_path().map_err(error_text)?;
+    source.at_path()?;
     Ok(values)
 }
 
@@ -241,7 +203,7 @@ fn values_of(
     source: &ByteSource,
     parts: &[Option<usize>],
     len: u64,
-) -> Result<ColumnValues, String> {
+) -> Result<ColumnValues, FrameError> {
     Ok(match array.meta.data_type {
         DataType::Text => ColumnValues::Text(read_texts(array, source, parts, len)?),
         DataType::Bytes(bytes) => {
@@ -262,7 +224,7 @@ fn values_of(
             let truth = |byte: u8| match byte {
                 0 => Ok(false),
                 1 => Ok(true),
-                other => Err(format!("it has the value {other} where True and False are 1 and 0")),
+                value => Err(FrameError::Bool { value }),
             };
             ColumnValues::Bool(bytes.into_iter().map(truth).collect::<Result<_, _>>()?)
         }
@@ -282,10 +244,14 @@ fn values_of(
 }
 
 /// Reads all numbers.
-fn read_numbers<T: Element>(array: &ZarrArray, source: &ByteSource, parts: &[Option<usize>]) -> Result<Vec<T>, String> {
-    let stored = array.stored(source, parts).map_err(|reason| format!("it {reason}"))?;
-    check_unwritten(&stored).map_err(|reason| format!("it {reason}"))?;
-    stored.read_whole(source).map_err(error_text)
+fn read_numbers<T: Element>(
+    array: &ZarrArray,
+    source: &ByteSource,
+    parts: &[Option<usize>],
+) -> Result<Vec<T>, FrameError> {
+    let stored = array.stored(source, parts)?;
+    check_unwritten(&stored)?;
+    Ok(stored.read_whole(source)?)
 }
 
 /// Strings of `size` bytes each, padded with zeros.
@@ -294,14 +260,14 @@ fn fixed_length_strings(
     len: u64,
     size: usize,
     text: impl Fn(&[u8]) -> Option<String>,
-) -> Result<Vec<String>, String> {
+) -> Result<Vec<String>, FrameError> {
     if size == 0 {
         return Ok(vec![String::new(); len as usize]);
     }
     all.chunks_exact(size)
         .enumerate()
         .map(|(i, bytes)| {
-            let text = text(bytes).ok_or_else(|| format!("string {i} of it is no text"))?;
+            let text = text(bytes).ok_or(FrameError::Text { index: i })?;
             Ok(text.trim_end_matches('\0').to_owned())
         })
         .collect()
@@ -316,27 +282,22 @@ fn read_texts(
     source: &ByteSource,
     parts: &[Option<usize>],
     len: u64,
-) -> Result<Vec<String>, String> {
-    let (grid, table) = array.table(source, parts).map_err(|reason| format!("it {reason}"))?;
+) -> Result<Vec<String>, FrameError> {
+    let (grid, table) = array.table(source, parts)?;
     let mut all: Vec<String> = Vec::new();
     let filled = |to: u64, all: &mut Vec<String>| {
-        check_unwritten_values(to.saturating_sub(all.len() as u64), size_of::<String>() as u64)
-            .map_err(|reason| format!("it {reason}"))?;
+        check_unwritten_values(to.saturating_sub(all.len() as u64), size_of::<String>() as u64)?;
         all.resize(to as usize, String::new());
-        Ok::<_, String>(())
+        Ok::<_, FrameError>(())
     };
     for (number, chunk) in table.iter() {
         let start = number.saturating_mul(grid.chunk_columns);
         filled(start.min(len), &mut all)?;
-        let raw = source.read_vec(chunk.offset, chunk.bytes as usize).map_err(error_text)?;
-        let data = array
-            .meta
-            .filters
-            .undo_all(&raw, MAX_TEXT_BYTES)
-            .map_err(|reason| format!("chunk {number} of it {reason}"))?;
+        let raw = source.read_vec(chunk.offset, chunk.bytes as usize)?;
+        let data = array.meta.filters.undo_all(&raw, MAX_TEXT_BYTES);
+        let data = data.map_err(|error| FrameError::Chunk { chunk: number, error })?;
         let wanted = (len - start).min(grid.chunk_columns);
-        chunk_texts(&data, wanted, &mut all)
-            .ok_or_else(|| format!("chunk {number} of it holds no {wanted} strings"))?;
+        chunk_texts(&data, wanted, &mut all).ok_or(FrameError::Strings { chunk: number, strings: wanted })?;
     }
     filled(len, &mut all)?;
     Ok(all)
@@ -361,8 +322,4 @@ fn chunk_texts(data: &[u8], wanted: u64, all: &mut Vec<String>) -> Option<()> {
         data = rest;
     }
     Some(())
-}
-
-fn error_text(e: AnnDataError) -> String {
-    e.to_string()
 }

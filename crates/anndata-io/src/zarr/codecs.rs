@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use crate::codec::filter_chain::Filter;
 use crate::codec::filters::crc32c_verified;
 use crate::source::byte_source::ByteSource;
-use crate::zarr::metadata::{JsonObject, json_lengths, json_named, json_text};
+use crate::zarr::metadata::{JsonObject, ZarrError, json_lengths, json_named, json_text};
 
 /// Codecs of an array of version 3.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,66 +40,45 @@ pub(crate) struct ShardingCodec {
 
 impl Codecs {
     /// Parses a list of codecs, for an array with so many dimensions and elements of this size.
-    pub fn of(list: Option<&Json>, dimensions: usize, size: usize) -> Result<Self, String> {
+    pub fn of(list: Option<&Json>, dimensions: usize, size: usize) -> Result<Self, ZarrError> {
         Self::within(list, dimensions, size, false)
     }
 
-    fn within(list: Option<&Json>, dimensions: usize, size: usize, sharded: bool) -> Result<Self, String> {
-        let list = list.and_then(Json::as_array).ok_or("its metadata has no list of codecs")?;
+    fn within(list: Option<&Json>, dimensions: usize, size: usize, sharded: bool) -> Result<Self, ZarrError> {
+        let list = list.and_then(Json::as_array).ok_or(ZarrError::NoCodecs)?;
         let (mut to_bytes, mut filters) = (None, Vec::new());
         for codec in list {
             let (name, configuration) = json_named(codec)?;
             if let Some(filter) = bytes_codec(name, &configuration, size)? {
                 if to_bytes.is_none() {
-                    return Err(format!("has the codec {name:?} before one that makes bytes"));
+                    return Err(ZarrError::CodecOrder { codec: name.to_owned() });
                 }
                 filters.push(filter);
                 continue;
             }
             let bytes = match name {
                 "transpose" if is_identity(&configuration, dimensions) => continue,
-                "transpose" if to_bytes.is_none() => {
-                    return Err(
-                        "is written with its dimensions in another order (codec transpose); write it again in C order"
-                            .to_owned(),
-                    );
-                }
+                "transpose" if to_bytes.is_none() => return Err(ZarrError::Transposed),
                 "bytes" => ArrayToBytes::Numbers { big_endian: big_endian(&configuration)? },
                 "vlen-utf8" => ArrayToBytes::Text,
-                "sharding_indexed" if sharded => {
-                    return Err("has shards in shards, which is not supported".to_owned());
-                }
+                "sharding_indexed" if sharded => return Err(ZarrError::NestedShards),
                 "sharding_indexed" => ArrayToBytes::Shards(Box::new(sharding_codec(&configuration, dimensions, size)?)),
-                other => return Err(unknown_codec(other)),
+                other => return Err(ZarrError::UnknownCodec { codec: other.to_owned() }),
             };
             if to_bytes.replace(bytes).is_some() {
-                return Err("has two codecs that make bytes".to_owned());
+                return Err(ZarrError::TwoArrayCodecs);
             }
         }
-        let to_bytes = to_bytes.ok_or("has no codec that makes bytes")?;
+        let to_bytes = to_bytes.ok_or(ZarrError::NoArrayCodec)?;
         if matches!(to_bytes, ArrayToBytes::Shards(_)) && !filters.is_empty() {
-            return Err("has whole shards compressed, which is not supported; compress the chunks in them".to_owned());
+            return Err(ZarrError::CompressedShards);
         }
         Ok(Self { to_bytes, filters })
     }
 }
 
-/// The error for a codec or filter that is not supported.
-pub(crate) fn unknown_codec(name: &str) -> String {
-    let advice = match name {
-        "delta" | "numcodecs.delta" | "fixedscaleoffset" | "quantize" | "bitround" | "packbits" => {
-            " (a filter on values)"
-        }
-        _ => "",
-    };
-    format!(
-        "is written with the codec {name:?}{advice}; those that can be read are blosc, zstd, gzip, zlib, lz4, shuffle, crc32c \
-         and sharding_indexed: write it again with one of them"
-    )
-}
-
 /// A bytes-to-bytes codec of version 3; those of numcodecs have a prefix.
-fn bytes_codec(name: &str, configuration: &JsonObject, size: usize) -> Result<Option<Filter>, String> {
+fn bytes_codec(name: &str, configuration: &JsonObject, size: usize) -> Result<Option<Filter>, ZarrError> {
     Ok(Some(match name {
         "blosc" | "zstd" | "gzip" => return compressor(name, configuration, size),
         "crc32c" => Filter::Crc32c,
@@ -111,7 +90,7 @@ fn bytes_codec(name: &str, configuration: &JsonObject, size: usize) -> Result<Op
 }
 
 /// A compressor or filter of numcodecs, for elements of this size.
-pub(crate) fn compressor(name: &str, configuration: &JsonObject, size: usize) -> Result<Option<Filter>, String> {
+pub(crate) fn compressor(name: &str, configuration: &JsonObject, size: usize) -> Result<Option<Filter>, ZarrError> {
     Ok(Some(match name {
         "blosc" => Filter::Blosc,
         "zstd" => Filter::Zstd,
@@ -121,7 +100,7 @@ pub(crate) fn compressor(name: &str, configuration: &JsonObject, size: usize) ->
         "shuffle" => {
             let element = configuration.get("elementsize").map_or(Some(size as u64), Json::as_u64);
             let element = element.filter(|bytes| (1..=256).contains(bytes));
-            Filter::Shuffle(element.ok_or("has a shuffle of elements of no size")? as usize)
+            Filter::Shuffle(element.ok_or(ZarrError::ShuffleSize)? as usize)
         }
         _ => return Ok(None),
     }))
@@ -134,28 +113,28 @@ fn is_identity(configuration: &JsonObject, dimensions: usize) -> bool {
     }
 }
 
-fn big_endian(configuration: &JsonObject) -> Result<bool, String> {
+fn big_endian(configuration: &JsonObject) -> Result<bool, ZarrError> {
     match json_text(configuration, "endian") {
         None | Some("little") => Ok(false),
         Some("big") => Ok(true),
-        Some(other) => Err(format!("has bytes in the order {other:?}")),
+        Some(other) => Err(ZarrError::Endian { order: other.to_owned() }),
     }
 }
 
-fn sharding_codec(configuration: &JsonObject, dimensions: usize, size: usize) -> Result<ShardingCodec, String> {
+fn sharding_codec(configuration: &JsonObject, dimensions: usize, size: usize) -> Result<ShardingCodec, ZarrError> {
     let chunk = json_lengths(configuration, "chunk_shape")?;
     let index = Codecs::within(configuration.get("index_codecs"), dimensions + 1, 8, true)
-        .map_err(|reason| format!("the index of its shards {reason}"))?;
+        .map_err(|error| ZarrError::Index(Box::new(error)))?;
     let (ArrayToBytes::Numbers { big_endian }, sum) = (&index.to_bytes, &index.filters[..]) else {
-        return Err("has indices of shards that are no numbers".to_owned());
+        return Err(ZarrError::IndexType);
     };
     if !matches!(sum, [] | [Filter::Crc32c]) {
-        return Err("has compressed indices of shards, which is not supported".to_owned());
+        return Err(ZarrError::CompressedIndex);
     }
     let at_end = match json_text(configuration, "index_location") {
         None | Some("end") => true,
         Some("start") => false,
-        Some(other) => return Err(format!("has the indices of its shards at {other:?}")),
+        Some(other) => return Err(ZarrError::IndexLocation { location: other.to_owned() }),
     };
     let index = ShardIndex { at_end, big_endian: *big_endian, sum: !sum.is_empty() };
     let codecs = Codecs::within(configuration.get("codecs"), dimensions, size, true)?;
@@ -177,18 +156,23 @@ const INDEX_ENTRY_BYTES: u64 = 16;
 
 impl ShardIndex {
     /// Reads the index of the shard at `range`: offset and size of each of `count` chunks; `None` for a chunk that was never
-    /// written. `Err` is the reason.
-    pub fn read(self, source: &ByteSource, shard: &Range<u64>, count: u64) -> Result<Vec<Option<(u64, u32)>>, String> {
+    /// written.
+    pub fn read(
+        self,
+        source: &ByteSource,
+        shard: &Range<u64>,
+        count: u64,
+    ) -> Result<Vec<Option<(u64, u32)>>, ZarrError> {
         let long = shard.end - shard.start;
         let bytes =
             count.checked_mul(INDEX_ENTRY_BYTES).and_then(|bytes| bytes.checked_add(if self.sum { 4 } else { 0 }));
         let Some(bytes) = bytes.filter(|bytes| *bytes <= long) else {
-            return Err(format!("has {long} bytes, too few for the index of its {count} chunks (is it cut short?)"));
+            return Err(ZarrError::ShortShard { bytes: long, chunks: count });
         };
         let offset = if self.at_end { shard.end - bytes } else { shard.start };
-        let index = source.read_vec(offset, bytes as usize).map_err(|e| e.to_string())?;
+        let index = source.read_vec(offset, bytes as usize).map_err(|e| ZarrError::Read(Box::new(e)))?;
         let index = match self.sum {
-            true => crc32c_verified(&index).ok_or("has a damaged index: its checksum (crc32c) is another one")?,
+            true => crc32c_verified(&index).ok_or(ZarrError::IndexChecksum)?,
             false => &index,
         };
         let (words, _) = index.as_chunks::<8>();
@@ -203,7 +187,7 @@ impl ShardIndex {
                 }
                 match (first.checked_add(bytes), u32::try_from(bytes)) {
                     (Some(end), Ok(bytes)) if end <= long => Ok(Some((shard.start + first, bytes))),
-                    _ => Err(format!("has {long} bytes, and chunk {i} in it is said to have {bytes} at {first}")),
+                    _ => Err(ZarrError::IndexEntry { bytes: long, chunk: i, offset: first, len: bytes }),
                 }
             })
             .collect()

@@ -1,7 +1,7 @@
 use serde_json::Value as Json;
 
 use crate::matrix::dtype::{Dtype, DtypeKind};
-use crate::zarr::metadata::json_named;
+use crate::zarr::metadata::{ZarrError, json_named};
 
 /// Data type of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,14 +24,14 @@ pub(crate) enum DataType {
 const MAX_STRING_BYTES: usize = 1 << 20;
 
 impl DataType {
-    /// Parses a type of version 3; `Err` names an unknown one.
-    pub fn of_v3(of: &Json) -> Result<Self, String> {
+    /// Parses a type of version 3.
+    pub fn of_v3(of: &Json) -> Result<Self, ZarrError> {
         let (name, configuration) = json_named(of)?;
         let length = || {
             let bytes = configuration.get("length_bytes").and_then(Json::as_u64);
             bytes.and_then(|bytes| usize::try_from(bytes).ok()).filter(|bytes| *bytes <= MAX_STRING_BYTES)
         };
-        let unknown = || format!("has the type {name:?}; numbers of up to 64 bits, bool and strings can be read");
+        let unknown = || ZarrError::Type { name: name.to_owned() };
         Ok(match name {
             "bool" => Self::Bool,
             "string" | "variable_length_utf8" => Self::Text,
@@ -42,18 +42,18 @@ impl DataType {
     }
 
     /// Parses a type of version 2 in NumPy's notation; `vlen` says that a filter turns objects into strings.
-    pub fn of_v2(of: &Json, vlen: bool) -> Result<Self, String> {
+    pub fn of_v2(of: &Json, vlen: bool) -> Result<Self, ZarrError> {
         let Some(name) = of.as_str() else {
-            return Err(format!("has the type {of}; records cannot be read"));
+            return Err(ZarrError::Records { of: of.clone() });
         };
-        let unknown = || format!("has the type {name:?}; numbers of up to 64 bits, bool and strings can be read");
+        let unknown = || ZarrError::Type { name: name.to_owned() };
         let (order, rest) = name.split_at_checked(1).ok_or_else(unknown)?;
         let big_endian = order == ">";
         let (code, size) = rest.split_at_checked(1).ok_or_else(unknown)?;
         if code == "O" {
             return match vlen {
                 true => Ok(Self::Text),
-                false => Err("holds objects that are no strings (no filter vlen-utf8)".to_owned()),
+                false => Err(ZarrError::Objects),
             };
         }
         let size: usize = size.parse().ok().filter(|size| *size <= MAX_STRING_BYTES).ok_or_else(unknown)?;
@@ -98,8 +98,8 @@ impl DataType {
     }
 
     /// The fill value as bytes; zeros for types without one.
-    pub fn fill_value(self, value: &Json) -> Result<Vec<u8>, String> {
-        let wrong = || format!("has the fill value {value}, which is none of its type");
+    pub fn fill_value(self, value: &Json) -> Result<Vec<u8>, ZarrError> {
+        let wrong = || ZarrError::FillValue { value: value.clone() };
         let dtype = match self {
             Self::Number(dtype) => dtype,
             Self::Bool => Dtype { kind: DtypeKind::U8, big_endian: false },
@@ -202,6 +202,6 @@ mod tests {
         for name in ["|O", "<M8[ns]", "<c16", "", "<", "é", "<f16", "<U99999999"] {
             assert!(v2(name).is_err(), "{name}");
         }
-        assert!(DataType::of_v3(&json!("complex64")).unwrap_err().contains("complex64"));
+        assert!(DataType::of_v3(&json!("complex64")).unwrap_err().to_string().contains("complex64"));
     }
 }

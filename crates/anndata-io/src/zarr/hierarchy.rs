@@ -4,16 +4,17 @@ use std::path::Path;
 use serde_json::Value as Json;
 
 use crate::AnnDataError;
+use crate::error::DamageKind;
 use crate::source::byte_source::ByteSource;
 use crate::source::folder::Folder;
 use crate::zarr::array::ZarrArray;
-use crate::zarr::metadata::{ArrayMetadata, JsonObject, parse_v2, parse_v3};
+use crate::zarr::metadata::{ArrayMetadata, JsonObject, ZarrError, parse_v2, parse_v3};
 
 /// Maximum size of the metadata of a node, and of consolidated metadata, in bytes.
 const MAX_METADATA_BYTES: u64 = 1 << 26;
 
 /// A node of the hierarchy.
-pub(crate) enum Node {
+pub(crate) enum ZarrNode {
     /// A group with its attributes.
     Group(JsonObject),
     Array(ArrayMetadata),
@@ -64,11 +65,9 @@ impl Hierarchy {
         }
         tree.version = ZarrVersion::Two;
         let Some(root) = tree.get(".zgroup")? else {
-            let reason = match tree.get(".zarray")? {
-                Some(_) => "is one array, where AnnData has a group",
-                None => "is no zarr folder: it has neither zarr.json nor .zgroup",
-            };
-            return Err(AnnDataError::damaged(path, reason));
+            let array = tree.get(".zarray")?;
+            let error = if array.is_some() { ZarrError::RootIsArray } else { ZarrError::NoRoot };
+            return Err(AnnDataError::damaged(path, error));
         };
         tree.of_version(&root, 2, ".zgroup")?;
         if let Some(Json::Object(all)) = tree.get(".zmetadata")?.and_then(|mut all| all.remove("metadata")) {
@@ -92,12 +91,12 @@ impl Hierarchy {
     ///
     /// # Errors
     /// Its metadata is damaged or not supported.
-    pub fn node(&self, name: &str) -> Result<Option<Node>, AnnDataError> {
+    pub fn node(&self, name: &str) -> Result<Option<ZarrNode>, AnnDataError> {
         match self.version {
             ZarrVersion::Three => {
                 let Some(mut metadata) = self.metadata(name, "zarr.json")? else { return Ok(None) };
                 if metadata.get("node_type").and_then(Json::as_str) != Some("array") {
-                    return self.group(metadata, name).map(|attributes| Some(Node::Group(attributes)));
+                    return self.group(metadata, name).map(|attributes| Some(ZarrNode::Group(attributes)));
                 }
                 self.of_version(&metadata, 3, name)?;
                 let attributes = take_attributes(&mut metadata);
@@ -110,7 +109,7 @@ impl Hierarchy {
                     return self.array(name, parse_v2(&metadata, attributes));
                 }
                 match self.metadata(name, ".zgroup")? {
-                    Some(_) => Ok(Some(Node::Group(self.metadata(name, ".zattrs")?.unwrap_or_default()))),
+                    Some(_) => Ok(Some(ZarrNode::Group(self.metadata(name, ".zattrs")?.unwrap_or_default()))),
                     None => Ok(None),
                 }
             }
@@ -145,8 +144,8 @@ impl Hierarchy {
     }
 
     /// An error for a node of the folder.
-    pub fn wrong(&self, name: &str, reason: impl ToString) -> AnnDataError {
-        AnnDataError::damaged(self.path(), format!("{name}: {}", reason.to_string()))
+    pub fn wrong(&self, name: &str, damage: impl Into<DamageKind>) -> AnnDataError {
+        AnnDataError::damaged(self.path(), DamageKind::inside(name, damage))
     }
 
     /// Fails if metadata that was read has changed.
@@ -170,7 +169,7 @@ impl Hierarchy {
         match found {
             None => Ok(None),
             Some(Json::Object(found)) => Ok(Some(found.clone())),
-            Some(_) => Err(self.wrong(name, "has metadata that is no object")),
+            Some(_) => Err(self.wrong(name, ZarrError::NotObject)),
         }
     }
 
@@ -179,28 +178,28 @@ impl Hierarchy {
         let bytes = self.folder.get(key, MAX_METADATA_BYTES)?;
         self.read.borrow_mut().push((key.to_owned(), bytes.as_deref().map(blake3::hash)));
         let Some(bytes) = bytes else { return Ok(None) };
-        serde_json::from_slice(&bytes).map(Some).map_err(|e| self.wrong(key, format!("is no JSON object: {e}")))
+        serde_json::from_slice(&bytes).map(Some).map_err(|e| self.wrong(key, ZarrError::Json(e)))
     }
 
     fn group(&self, mut metadata: JsonObject, name: &str) -> Result<JsonObject, AnnDataError> {
         self.of_version(&metadata, 3, name)?;
         match metadata.get("node_type").and_then(Json::as_str) {
             Some("group") => Ok(take_attributes(&mut metadata)),
-            Some(other) => Err(self.wrong(name, format!("is of the type {other:?} instead of a group"))),
-            None => Err(self.wrong(name, "does not say whether it is a group or an array (node_type)")),
+            Some(other) => Err(self.wrong(name, ZarrError::NodeType { node_type: other.to_owned() })),
+            None => Err(self.wrong(name, ZarrError::NoNodeType)),
         }
     }
 
     fn of_version(&self, metadata: &JsonObject, version: u64, name: &str) -> Result<(), AnnDataError> {
         match metadata.get("zarr_format") {
             Some(found) if found.as_u64() == Some(version) => Ok(()),
-            Some(found) => Err(self.wrong(name, format!("is of version {found} of zarr where {version} is expected"))),
-            None => Err(self.wrong(name, "does not say which version of zarr it is (zarr_format)")),
+            Some(found) => Err(self.wrong(name, ZarrError::Version { found: found.clone(), expected: version })),
+            None => Err(self.wrong(name, ZarrError::NoVersion)),
         }
     }
 
-    fn array(&self, name: &str, parsed: Result<ArrayMetadata, String>) -> Result<Option<Node>, AnnDataError> {
-        parsed.map(|meta| Some(Node::Array(meta))).map_err(|reason| self.wrong(name, reason))
+    fn array(&self, name: &str, parsed: Result<ArrayMetadata, ZarrError>) -> Result<Option<ZarrNode>, AnnDataError> {
+        parsed.map(|meta| Some(ZarrNode::Array(meta))).map_err(|error| self.wrong(name, error))
     }
 }
 

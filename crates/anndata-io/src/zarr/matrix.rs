@@ -1,13 +1,13 @@
 use std::path::Path;
 
-use serde_json::Value as Json;
-
-use crate::matrix::matrix_file::{MatrixArrays, MatrixDescription, SparseEncoding};
+use crate::matrix::matrix_file::{
+    MatrixArrays, MatrixDescription, MatrixError, SparseEncoding, check_matrix_encoding, dense_shape,
+};
 use crate::matrix::stored_array::StoredArray;
 use crate::source::byte_source::ByteSource;
 use crate::zarr::array::{ZarrArray, check_unwritten};
-use crate::zarr::hierarchy::{Hierarchy, Node, ObjectFiles};
-use crate::zarr::metadata::{ArrayMetadata, JsonObject, json_lengths, json_text};
+use crate::zarr::hierarchy::{Hierarchy, ObjectFiles, ZarrNode};
+use crate::zarr::metadata::{ArrayMetadata, JsonObject, ZarrError, json_lengths, json_text};
 use crate::{AnnDataError, CSC_BYTES, MatrixFile};
 
 /// Opens the matrix at `location` of an AnnData folder: `X`, `raw` (or `raw/X`) or `layers/NAME`. A CSC matrix is transposed in
@@ -45,9 +45,6 @@ pub(crate) fn open_matrix_checked(
     MatrixFile::new(source, described, csc_bytes)
 }
 
-/// Maximum number of columns of a dense matrix.
-const MAX_DENSE_COLUMNS: u64 = 1 << 27;
-
 /// A matrix, as its metadata describes it.
 struct LocatedMatrix {
     pub rows: u64,
@@ -62,9 +59,9 @@ impl LocatedMatrix {
     pub fn find(tree: &Hierarchy, location: &str) -> Result<Self, AnnDataError> {
         let name = if location == "raw" { "raw/X" } else { location };
         match tree.node(name)? {
-            Some(Node::Array(meta)) => locate_dense(tree, name, meta),
+            Some(ZarrNode::Array(meta)) => locate_dense(tree, name, meta),
             // AnnData writes this if there is no X.
-            Some(Node::Group(attributes)) if json_text(&attributes, "encoding-type") != Some("null") => {
+            Some(ZarrNode::Group(attributes)) if json_text(&attributes, "encoding-type") != Some("null") => {
                 locate_sparse(tree, name, &attributes)
             }
             _ => Err(missing_matrix(tree, location)?),
@@ -83,14 +80,14 @@ impl LocatedMatrix {
     pub fn describe(&self, tree: &Hierarchy) -> Result<(ByteSource, MatrixDescription), AnnDataError> {
         let (source, parts) = tree.source(&self.arrays.iter().collect::<Vec<_>>())?;
         let stored = |array: &ZarrArray, parts: &ObjectFiles| {
-            array.stored(&source, parts).map_err(|reason| tree.wrong(&array.name, reason))
+            array.stored(&source, parts).map_err(|error| tree.wrong(&array.name, error))
         };
         let stored = self.arrays.iter().zip(&parts).map(|(array, parts)| stored(array, parts));
         let mut stored: Vec<StoredArray> = stored.collect::<Result<_, _>>()?;
         let arrays = match (self.encoding, stored.len()) {
             (Some(encoding), 3) => {
                 // The row pointers are read as a whole.
-                check_unwritten(&stored[0]).map_err(|reason| tree.wrong(&stored[0].name, reason))?;
+                check_unwritten(&stored[0]).map_err(|error| tree.wrong(&stored[0].name, error))?;
                 let (data, indices, indptr) = (stored.remove(2), stored.remove(1), stored.remove(0));
                 MatrixArrays::Sparse(encoding, Box::new([indptr, indices, data]))
             }
@@ -101,36 +98,29 @@ impl LocatedMatrix {
 }
 
 fn locate_dense(tree: &Hierarchy, name: &str, meta: ArrayMetadata) -> Result<LocatedMatrix, AnnDataError> {
-    check_matrix_encoding(tree, name, &meta.attributes, &[("array", &["0.1.0", "0.2.0"])])?;
-    let [rows, columns] = meta.shape[..] else {
-        return Err(tree.wrong(name, "is no matrix: it does not have two dimensions"));
-    };
-    if columns > MAX_DENSE_COLUMNS {
-        let reason =
-            format!("has {columns} columns; more than {MAX_DENSE_COLUMNS} of a dense matrix are not supported");
-        return Err(tree.wrong(name, reason));
-    }
+    check_encoding(tree, name, &meta.attributes, false)?;
+    let (rows, columns) = dense_shape(&meta.shape).map_err(|error| tree.wrong(name, error))?;
     Ok(LocatedMatrix { rows, columns, arrays: vec![zarr_array(tree, name, meta)?], encoding: None })
 }
 
 fn locate_sparse(tree: &Hierarchy, name: &str, attributes: &JsonObject) -> Result<LocatedMatrix, AnnDataError> {
-    check_matrix_encoding(tree, name, attributes, &[("csr_matrix", &["0.1.0"]), ("csc_matrix", &["0.1.0"])])?;
+    check_encoding(tree, name, attributes, true)?;
     let encoding = match json_text(attributes, "encoding-type") {
         Some("csr_matrix") => SparseEncoding::Csr,
         Some("csc_matrix") => SparseEncoding::Csc,
-        _ => return Err(tree.wrong(name, "is no matrix: a group without the attribute encoding-type")),
+        _ => return Err(tree.wrong(name, MatrixError::NoEncoding { attribute: "encoding-type" })),
     };
     let (rows, columns) = match json_lengths(attributes, "shape").as_deref() {
         Ok(&[rows, columns]) => (rows, columns),
-        _ => return Err(tree.wrong(name, "has no attribute shape with its rows and columns")),
+        _ => return Err(tree.wrong(name, MatrixError::NoShape)),
     };
     let part = |part: &str| {
         let name = format!("{name}/{part}");
         match tree.node(&name)? {
-            Some(Node::Array(meta)) if meta.shape.len() == 1 => zarr_array(tree, &name, meta),
-            Some(Node::Array(_)) => Err(tree.wrong(&name, "does not have one dimension")),
-            Some(Node::Group(_)) => Err(tree.wrong(&name, "is a group instead of an array")),
-            None => Err(AnnDataError::damaged(tree.path(), format!("has no {name}"))),
+            Some(ZarrNode::Array(meta)) if meta.shape.len() == 1 => zarr_array(tree, &name, meta),
+            Some(ZarrNode::Array(_)) => Err(tree.wrong(&name, MatrixError::NotOneDimension)),
+            Some(ZarrNode::Group(_)) => Err(tree.wrong(&name, MatrixError::IsGroup)),
+            None => Err(AnnDataError::damaged(tree.path(), MatrixError::MissingArray { array: name })),
         }
     };
     let arrays = vec![part("indptr")?, part("indices")?, part("data")?];
@@ -138,50 +128,28 @@ fn locate_sparse(tree: &Hierarchy, name: &str, attributes: &JsonObject) -> Resul
 }
 
 fn zarr_array(tree: &Hierarchy, name: &str, meta: ArrayMetadata) -> Result<ZarrArray, AnnDataError> {
-    ZarrArray::new(name, meta).map_err(|reason| tree.wrong(name, reason))
+    ZarrArray::new(name, meta).map_err(|error| tree.wrong(name, error))
 }
 
 /// The error for a missing matrix, with the list of those that exist.
 fn missing_matrix(tree: &Hierarchy, location: &str) -> Result<AnnDataError, AnnDataError> {
     let mut has = Vec::new();
     for name in ["X", "raw/X"] {
-        if matches!(tree.node(name)?, Some(Node::Array(_)) | Some(Node::Group(_))) {
+        if tree.node(name)?.is_some() {
             has.push(name.to_owned());
         }
     }
     has.extend(tree.names("layers")?.into_iter().map(|layer| format!("layers/{layer}")));
-    let has = match (&has[..], tree.attributes().get("encoding-type").and_then(Json::as_str)) {
-        ([], Some("annbatch-preshuffled")) => {
-            format!(
-                "it is a collection of annbatch, whose parts are given by name: {}/dataset_*",
-                tree.path().display()
-            )
-        }
-        ([], _) => "it has no matrix".to_owned(),
-        (has, _) => format!("it has {}", has.join(", ")),
-    };
-    Ok(AnnDataError::damaged(tree.path(), format!("has no matrix {location}; {has}")))
+    let location = location.to_owned();
+    if has.is_empty() && json_text(tree.attributes(), "encoding-type") == Some("annbatch-preshuffled") {
+        let folder = tree.path().display().to_string();
+        return Ok(AnnDataError::damaged(tree.path(), ZarrError::AnnbatchCollection { location, folder }));
+    }
+    Ok(AnnDataError::damaged(tree.path(), MatrixError::Missing { location, found: has }))
 }
 
-/// Fails if the version of a known encoding is not known.
-fn check_matrix_encoding(
-    tree: &Hierarchy,
-    name: &str,
-    of: &JsonObject,
-    known: &[(&str, &[&str])],
-) -> Result<(), AnnDataError> {
-    let Some(encoding) = json_text(of, "encoding-type").filter(|encoding| !encoding.is_empty()) else {
-        return Ok(());
-    };
-    let Some((_, versions)) = known.iter().find(|(of, _)| *of == encoding) else {
-        let known: Vec<&str> = known.iter().map(|(of, _)| *of).collect();
-        return Err(tree.wrong(name, format!("is encoded as {encoding:?}, not as {}", known.join(" or "))));
-    };
-    match json_text(of, "encoding-version") {
-        Some(version) if !versions.contains(&version) => {
-            let known = versions.join(", ");
-            Err(tree.wrong(name, format!("is encoded as {encoding} in version {version:?}; known is {known}")))
-        }
-        _ => Ok(()),
-    }
+/// Fails if the matrix has the encoding of another one, or a version that is not known.
+fn check_encoding(tree: &Hierarchy, name: &str, of: &JsonObject, is_sparse: bool) -> Result<(), AnnDataError> {
+    let (encoding, version) = (json_text(of, "encoding-type"), json_text(of, "encoding-version"));
+    check_matrix_encoding(encoding, version, is_sparse).map_err(|error| tree.wrong(name, error))
 }

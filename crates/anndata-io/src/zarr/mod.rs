@@ -16,7 +16,5 @@ pub(crate) mod metadata;
 pub(crate) mod sharded_writer;
 pub(crate) mod writer;
 
-pub use crate::zarr::frame::ZarrStore;
 pub use crate::zarr::hierarchy::is_zarr;
 pub use crate::zarr::matrix::{open_matrix, size};
-pub use crate::zarr::writer::ZarrWriter;

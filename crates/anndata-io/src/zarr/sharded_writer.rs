@@ -1,13 +1,13 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::thread;
 
 use bytemuck::Pod;
 use serde_json::{Map, json};
 
 use crate::AnnDataError;
-use crate::codec::blosc::blosc_compress;
+use crate::codec::filters::blosc_compress;
+use crate::write::encode_chunks;
 use crate::zarr::writer::{NodeWriter, number_codecs};
 
 /// Chunks that are buffered for each thread before they are compressed and written.
@@ -103,8 +103,11 @@ impl<T: Pod + Sync> ShardedWriter<T> {
     fn flush(&mut self) -> Result<(), AnnDataError> {
         let whole = self.pending.len() / self.chunk * self.chunk;
         let pieces: Vec<&[T]> = self.pending[..whole].chunks_exact(self.chunk).collect();
-        let compressed =
-            compress_chunks(&pieces, self.threads).map_err(|reason| AnnDataError::damaged(&self.folder, reason))?;
+        let folder = &self.folder;
+        let compressed = encode_chunks(&pieces, &mut vec![(); self.threads], |(), chunk| {
+            let packed = blosc_compress(bytemuck::cast_slice(chunk), size_of::<T>());
+            packed.map_err(|error| AnnDataError::damaged(folder, error))
+        })?;
         for bytes in compressed {
             let shard = match self.shard.take() {
                 Some(shard) => self.shard.insert(shard),
@@ -147,24 +150,4 @@ impl ShardFile {
         let file = written.and_then(|()| self.file.into_inner().map_err(|e| e.into_error()));
         file.and_then(|file| file.sync_all()).map_err(AnnDataError::io("write", &self.path))
     }
-}
-
-/// Compresses chunks on several threads.
-fn compress_chunks<T: Pod + Sync>(chunks: &[&[T]], threads: usize) -> Result<Vec<Vec<u8>>, String> {
-    let part = |chunks: &[&[T]]| {
-        let bytes = |chunk: &&[T]| blosc_compress(bytemuck::cast_slice(chunk), size_of::<T>());
-        chunks.iter().map(bytes).collect::<Result<Vec<_>, String>>()
-    };
-    if threads == 1 || chunks.len() < 2 {
-        return part(chunks);
-    }
-    thread::scope(|scope| {
-        let of_thread = chunks.len().div_ceil(threads);
-        let threads: Vec<_> = chunks.chunks(of_thread).map(|chunks| scope.spawn(move || part(chunks))).collect();
-        let mut all = Vec::with_capacity(chunks.len());
-        for thread in threads {
-            all.extend(thread.join().map_err(|_| "a thread that compresses has panicked")??);
-        }
-        Ok(all)
-    })
 }

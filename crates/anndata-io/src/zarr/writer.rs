@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value as Json, json};
 
-use crate::codec::blosc::{BLOSC_LEVEL, blosc_compress};
+use crate::codec::filters::{BLOSC_LEVEL, blosc_compress};
 use crate::h5ad::export::{ExportedArray, ExportedValues, export_parts};
+use crate::write::{Staged, WriteError};
 use crate::zarr::sharded_writer::ShardedWriter;
 use crate::{AnnDataError, CsrView};
 
@@ -25,7 +26,7 @@ const MAX_SHARD_VALUES: u64 = 1 << 27;
 /// uint16 if that suffices. The folder grows under a temporary name and gets its own with [`ZarrWriter::finish`]; a writer that
 /// is dropped before that removes it.
 pub struct ZarrWriter {
-    temporary: Temporary,
+    staged: Staged,
     nodes: NodeWriter,
     columns: u64,
     data: ShardedWriter<f32>,
@@ -48,15 +49,15 @@ impl ZarrWriter {
     /// # Errors
     /// The folder cannot be written.
     pub fn create(path: &Path, columns: u64, values: u64, threads: usize) -> Result<Self, AnnDataError> {
-        let temporary = Temporary::of(path);
-        let nodes = NodeWriter::create(&temporary.path)?;
+        let staged = Staged::new(path);
+        let nodes = NodeWriter::create(staged.path())?;
         let chunks = (values.clamp(1, MAX_SHARD_VALUES).div_ceil(CHUNK_VALUES as u64)) as usize;
         let data = ShardedWriter::create(&nodes, "X/data", CHUNK_VALUES, chunks, threads)?;
         let indices = match columns <= 1 << 16 {
             true => IndexWriter::Short(ShardedWriter::create(&nodes, "X/indices", CHUNK_VALUES, chunks, threads)?),
             false => IndexWriter::Long(ShardedWriter::create(&nodes, "X/indices", CHUNK_VALUES, chunks, threads)?),
         };
-        Ok(Self { temporary, nodes, columns, data, indices, indptr: vec![0] })
+        Ok(Self { staged, nodes, columns, data, indices, indptr: vec![0] })
     }
 
     /// Copies annotations from an .h5ad file with the same rows and columns: obs, var, obsm, obsp, uns, varm and varp. A node
@@ -78,8 +79,7 @@ impl ZarrWriter {
     /// An index is not below the number of columns, or indices do not ascend; the folder cannot be written.
     pub fn push(&mut self, view: CsrView<'_>) -> Result<(), AnnDataError> {
         if !view.ascends_within(self.columns) {
-            let reason = format!("indices that do not ascend within 0 to {} were to be written", self.columns);
-            return Err(AnnDataError::damaged(&self.temporary.target, reason));
+            return Err(AnnDataError::write(self.staged.target(), WriteError::Indices { columns: self.columns }));
         }
         let (Some(&first), Some(&last)) = (view.indptr.first(), view.indptr.last()) else { return Ok(()) };
         let from = self.indptr.last().copied().unwrap_or_default();
@@ -100,10 +100,10 @@ impl ZarrWriter {
     /// # Errors
     /// obs or var are missing; the folder cannot be written.
     pub fn finish(self) -> Result<(), AnnDataError> {
-        let Self { temporary, mut nodes, columns, data, indices, indptr } = self;
-        for name in ["obs", "var"] {
-            if !nodes.has(name) {
-                return Err(AnnDataError::damaged(&temporary.target, format!("{name} was not written")));
+        let Self { staged, mut nodes, columns, data, indices, indptr } = self;
+        for part in ["obs", "var"] {
+            if !nodes.has(part) {
+                return Err(AnnDataError::write(staged.target(), WriteError::MissingPart { part }));
             }
         }
         let rows = indptr.len() as u64 - 1;
@@ -121,7 +121,8 @@ impl ZarrWriter {
             }
         }
         nodes.finish()?;
-        temporary.publish()
+        let root = staged.path().join("zarr.json");
+        staged.publish(&root)
     }
 }
 
@@ -136,40 +137,6 @@ fn indptr_array(indptr: &[u64]) -> ExportedArray {
     ExportedArray { shape: vec![indptr.len() as u64], values }
 }
 
-/// A folder with a temporary name, which is removed unless it is published.
-struct Temporary {
-    target: PathBuf,
-    path: PathBuf,
-    published: bool,
-}
-
-impl Temporary {
-    /// The remains of a process that was killed are removed.
-    fn of(target: &Path) -> Self {
-        let mut path = target.as_os_str().to_owned();
-        path.push(".tmp");
-        let path = PathBuf::from(path);
-        let _ = std::fs::remove_dir_all(&path);
-        Self { target: target.to_owned(), path, published: false }
-    }
-
-    fn publish(mut self) -> Result<(), AnnDataError> {
-        let flushed = std::fs::File::open(self.path.join("zarr.json")).and_then(|file| file.sync_all());
-        flushed.map_err(AnnDataError::io("flush", &self.target))?;
-        std::fs::rename(&self.path, &self.target).map_err(AnnDataError::io("rename to", &self.target))?;
-        self.published = true;
-        Ok(())
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        if !self.published {
-            let _ = std::fs::remove_dir_all(&self.path);
-        }
-    }
-}
-
 /// Groups and arrays of a folder that is being written.
 pub(crate) struct NodeWriter {
     folder: PathBuf,
@@ -181,7 +148,6 @@ impl NodeWriter {
     ///
     /// # Errors
     /// The folder exists, or cannot be created.
-    /// It is there already, or cannot be made.
     pub fn create(folder: &Path) -> Result<Self, AnnDataError> {
         std::fs::create_dir(folder).map_err(AnnDataError::io("create", folder))?;
         Ok(Self { folder: folder.to_owned(), all: BTreeMap::new() })
@@ -254,7 +220,7 @@ impl NodeWriter {
 
 fn write_node(folder: &Path, node: &Json) -> Result<(), AnnDataError> {
     let path = folder.join("zarr.json");
-    let text = serde_json::to_vec_pretty(node).map_err(|e| AnnDataError::damaged(&path, e))?;
+    let text = serde_json::to_vec_pretty(node).map_err(|e| AnnDataError::io("write", &path)(e.into()))?;
     std::fs::write(&path, text).map_err(AnnDataError::io("write", &path))
 }
 
@@ -325,8 +291,7 @@ fn put_array(
             // Chunks are as wide as the array.
             path.extend(shape.iter().skip(1).map(|_| "0"));
         }
-        let bytes = encode_chunk(&array.values, number as usize * chunk_values, chunk_values)
-            .map_err(|reason| AnnDataError::damaged(&path, reason))?;
+        let bytes = encode_chunk(&path, &array.values, number as usize * chunk_values, chunk_values)?;
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent).map_err(AnnDataError::io("create", parent))?;
         }
@@ -335,22 +300,23 @@ fn put_array(
     Ok(())
 }
 
-/// A chunk of `count` elements from `start` on, padded with 0.
-fn encode_chunk(values: &ExportedValues, start: usize, count: usize) -> Result<Vec<u8>, String> {
+/// A chunk of `count` elements from `start` on, padded with 0, for the object at `path`.
+fn encode_chunk(path: &Path, values: &ExportedValues, start: usize, count: usize) -> Result<Vec<u8>, AnnDataError> {
     let padded = |bytes: &[u8], size: usize| {
         let end = ((start + count) * size).min(bytes.len());
         let mut chunk = bytes[start * size..end].to_vec();
         chunk.resize(count * size, 0);
         chunk
     };
+    let packed = |bytes: &[u8], size| blosc_compress(bytes, size).map_err(|error| AnnDataError::damaged(path, error));
     match values {
-        ExportedValues::Numbers(_, size, bytes) => blosc_compress(&padded(bytes, *size), *size),
+        ExportedValues::Numbers(_, size, bytes) => packed(&padded(bytes, *size), *size),
         ExportedValues::Bools(values) => {
             let bytes: Vec<u8> = values.iter().map(|value| u8::from(*value)).collect();
-            blosc_compress(&padded(&bytes, 1), 1)
+            packed(&padded(&bytes, 1), 1)
         }
         ExportedValues::Texts(values) => {
-            let long = |len: usize| u32::try_from(len).map_err(|_| "a string of 4 GiB cannot be written".to_owned());
+            let long = |len: usize| u32::try_from(len).map_err(|_| AnnDataError::write(path, WriteError::LongText));
             let mut chunk = long(count)?.to_le_bytes().to_vec();
             let of_chunk = &values[start..(start + count).min(values.len())];
             for text in of_chunk {
@@ -358,7 +324,7 @@ fn encode_chunk(values: &ExportedValues, start: usize, count: usize) -> Result<V
                 chunk.extend(text.as_bytes());
             }
             chunk.resize(chunk.len() + (count - of_chunk.len()) * 4, 0);
-            zstd::bulk::compress(&chunk, ZSTD_LEVEL).map_err(|e| e.to_string())
+            zstd::bulk::compress(&chunk, ZSTD_LEVEL).map_err(AnnDataError::io("compress", path))
         }
     }
 }

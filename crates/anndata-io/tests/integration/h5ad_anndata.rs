@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use crate::support::run_python;
+use crate::run_python;
 use crate::truth::{Joined, Part, Truth, dense, read_range, read_rows};
-use anndata_io::{AnnDataError, ArrayStore, Collection, Form, H5adStore, Join, MemoryStore, Rows, ZarrStore};
+use anndata_io::{AnnDataError, ArrayStore, Collection, Form, GeneJoin, H5adStore, MemoryStore, Rows, ZarrStore};
 
 /// All that Python wrote: `tests/python/write_anndata.py`.
 static WRITTEN: LazyLock<tempfile::TempDir> = LazyLock::new(|| run("write_anndata.py"));
@@ -159,7 +159,7 @@ fn files_are_joined_as_anndata_joins_them() {
     for path in files(&WRITTEN.path().join("joined"), "json") {
         let truth = Joined::read(&path);
         let parts = files(&path.with_extension(""), "h5ad");
-        for (join, expected) in [(Join::Inner, &truth.inner), (Join::Outer, &truth.outer)] {
+        for (join, expected) in [(GeneJoin::Inner, &truth.inner), (GeneJoin::Outer, &truth.outer)] {
             let name = format!("{} {join:?}", path.display());
             let collection = Collection::open_h5ad(&parts, "", join, &[]).unwrap();
             assert_eq!(collection.form(), if expected.dense { Form::Dense } else { Form::Sparse }, "{name}");

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::matrix_cases::{check_all, read_all, written};
-use anndata_io::h5ad::register;
+use anndata_io::register_hdf5_filters;
 use anndata_io::write::{AnnDataSpec, AnnDataWriter, Frame, Layout, Matrix};
 use anndata_io::{AnnDataError, CsrRows, MatrixFile, RowSelection, Rows};
 use rand::{RngExt, SeedableRng};
@@ -121,8 +121,8 @@ fn rows_that_are_decompressed_together() {
 #[test]
 fn the_library_reads_all_filters_too() {
     let (folder, cases) = written(SCRIPT);
-    register().unwrap();
-    register().unwrap();
+    register_hdf5_filters().unwrap();
+    register_hdf5_filters().unwrap();
     let mut read = 0;
     for case in cases.iter().filter(|case| case.file.starts_with("filter-") && case.location == "layers/split") {
         let expected = fs::read(folder.path().join(&case.values)).unwrap();

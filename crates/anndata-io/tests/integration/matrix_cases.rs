@@ -7,7 +7,7 @@ use anndata_io::{AnnDataError, CsrRows, Form, MatrixFile, RowSelection, Rows};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::support::run_python;
+use crate::run_python;
 
 /// A matrix in a file that Python wrote (`tests/python/matrix_cases.py`).
 #[derive(serde::Deserialize)]

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use anndata_io::{CsrRows, DenseRows, Form, Row, Rows};
+use anndata_io::{CsrRows, DenseRows, Form, RowView, Rows};
 use cell_loader::{CellBatch, CellValues, Collator, GeneMap, Transform, log1p};
 use proptest::prelude::*;
 
@@ -81,12 +81,12 @@ fn a_column_that_is_not_there_is_an_error() {
     for output in [Form::Dense, Form::Sparse] {
         let (mut collator, mut batch) = collator(3, output);
         for columns in [[0, 3], [-1, 2]] {
-            let row = |_| Row::Sparse(&columns, &[1.0, 2.0]);
+            let row = |_| RowView::Sparse(&columns, &[1.0, 2.0]);
             let error = collator.collate(&[9], row, &mut batch).unwrap_err().to_string();
             let column = columns.iter().find(|column| !(0..3).contains(*column)).unwrap();
             assert_eq!(error, format!("row 9 has a value in column {column}, and there are 3 genes"));
         }
-        let error = collator.collate(&[9], |_| Row::Dense(&[1.0]), &mut batch).unwrap_err().to_string();
+        let error = collator.collate(&[9], |_| RowView::Dense(&[1.0]), &mut batch).unwrap_err().to_string();
         assert_eq!(error, "row 9 has 1 values for 3 genes");
     }
 }
@@ -96,10 +96,10 @@ fn a_column_that_is_not_there_is_an_error() {
 fn buffers_are_reused() {
     let (mut collator, mut batch) = collator(3, Form::Dense);
     let rows: [&[f32]; 2] = [&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]];
-    collator.collate(&[0, 1], |i| Row::Dense(rows[i]), &mut batch).unwrap();
+    collator.collate(&[0, 1], |i| RowView::Dense(rows[i]), &mut batch).unwrap();
     let CellValues::Dense(data) = &batch.values else { panic!("not dense") };
     let (place, capacity) = (data.as_ptr(), data.capacity());
-    collator.collate(&[5], |_| Row::Sparse(&[1], &[7.0]), &mut batch).unwrap();
+    collator.collate(&[5], |_| RowView::Sparse(&[1], &[7.0]), &mut batch).unwrap();
     let CellValues::Dense(data) = &batch.values else { panic!("not dense") };
     assert_eq!((data.as_slice(), data.as_ptr(), data.capacity()), (&[0.0, 7.0, 0.0][..], place, capacity));
 }

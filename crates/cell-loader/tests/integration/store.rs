@@ -112,7 +112,7 @@ impl ArrayStore for Derived {
 
     fn labels(&self, column: &str) -> Result<Labels, AnnDataError> {
         if column != "kind" {
-            return Err(AnnDataError::Invalid(format!("no column {column}")));
+            return Err(AnnDataError::Other(format!("no column {column}").into()));
         }
         let categories = (0..4).map(|class| format!("c{class}")).collect();
         Ok(Labels { categories, codes: (0..self.rows).map(class).collect(), ..Labels::default() })
@@ -122,7 +122,7 @@ impl ArrayStore for Derived {
         if column == "weight" {
             return Ok(self.weights.clone());
         }
-        Err(AnnDataError::Invalid(format!("no column {column}")))
+        Err(AnnDataError::Other(format!("no column {column}").into()))
     }
 
     fn resident(&self) -> Option<Resident<'_>> {
@@ -131,7 +131,7 @@ impl ArrayStore for Derived {
 
     fn reader(&self) -> Result<Box<dyn ReadRows + '_>, AnnDataError> {
         if self.unopenable {
-            return Err(AnnDataError::Invalid("cannot open".into()));
+            return Err(AnnDataError::Other("cannot open".into()));
         }
         self.readers.fetch_add(1, Ordering::SeqCst);
         Ok(Box::new(Reader { store: self, fetched: Vec::new() }))
@@ -151,7 +151,7 @@ impl ReadRows for Reader<'_> {
         };
         if let Some(row) = self.fetched.iter().find(|row| Some(**row) == self.store.bad || **row >= self.store.rows) {
             assert!(!self.store.panics, "row {row} panics");
-            return Err(AnnDataError::Invalid(format!("row {row} is bad")));
+            return Err(AnnDataError::Other(format!("row {row} is bad").into()));
         }
         self.store.fetches.fetch_add(1, Ordering::SeqCst);
         self.store.read.fetch_add(self.fetched.len() as u64, Ordering::SeqCst);

@@ -3,7 +3,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anndata_io::CsrRows;
-use anndata_io::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Frame, Layout, Matrix};
+use anndata_io::write::{
+    AnnDataSpec, AnnDataWriter, ColumnCells, ColumnKind, ColumnSpec, Compression, Frame, Layout, Matrix,
+};
 use expctl_ledger::Data;
 
 use crate::DatasetError;
@@ -181,10 +183,10 @@ impl<'a> BuildRun<'a> {
         Ok(all)
     }
 
-    fn columns(&self) -> Vec<Column> {
+    fn columns(&self) -> Vec<ColumnSpec> {
         let names = |prefix: &str, count: u32| (0..count).map(|n| format!("{prefix}_{n:02}")).collect();
         let categorical = |categories: Vec<String>| ColumnKind::Categorical { categories, ordered: false };
-        let column = |name: &str, kind: ColumnKind| Column { name: name.to_owned(), kind };
+        let column = |name: &str, kind: ColumnKind| ColumnSpec { name: name.to_owned(), kind };
         vec![
             column("cell_type", categorical(names("type", self.recipe.cell_types.count))),
             column("donor", categorical(names("donor", self.recipe.donors.count))),
@@ -199,7 +201,7 @@ impl<'a> BuildRun<'a> {
         let classes = |names: &[String], rows: &[u64]| {
             names.iter().zip(rows).map(|(name, rows)| ObsClass { name: name.clone(), rows: *rows }).collect()
         };
-        let about = |column: Column| {
+        let about = |column: ColumnSpec| {
             let classes = match (&column.kind, column.name.as_str()) {
                 (ColumnKind::Categorical { categories, .. }, "cell_type") => classes(categories, &weights.of_type),
                 (ColumnKind::Categorical { categories, .. }, _) => classes(categories, &weights.of_donor),
@@ -231,8 +233,8 @@ impl<'a> BuildRun<'a> {
             layout: Layout::Chunked { chunk: None, compression: Compression::None },
             threads: 1,
         };
-        let mean = Column { name: "mean_count".to_owned(), kind: ColumnKind::Float64 };
-        let var = Frame { index: self.genes.clone(), columns: vec![Cells::Float64(self.model.means.clone())] };
+        let mean = ColumnSpec { name: "mean_count".to_owned(), kind: ColumnKind::Float64 };
+        let var = Frame { index: self.genes.clone(), columns: vec![ColumnCells::Float64(self.model.means.clone())] };
         let mut writer = AnnDataWriter::create(&path, &spec)?;
         writer.put_var(&[mean], &var)?;
         writer.begin_obs(count, &self.columns())?;
@@ -284,12 +286,12 @@ impl<'a> BuildRun<'a> {
             ages.push(age);
         }
         let columns = vec![
-            Cells::Codes(types),
-            Cells::Codes(donors),
-            Cells::Float32(totals),
-            Cells::Int64(expressed),
-            Cells::Float64(weight),
-            Cells::NullableInt64(ages),
+            ColumnCells::Codes(types),
+            ColumnCells::Codes(donors),
+            ColumnCells::Float32(totals),
+            ColumnCells::Int64(expressed),
+            ColumnCells::Float64(weight),
+            ColumnCells::NullableInt64(ages),
         ];
         DrawnRows { rows, obs: Frame { index, columns } }
     }

@@ -1,7 +1,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use anndata_io::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Layout, Matrix};
+use anndata_io::write::{AnnDataSpec, AnnDataWriter, ColumnCells, ColumnKind, ColumnSpec, Compression, Layout, Matrix};
 use anndata_io::{
     ArrayStore, CsrView, H5adStore, MdsCompression, MdsOptions, MdsStore, MdsWriter, ParquetLayout, ParquetObsColumn,
     ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetStore, ParquetWriter, RowsView, ZarrStore, ZarrWriter,
@@ -273,21 +273,21 @@ impl ParquetCells {
     }
 }
 
-fn parquet_obs(column: Column, cells: Cells) -> (ParquetObsColumn, ParquetCells) {
+fn parquet_obs(column: ColumnSpec, cells: ColumnCells) -> (ParquetObsColumn, ParquetCells) {
     let (kind, cells) = match (column.kind, cells) {
-        (ColumnKind::Categorical { categories, .. }, Cells::Codes(codes)) => {
+        (ColumnKind::Categorical { categories, .. }, ColumnCells::Codes(codes)) => {
             (ParquetObsKind::Labels(categories), ParquetCells::Labels(codes))
         }
-        (_, Cells::Strings(values)) => {
+        (_, ColumnCells::Strings(values)) => {
             let labels = distinct(values);
             (ParquetObsKind::Labels(labels.0), ParquetCells::Labels(labels.1))
         }
-        (_, Cells::Codes(codes)) => integers(codes.into_iter().map(|code| Some(code.into()))),
-        (_, Cells::Int64(values)) => integers(values.into_iter().map(Some)),
-        (_, Cells::NullableInt64(values)) => integers(values.into_iter()),
-        (_, Cells::Bool(values)) => (ParquetObsKind::Bools, ParquetCells::Bools(values)),
-        (_, Cells::Float64(values)) => (ParquetObsKind::Numbers, ParquetCells::Numbers(values)),
-        (_, Cells::Float32(values)) => {
+        (_, ColumnCells::Codes(codes)) => integers(codes.into_iter().map(|code| Some(code.into()))),
+        (_, ColumnCells::Int64(values)) => integers(values.into_iter().map(Some)),
+        (_, ColumnCells::NullableInt64(values)) => integers(values.into_iter()),
+        (_, ColumnCells::Bool(values)) => (ParquetObsKind::Bools, ParquetCells::Bools(values)),
+        (_, ColumnCells::Float64(values)) => (ParquetObsKind::Numbers, ParquetCells::Numbers(values)),
+        (_, ColumnCells::Float32(values)) => {
             (ParquetObsKind::Numbers, ParquetCells::Numbers(values.into_iter().map(f64::from).collect()))
         }
     };

@@ -2,7 +2,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anndata_io::remote::{CacheOptions, RemoteOptions, RetryPolicy};
-use anndata_io::{AnnDataError, ArrayStore, Collection, Join, MdsStore, MemoryStore, ParquetStore, ZarrStore, remote};
+use anndata_io::{
+    AnnDataError, ArrayStore, Collection, GeneJoin, MdsStore, MemoryStore, ParquetStore, ZarrStore, remote,
+};
 use expctl_ledger::{Array, RemoteCounts, is_url};
 use expctl_settings::Advice;
 
@@ -42,8 +44,8 @@ pub fn open_as_configured(
 ) -> Result<Arc<dyn ArrayStore>, DatasetError> {
     let layer = settings.layer.as_str();
     let join = match settings.join {
-        expctl_ledger::GeneJoin::Inner => Join::Inner,
-        expctl_ledger::GeneJoin::Outer => Join::Outer,
+        expctl_ledger::GeneJoin::Inner => GeneJoin::Inner,
+        expctl_ledger::GeneJoin::Outer => GeneJoin::Outer,
     };
     let collection = match settings.format.extension() {
         other @ ("parquet" | "mds") if !layer.is_empty() => {

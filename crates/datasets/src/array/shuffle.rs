@@ -3,7 +3,9 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use anndata_io::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Frame, Layout, Matrix};
+use anndata_io::write::{
+    AnnDataSpec, AnnDataWriter, ColumnCells, ColumnKind, ColumnSpec, Compression, Frame, Layout, Matrix,
+};
 use anndata_io::{ArrayStore, CsrRows, H5adStore};
 
 use crate::array::rows::{RowsSeen, each_row, seen, stored};
@@ -32,7 +34,7 @@ pub struct Shards<'a> {
 pub struct Shuffle<'a> {
     sources: &'a [H5adStore],
     shards: &'a Shards<'a>,
-    columns: Vec<Column>,
+    columns: Vec<ColumnSpec>,
     buckets: u64,
 }
 
@@ -49,7 +51,7 @@ impl<'a> Shuffle<'a> {
         if shards.rows == 0 {
             return Err(RequestError::EmptyShard.into());
         }
-        let mut columns: Option<Vec<Column>> = None;
+        let mut columns: Option<Vec<ColumnSpec>> = None;
         for source in sources {
             if source.genes() != first.genes() {
                 let damage = Damage::OtherGenes { first: first.path().to_owned() };
@@ -279,9 +281,14 @@ impl<'a> OpenShards<'a> {
 }
 
 /// The columns that hold what both the columns `known`, of the file `first`, and those of the file `source` have.
-fn joined(known: Vec<Column>, other: Vec<Column>, first: &Path, source: &Path) -> Result<Vec<Column>, DatasetError> {
+fn joined(
+    known: Vec<ColumnSpec>,
+    other: Vec<ColumnSpec>,
+    first: &Path,
+    source: &Path,
+) -> Result<Vec<ColumnSpec>, DatasetError> {
     if known.len() != other.len() || known.iter().zip(&other).any(|(a, b)| a.name != b.name) {
-        let names = |columns: Vec<Column>| columns.into_iter().map(|column| column.name).collect();
+        let names = |columns: Vec<ColumnSpec>| columns.into_iter().map(|column| column.name).collect();
         let (found, expected, first) = (names(other), names(known), first.to_owned());
         return Err(DatasetError::damaged(source, Damage::ColumnNames { found, expected, first }));
     }
@@ -306,20 +313,20 @@ fn joined(known: Vec<Column>, other: Vec<Column>, first: &Path, source: &Path) -
                 return Err(DatasetError::damaged(source, damage));
             }
         };
-        Ok(Column { name: known.name, kind })
+        Ok(ColumnSpec { name: known.name, kind })
     });
     both.collect()
 }
 
-fn empty(columns: &[Column]) -> Frame {
+fn empty(columns: &[ColumnSpec]) -> Frame {
     let cells = columns.iter().map(|column| match column.kind {
-        ColumnKind::Categorical { .. } => Cells::Codes(Vec::new()),
-        ColumnKind::Strings => Cells::Strings(Vec::new()),
-        ColumnKind::Float64 => Cells::Float64(Vec::new()),
-        ColumnKind::Float32 => Cells::Float32(Vec::new()),
-        ColumnKind::Int64 => Cells::Int64(Vec::new()),
-        ColumnKind::NullableInt64 => Cells::NullableInt64(Vec::new()),
-        ColumnKind::Bool => Cells::Bool(Vec::new()),
+        ColumnKind::Categorical { .. } => ColumnCells::Codes(Vec::new()),
+        ColumnKind::Strings => ColumnCells::Strings(Vec::new()),
+        ColumnKind::Float64 => ColumnCells::Float64(Vec::new()),
+        ColumnKind::Float32 => ColumnCells::Float32(Vec::new()),
+        ColumnKind::Int64 => ColumnCells::Int64(Vec::new()),
+        ColumnKind::NullableInt64 => ColumnCells::NullableInt64(Vec::new()),
+        ColumnKind::Bool => ColumnCells::Bool(Vec::new()),
     });
     Frame { index: Vec::new(), columns: cells.collect() }
 }
@@ -327,14 +334,14 @@ fn empty(columns: &[Column]) -> Frame {
 /// Rows of the obs of one file as bytes, in the classes of all files.
 struct Codec<'a> {
     frame: &'a Frame,
-    columns: &'a [Column],
+    columns: &'a [ColumnSpec],
     /// For each categorical column: the code among the classes of all files of each class of this file.
     classes: Vec<Vec<i32>>,
 }
 
 impl<'a> Codec<'a> {
     /// For rows of `frame`, whose columns are `own`, as `columns`.
-    pub fn new(columns: &'a [Column], own: &[Column], frame: &'a Frame) -> Self {
+    pub fn new(columns: &'a [ColumnSpec], own: &[ColumnSpec], frame: &'a Frame) -> Self {
         let classes = columns.iter().zip(own).map(|(all, own)| match (&all.kind, &own.kind) {
             (ColumnKind::Categorical { categories: all, .. }, ColumnKind::Categorical { categories: own, .. }) => {
                 let places: HashMap<&String, i32> = all.iter().zip(0..).collect();
@@ -354,24 +361,24 @@ impl<'a> Codec<'a> {
         text(out, &self.frame.index[row]);
         for ((cells, column), classes) in self.frame.columns.iter().zip(self.columns).zip(&self.classes) {
             match cells {
-                Cells::Codes(values) => {
+                ColumnCells::Codes(values) => {
                     let code = usize::try_from(values[row]).map_or(-1, |code| classes[code]);
                     out.extend(code.to_le_bytes());
                 }
-                Cells::Strings(values) => text(out, &values[row]),
-                Cells::Float64(values) => out.extend(values[row].to_le_bytes()),
-                Cells::Float32(values) => out.extend(values[row].to_le_bytes()),
-                Cells::Int64(values) => {
+                ColumnCells::Strings(values) => text(out, &values[row]),
+                ColumnCells::Float64(values) => out.extend(values[row].to_le_bytes()),
+                ColumnCells::Float32(values) => out.extend(values[row].to_le_bytes()),
+                ColumnCells::Int64(values) => {
                     if column.kind == ColumnKind::NullableInt64 {
                         out.push(1);
                     }
                     out.extend(values[row].to_le_bytes());
                 }
-                Cells::NullableInt64(values) => {
+                ColumnCells::NullableInt64(values) => {
                     out.push(u8::from(values[row].is_some()));
                     out.extend(values[row].unwrap_or_default().to_le_bytes());
                 }
-                Cells::Bool(values) => out.push(u8::from(values[row])),
+                ColumnCells::Bool(values) => out.push(u8::from(values[row])),
             }
         }
     }
@@ -394,17 +401,17 @@ pub fn decode(mut bytes: &[u8], frame: &mut Frame) -> Option<()> {
     frame.index.push(text(bytes)?);
     for cells in &mut frame.columns {
         match cells {
-            Cells::Codes(values) => values.push(i32::from_le_bytes(*take(bytes)?)),
-            Cells::Strings(values) => values.push(text(bytes)?),
-            Cells::Float64(values) => values.push(f64::from_le_bytes(*take(bytes)?)),
-            Cells::Float32(values) => values.push(f32::from_le_bytes(*take(bytes)?)),
-            Cells::Int64(values) => values.push(i64::from_le_bytes(*take(bytes)?)),
-            Cells::NullableInt64(values) => {
+            ColumnCells::Codes(values) => values.push(i32::from_le_bytes(*take(bytes)?)),
+            ColumnCells::Strings(values) => values.push(text(bytes)?),
+            ColumnCells::Float64(values) => values.push(f64::from_le_bytes(*take(bytes)?)),
+            ColumnCells::Float32(values) => values.push(f32::from_le_bytes(*take(bytes)?)),
+            ColumnCells::Int64(values) => values.push(i64::from_le_bytes(*take(bytes)?)),
+            ColumnCells::NullableInt64(values) => {
                 let [known] = *take(bytes)?;
                 let value = i64::from_le_bytes(*take(bytes)?);
                 values.push((known == 1).then_some(value));
             }
-            Cells::Bool(values) => values.push(take::<1>(bytes)?[0] == 1),
+            ColumnCells::Bool(values) => values.push(take::<1>(bytes)?[0] == 1),
         }
     }
     bytes.is_empty().then_some(())

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anndata_io::{
-    ArrayStore, Collection, CsrRows, DenseRows, Form, H5adStore, Join, RowSelection, Rows, RowsView, ZarrStore,
+    ArrayStore, Collection, CsrRows, DenseRows, Form, GeneJoin, H5adStore, RowSelection, Rows, RowsView, ZarrStore,
 };
 use expctl_datasets::array::{ArrayDataset, ArrayManifest, ArrayRecipe, ConvertOptions};
 use expctl_datasets::graph::{Dataset, Recipe};
@@ -260,7 +260,7 @@ fn rows_of_several_files_get_to_their_places() {
             array::convert(&set, format, &options, &mut quiet).unwrap();
         }
         let files = set.store_files(format).unwrap();
-        let store: Box<dyn ArrayStore> = Box::new(Collection::open_h5ad(&files, "", Join::Inner, &[]).unwrap());
+        let store: Box<dyn ArrayStore> = Box::new(Collection::open_h5ad(&files, "", GeneJoin::Inner, &[]).unwrap());
         let single: Box<dyn ArrayStore> = Box::new(H5adStore::open(&files[0], "").unwrap());
         assert_eq!(store.run_rows() > 1, format == ArrayFormat::H5adGzip, "{format:?}");
         assert_eq!(single.run_rows() > 1, format == ArrayFormat::H5adGzip, "{format:?}");

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anndata_io::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Frame, Layout, Matrix};
+use anndata_io::write::{AnnDataSpec, AnnDataWriter, ColumnCells, ColumnKind, ColumnSpec, Frame, Layout, Matrix};
 use anndata_io::{ArrayStore, CsrRows, H5adStore, LabelKind, MdsStore, ParquetStore, RowSelection, Rows, ZarrStore};
 use expctl_datasets::array::{ConvertOptions, convert_files};
 use expctl_ledger::ArrayFormat;
@@ -16,32 +16,36 @@ const ROWS: usize = 150;
 const GENES: usize = 300;
 
 /// Obs of every kind.
-fn obs() -> (Vec<Column>, Frame) {
+fn obs() -> (Vec<ColumnSpec>, Frame) {
     let mut rng = rand_pcg::Pcg64::seed_from_u64(12);
     let categories = ["zebra", "ant", "cow"].map(str::to_owned).to_vec();
     let kinds: Vec<i32> = (0..ROWS).map(|_| rng.random_range(-1..3)).collect();
     let counts = [Some(2), None, Some(10), Some(-3), Some((1 << 60) + 1)];
     let columns = [
-        ("kind", ColumnKind::Categorical { categories, ordered: false }, Cells::Codes(kinds.clone())),
-        ("barcode", ColumnKind::Strings, Cells::Strings((0..ROWS).map(|row| format!("ä{row}")).collect())),
-        ("zero", ColumnKind::Strings, Cells::Strings(vec![String::new(); ROWS])),
+        ("kind", ColumnKind::Categorical { categories, ordered: false }, ColumnCells::Codes(kinds.clone())),
+        ("barcode", ColumnKind::Strings, ColumnCells::Strings((0..ROWS).map(|row| format!("ä{row}")).collect())),
+        ("zero", ColumnKind::Strings, ColumnCells::Strings(vec![String::new(); ROWS])),
         (
             "score",
             ColumnKind::Float64,
-            Cells::Float64(
+            ColumnCells::Float64(
                 kinds.iter().map(|kind| if *kind < 0 { f64::NAN } else { f64::from(*kind) + 0.25 }).collect(),
             ),
         ),
-        ("single", ColumnKind::Float32, Cells::Float32((0..ROWS).map(|row| row as f32 * 0.5).collect())),
-        ("total", ColumnKind::Int64, Cells::Int64((0..ROWS as i64).map(|row| row % 3 + (1 << 40)).collect())),
-        ("full", ColumnKind::NullableInt64, Cells::NullableInt64((0..ROWS as i64).map(Some).collect())),
-        ("count", ColumnKind::NullableInt64, Cells::NullableInt64((0..ROWS).map(|row| counts[row % 5]).collect())),
-        ("good", ColumnKind::Bool, Cells::Bool((0..ROWS).map(|row| row % 3 == 0).collect())),
+        ("single", ColumnKind::Float32, ColumnCells::Float32((0..ROWS).map(|row| row as f32 * 0.5).collect())),
+        ("total", ColumnKind::Int64, ColumnCells::Int64((0..ROWS as i64).map(|row| row % 3 + (1 << 40)).collect())),
+        ("full", ColumnKind::NullableInt64, ColumnCells::NullableInt64((0..ROWS as i64).map(Some).collect())),
+        (
+            "count",
+            ColumnKind::NullableInt64,
+            ColumnCells::NullableInt64((0..ROWS).map(|row| counts[row % 5]).collect()),
+        ),
+        ("good", ColumnKind::Bool, ColumnCells::Bool((0..ROWS).map(|row| row % 3 == 0).collect())),
     ];
     let (mut specs, mut frame) = (Vec::new(), Frame::default());
     frame.index = (0..ROWS).map(|row| format!("cell{row}")).collect();
     for (name, kind, cells) in columns {
-        specs.push(Column { name: name.to_owned(), kind });
+        specs.push(ColumnSpec { name: name.to_owned(), kind });
         frame.columns.push(cells);
     }
     (specs, frame)
@@ -105,16 +109,16 @@ fn columns_of_obs_keep_their_types_when_they_are_converted() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("cells.h5ad");
     let plate = ColumnKind::Categorical { categories: vec!["zebra".to_owned(), "ant".to_owned()], ordered: false };
-    let (columns, cells): (Vec<Column>, Vec<Cells>) = [
-        ("count", ColumnKind::Int64, Cells::Int64(vec![10, 2, -3, (1 << 60) + 1])),
-        ("rank", ColumnKind::NullableInt64, Cells::NullableInt64(vec![Some(7), None, Some(-1), Some(7)])),
-        ("good", ColumnKind::Bool, Cells::Bool(vec![true, false, true, true])),
-        ("share", ColumnKind::Float32, Cells::Float32(vec![0.1, f32::NAN, -2.0, 3.5])),
-        ("score", ColumnKind::Float64, Cells::Float64(vec![0.1, f64::NAN, -2.0, 3.5])),
-        ("plate", plate, Cells::Codes(vec![1, 0, -1, 1])),
+    let (columns, cells): (Vec<ColumnSpec>, Vec<ColumnCells>) = [
+        ("count", ColumnKind::Int64, ColumnCells::Int64(vec![10, 2, -3, (1 << 60) + 1])),
+        ("rank", ColumnKind::NullableInt64, ColumnCells::NullableInt64(vec![Some(7), None, Some(-1), Some(7)])),
+        ("good", ColumnKind::Bool, ColumnCells::Bool(vec![true, false, true, true])),
+        ("share", ColumnKind::Float32, ColumnCells::Float32(vec![0.1, f32::NAN, -2.0, 3.5])),
+        ("score", ColumnKind::Float64, ColumnCells::Float64(vec![0.1, f64::NAN, -2.0, 3.5])),
+        ("plate", plate, ColumnCells::Codes(vec![1, 0, -1, 1])),
     ]
     .into_iter()
-    .map(|(name, kind, cells)| (Column { name: name.to_owned(), kind }, cells))
+    .map(|(name, kind, cells)| (ColumnSpec { name: name.to_owned(), kind }, cells))
     .unzip();
     let layout = Layout::Contiguous;
     let spec = AnnDataSpec { rows: 4, columns: 2, values: 1, matrix: Matrix::Csr, layout, threads: 1 };
@@ -137,7 +141,7 @@ fn columns_of_obs_keep_their_types_when_they_are_converted() {
     );
     let before = H5adStore::open(&source, "").unwrap();
     let after = ParquetStore::open(&made.unwrap()[0]).unwrap();
-    for Column { name, kind } in &columns {
+    for ColumnSpec { name, kind } in &columns {
         match kind {
             // float32 would have other names of classes as the float64 that it becomes.
             ColumnKind::Float32 | ColumnKind::Float64 => assert!(after.labels(name).is_err(), "{name}"),

@@ -15,8 +15,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::libc;
 
-use crate::AnnDataError;
+use crate::source::SourceError;
 use crate::source::remote::service::{CacheOptions, lock};
+use crate::{AnnDataError, RequestError};
 
 /// Size of a block in bytes: small compared with a chunk of rows, and several times what a disk or a network transfers in the
 /// latency of a request.
@@ -63,9 +64,7 @@ impl BlockCache {
     /// # Errors
     /// The capacity is too small for a block, or the folder cannot be used.
     pub fn open(options: &CacheOptions) -> Result<Self, AnnDataError> {
-        let layout = CacheLayout::new(options.bytes).ok_or_else(|| {
-            AnnDataError::Invalid(format!("a cache of {} bytes has no room for blocks: 3 MiB do", options.bytes))
-        })?;
+        let layout = CacheLayout::new(options.bytes).ok_or(RequestError::CacheTooSmall { bytes: options.bytes })?;
         let files = open_cache_files(&options.folder, &layout)?;
         Ok(Self { files, layout, writing: Mutex::new(()), warned: AtomicBool::new(false) })
     }
@@ -288,7 +287,7 @@ fn open_cache_files(folder: &Path, layout: &CacheLayout) -> Result<CacheFiles, A
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(AnnDataError::io("create", folder))?;
     let about = folder.metadata().map_err(AnnDataError::io("inspect", folder))?;
     if about.uid() != nix::unistd::geteuid().as_raw() {
-        return Err(AnnDataError::damaged(folder, "belongs to another user, who could change what is kept in it"));
+        return Err(AnnDataError::damaged(folder, SourceError::ForeignCache));
     }
     let writer = open_cache_file(&folder.join("lock"))?;
     let locked = FileLock::acquire(&writer).map_err(AnnDataError::io("lock", &folder.join("lock")))?;

@@ -240,15 +240,10 @@ const RUNTIME_THREADS: usize = 2;
 
 /// The runtime of the process. It is never shut down: requests in flight at the end of the process have no reader.
 pub(crate) fn runtime(url: &str) -> Result<&'static Runtime, Failure> {
-    static RUNTIME: LazyLock<Result<Runtime, String>> = LazyLock::new(|| {
+    static RUNTIME: LazyLock<std::io::Result<Runtime>> = LazyLock::new(|| {
         // Fails if the process has a provider already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let built = Builder::new_multi_thread()
-            .worker_threads(RUNTIME_THREADS)
-            .thread_name("anndata-remote")
-            .enable_all()
-            .build();
-        built.map_err(|e| e.to_string())
+        Builder::new_multi_thread().worker_threads(RUNTIME_THREADS).thread_name("anndata-remote").enable_all().build()
     });
     RUNTIME.as_ref().map_err(|e| Failure::refused(url, &format!("there are no threads for requests: {e}")))
 }

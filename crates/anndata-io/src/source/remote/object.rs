@@ -11,6 +11,7 @@ use bytes::Bytes;
 use object_store::ObjectStore;
 
 use crate::AnnDataError;
+use crate::source::SourceError;
 use crate::source::byte_source::{ReadRange, copy_to_uninit};
 use crate::source::coalesce::{covering_ranges, split_into_requests, subtract};
 use crate::source::remote::address::Address;
@@ -331,7 +332,7 @@ impl RemoteObject {
             pages.make_room(bytes.len());
             pages.insert((self.number, page), bytes);
         }
-        first.ok_or_else(|| AnnDataError::damaged(self.url().as_ref(), "has no bytes"))
+        first.ok_or_else(|| AnnDataError::damaged(self.url().as_ref(), SourceError::Empty))
     }
 
     /// Reads a range, which is within the object.
@@ -350,7 +351,7 @@ impl RemoteObject {
         let beyond = |read: &&ReadRange| read.offset.checked_add(read.len as u64).is_none_or(|end| end > self.bytes());
         match ranges.iter().find(beyond) {
             None => Ok(()),
-            Some(_) => Err(AnnDataError::damaged(self.url().as_ref(), "is cut short")),
+            Some(_) => Err(AnnDataError::damaged(self.url().as_ref(), SourceError::CutShort)),
         }
     }
 }

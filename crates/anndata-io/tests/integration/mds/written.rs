@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anndata_io::write::{Cells, Column, ColumnKind, Frame};
+use anndata_io::write::{ColumnCells, ColumnKind, ColumnSpec, Frame};
 use anndata_io::{ArrayStore, CsrRows, MdsCompression, MdsOptions, MdsStore, MdsWriter, RowSelection};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -14,32 +14,36 @@ const ROWS: usize = 150;
 const GENES: usize = 300;
 
 /// Obs of every kind.
-fn obs() -> (Vec<Column>, Frame) {
+fn obs() -> (Vec<ColumnSpec>, Frame) {
     let mut rng = rand_pcg::Pcg64::seed_from_u64(12);
     let categories = ["zebra", "ant", "cow"].map(str::to_owned).to_vec();
     let kinds: Vec<i32> = (0..ROWS).map(|_| rng.random_range(-1..3)).collect();
     let counts = [Some(2), None, Some(10), Some(-3), Some((1 << 60) + 1)];
     let columns = [
-        ("kind", ColumnKind::Categorical { categories, ordered: false }, Cells::Codes(kinds.clone())),
-        ("barcode", ColumnKind::Strings, Cells::Strings((0..ROWS).map(|row| format!("ä{row}")).collect())),
-        ("zero", ColumnKind::Strings, Cells::Strings(vec![String::new(); ROWS])),
+        ("kind", ColumnKind::Categorical { categories, ordered: false }, ColumnCells::Codes(kinds.clone())),
+        ("barcode", ColumnKind::Strings, ColumnCells::Strings((0..ROWS).map(|row| format!("ä{row}")).collect())),
+        ("zero", ColumnKind::Strings, ColumnCells::Strings(vec![String::new(); ROWS])),
         (
             "score",
             ColumnKind::Float64,
-            Cells::Float64(
+            ColumnCells::Float64(
                 kinds.iter().map(|kind| if *kind < 0 { f64::NAN } else { f64::from(*kind) + 0.25 }).collect(),
             ),
         ),
-        ("single", ColumnKind::Float32, Cells::Float32((0..ROWS).map(|row| row as f32 * 0.5).collect())),
-        ("total", ColumnKind::Int64, Cells::Int64((0..ROWS as i64).map(|row| row % 3 + (1 << 40)).collect())),
-        ("full", ColumnKind::NullableInt64, Cells::NullableInt64((0..ROWS as i64).map(Some).collect())),
-        ("count", ColumnKind::NullableInt64, Cells::NullableInt64((0..ROWS).map(|row| counts[row % 5]).collect())),
-        ("good", ColumnKind::Bool, Cells::Bool((0..ROWS).map(|row| row % 3 == 0).collect())),
+        ("single", ColumnKind::Float32, ColumnCells::Float32((0..ROWS).map(|row| row as f32 * 0.5).collect())),
+        ("total", ColumnKind::Int64, ColumnCells::Int64((0..ROWS as i64).map(|row| row % 3 + (1 << 40)).collect())),
+        ("full", ColumnKind::NullableInt64, ColumnCells::NullableInt64((0..ROWS as i64).map(Some).collect())),
+        (
+            "count",
+            ColumnKind::NullableInt64,
+            ColumnCells::NullableInt64((0..ROWS).map(|row| counts[row % 5]).collect()),
+        ),
+        ("good", ColumnKind::Bool, ColumnCells::Bool((0..ROWS).map(|row| row % 3 == 0).collect())),
     ];
     let (mut specs, mut frame) = (Vec::new(), Frame::default());
     frame.index = (0..ROWS).map(|row| format!("cell{row}")).collect();
     for (name, kind, cells) in columns {
-        specs.push(Column { name: name.to_owned(), kind });
+        specs.push(ColumnSpec { name: name.to_owned(), kind });
         frame.columns.push(cells);
     }
     (specs, frame)
@@ -143,24 +147,24 @@ fn what_is_written_here_streaming_and_the_store_read_identically() {
 fn what_cannot_be_written_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rows");
-    let create = |genes: &[&str], column: &str, cells: Cells| {
+    let create = |genes: &[&str], column: &str, cells: ColumnCells| {
         let genes: Vec<String> = genes.iter().map(|gene| (*gene).to_owned()).collect();
-        let columns = vec![Column { name: column.to_owned(), kind: ColumnKind::Int64 }];
+        let columns = vec![ColumnSpec { name: column.to_owned(), kind: ColumnKind::Int64 }];
         let obs = Frame { index: Vec::new(), columns: vec![cells] };
         MdsWriter::create(&path, &genes, columns, obs, MdsOptions::default())
     };
     for (genes, column, cells, reason) in [
-        (&["a", "a"][..], "n", Cells::Int64(vec![1]), "more than once: a"),
-        (&["a", "b\nc"], "n", Cells::Int64(vec![1]), "no line of genes.txt"),
-        (&[], "n", Cells::Int64(vec![1]), "no genes"),
-        (&["a"], "values", Cells::Int64(vec![1]), "the matrix has it"),
-        (&["a"], "n", Cells::NullableInt64(vec![Some(i64::MIN)]), "stands for no value"),
+        (&["a", "a"][..], "n", ColumnCells::Int64(vec![1]), "more than once: a"),
+        (&["a", "b\nc"], "n", ColumnCells::Int64(vec![1]), "no line of genes.txt"),
+        (&[], "n", ColumnCells::Int64(vec![1]), "no genes"),
+        (&["a"], "values", ColumnCells::Int64(vec![1]), "the matrix has it"),
+        (&["a"], "n", ColumnCells::NullableInt64(vec![Some(i64::MIN)]), "stands for no value"),
     ] {
         let refused = create(genes, column, cells).map(drop).unwrap_err().to_string();
         assert!(refused.contains(reason), "{refused}");
         assert!(!path.exists());
     }
-    let mut writer = create(&["a", "b"], "n", Cells::Int64(vec![1, 2])).unwrap();
+    let mut writer = create(&["a", "b"], "n", ColumnCells::Int64(vec![1, 2])).unwrap();
     let row = |indices: &[i32]| CsrRows {
         indptr: vec![0, indices.len() as u64],
         indices: indices.to_vec(),

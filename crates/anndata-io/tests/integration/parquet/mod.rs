@@ -13,7 +13,7 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use serde_json::Value;
 
-use crate::support::run_python;
+use crate::run_python;
 
 fn empty(store: &ParquetStore) -> Rows {
     match store.form() {

@@ -1,11 +1,7 @@
-//! Columns of obs and var, whatever the container.
-
-use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::path::Path;
 
-use crate::names::missing_name;
-use crate::{AnnDataError, LabelKind, Labels};
+use crate::annotation::frame::FrameError;
+use crate::{LabelKind, Labels};
 
 /// A column of a frame.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,14 +33,11 @@ impl FrameColumn {
         codes: ColumnValues,
         categories: ColumnValues,
         ordered: bool,
-    ) -> Result<Self, Cow<'static, str>> {
-        let count = i32::try_from(categories.len()).map_err(|_| "it has more categories than 32 bits can number")?;
+    ) -> Result<Self, FrameError> {
+        let count = i32::try_from(categories.len()).map_err(|_| FrameError::TooManyCategories)?;
         let code = |row: usize, code: Option<i64>| match code {
             Some(code) if (-1..i64::from(count)).contains(&code) => Ok(code as i32),
-            _ => {
-                let code = code.map_or_else(|| "a code of more than 63 bits".to_owned(), |code| format!("code {code}"));
-                Err(format!("row {row} has {code} where there are {count} categories"))
-            }
+            _ => Err(FrameError::Code { row, code, categories: count }),
         };
         let codes = match codes {
             ColumnValues::Signed(codes) => {
@@ -53,12 +46,12 @@ impl FrameColumn {
             ColumnValues::Unsigned(codes) => {
                 codes.into_iter().enumerate().map(|(row, value)| code(row, i64::try_from(value).ok())).collect()
             }
-            _ => Err("its codes are not integers".to_owned()),
+            _ => Err(FrameError::CodeType),
         }?;
         let mut sorted: Vec<_> = categories.clone().into_strings();
         sorted.sort_unstable();
         if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(format!("it has the category {:?} twice", twice[0]).into());
+            return Err(FrameError::RepeatedCategory { category: twice[0].clone() });
         }
         Ok(Self::Categorical { codes, categories, ordered })
     }
@@ -102,7 +95,7 @@ impl FrameColumn {
     }
 
     /// Converts to numbers, `[rows]`: a missing value is NaN, true is 1, a category is its value; `None` for strings.
-    fn into_numbers(self) -> Option<Vec<f64>> {
+    pub(crate) fn into_numbers(self) -> Option<Vec<f64>> {
         match self {
             Self::Plain { values, missing } => {
                 let mut numbers = values.into_numbers()?;
@@ -122,7 +115,7 @@ impl FrameColumn {
     }
 
     /// Converts to text, `[rows]`; `None` for a missing value.
-    fn into_strings(self) -> Option<Vec<String>> {
+    pub(crate) fn into_strings(self) -> Option<Vec<String>> {
         match self {
             Self::Plain { missing, .. } if missing.contains(&true) => None,
             Self::Plain { values, .. } => Some(values.into_strings()),
@@ -254,84 +247,6 @@ fn float_text(scientific: String) -> String {
     text
 }
 
-/// A frame (obs or var) in any container.
-pub trait FrameColumns {
-    /// Location in the file (`obs`, `raw/var`).
-    fn location(&self) -> &str;
-
-    /// Path of the file.
-    fn path(&self) -> &Path;
-
-    /// Number of rows.
-    fn rows(&self) -> usize;
-
-    /// Name of the index.
-    fn index_name(&self) -> &str;
-
-    /// Names of the columns, in order, without the index.
-    fn names(&self) -> &[String];
-
-    /// Reads an existing column, of any length. `Err` is the reason why it cannot be read.
-    fn read_any(&self, name: &str) -> Result<FrameColumn, String>;
-
-    /// An error for a column.
-    fn wrong(&self, name: &str, reason: &str) -> AnnDataError {
-        AnnDataError::damaged(self.path(), format!("{}/{name}: {reason}", self.location()))
-    }
-
-    /// Reads an existing column.
-    ///
-    /// # Errors
-    /// The column cannot be read, or its length is not the number of rows.
-    fn read(&self, name: &str) -> Result<FrameColumn, AnnDataError> {
-        let column = self.read_any(name).map_err(|reason| self.wrong(name, &reason))?;
-        if column.len() != self.rows() {
-            let reason = format!("it has {} values where there are {} rows", column.len(), self.rows());
-            return Err(self.wrong(name, &reason));
-        }
-        Ok(column)
-    }
-
-    /// Reads the index: a name for each row.
-    ///
-    /// # Errors
-    /// The index cannot be read, or a name is missing.
-    fn index(&self) -> Result<Vec<String>, AnnDataError> {
-        let column = self.read(self.index_name())?;
-        column.into_strings().ok_or_else(|| self.wrong(self.index_name(), "a row has no name"))
-    }
-
-    /// Reads a column as classes.
-    ///
-    /// # Errors
-    /// There is no such column, or it cannot be read.
-    fn labels(&self, name: &str) -> Result<Labels, AnnDataError> {
-        Ok(self.column(name)?.into_labels())
-    }
-
-    /// Reads a column as numbers; a missing value is NaN.
-    ///
-    /// # Errors
-    /// There is no such column, it cannot be read, or it holds strings.
-    fn numbers(&self, name: &str) -> Result<Vec<f64>, AnnDataError> {
-        let column = self.column(name)?;
-        column.into_numbers().ok_or_else(|| self.wrong(name, "it holds strings where numbers are needed"))
-    }
-
-    /// Reads a column or the index by name.
-    ///
-    /// # Errors
-    /// There is no such column, or it cannot be read.
-    fn column(&self, name: &str) -> Result<FrameColumn, AnnDataError> {
-        if !self.names().iter().any(|other| other == name) && name != self.index_name() {
-            let names = self.names().iter().map(String::as_str);
-            let what = format!("{} has no column {name:?}", self.location());
-            return Err(AnnDataError::damaged(self.path(), missing_name(&what, "columns", name, names)));
-        }
-        self.read(name)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -371,7 +286,7 @@ mod tests {
     #[test]
     fn codes_are_of_categories() {
         let two = || ColumnValues::Text(vec!["a".to_owned(), "b".to_owned()]);
-        let e = |codes| FrameColumn::categorical(codes, two(), false).unwrap_err();
+        let e = |codes| FrameColumn::categorical(codes, two(), false).unwrap_err().to_string();
         assert_eq!(e(ColumnValues::Signed(vec![0, 2])), "row 1 has code 2 where there are 2 categories");
         assert_eq!(
             e(ColumnValues::Unsigned(vec![u64::MAX])),
