@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use anndata_io::AnnDataError;
 use cell_loader::CellError;
-use expctl_ledger::{ArrayFormat, Data, LabelSource, Networks, StoreKind};
+use expctl_settings::{ArrayFormat, Data, LabelSource, Networks, StoreKind};
 use graph_loader::GraphError;
 
 use crate::build_folder::{PARTIAL, STORES_FOLDER};

@@ -2,7 +2,8 @@
 //! names of the settings, and times as the ledger has them.
 
 use cell_loader::{CellBatchOptions, CellError, Draw, Fetch, Output};
-use expctl_ledger::{Array, PerStage, Pipeline, Sampler, StoreKind};
+use expctl_ledger::PerStage;
+use expctl_settings::{Array, Pipeline, Sampler, StoreKind};
 use graph_loader::{Collation, GraphBatchOptions, MaskSource, Processor, RecordFormat, Walk};
 use loader_core::{BatchOperations, Operation, Stage, StageTimes};
 
@@ -24,7 +25,7 @@ pub const fn record_format(kind: StoreKind) -> RecordFormat {
 /// # Errors
 /// The processor is of arrays.
 pub fn graph_batch_options(pipeline: &Pipeline) -> Result<GraphBatchOptions, DatasetError> {
-    use expctl_ledger::Processor as Setting;
+    use expctl_settings::Processor as Setting;
     let processor = match pipeline.processor {
         Setting::Lazy => Processor::Lazy,
         Setting::Subgraph => Processor::Subgraph,
@@ -42,19 +43,19 @@ pub fn graph_batch_options(pipeline: &Pipeline) -> Result<GraphBatchOptions, Dat
     Ok(GraphBatchOptions {
         processor,
         collation: match pipeline.collation {
-            expctl_ledger::Collation::Pyg => Collation::Pyg,
-            expctl_ledger::Collation::LazyCollater => Collation::LazyCollater,
-            expctl_ledger::Collation::SharedIndex => Collation::SharedIndex,
+            expctl_settings::Collation::Pyg => Collation::Pyg,
+            expctl_settings::Collation::LazyCollater => Collation::LazyCollater,
+            expctl_settings::Collation::SharedIndex => Collation::SharedIndex,
         },
         follow_batch: pipeline.follow_batch.clone(),
         hops: pipeline.hops,
         walk: match pipeline.walk {
-            expctl_ledger::Walk::PerType => Walk::PerType,
-            expctl_ledger::Walk::Union => Walk::Union,
+            expctl_settings::Walk::PerType => Walk::PerType,
+            expctl_settings::Walk::Union => Walk::Union,
         },
         mask_source: match pipeline.mask_source {
-            expctl_ledger::MaskSource::Incidence => MaskSource::Incidence,
-            expctl_ledger::MaskSource::GeneMasks => MaskSource::GeneMasks,
+            expctl_settings::MaskSource::Incidence => MaskSource::Incidence,
+            expctl_settings::MaskSource::GeneMasks => MaskSource::GeneMasks,
         },
         gene_mask_bytes: u64::MAX,
         mask_fraction: pipeline.mask_fraction,
@@ -67,12 +68,12 @@ pub fn cell_batch_options(array: &Array) -> CellBatchOptions {
     CellBatchOptions {
         genes: array.genes.clone(),
         output: match array.output {
-            expctl_ledger::Output::Dense => Output::Dense,
-            expctl_ledger::Output::Sparse => Output::Sparse,
+            expctl_settings::Output::Dense => Output::Dense,
+            expctl_settings::Output::Sparse => Output::Sparse,
         },
         fetch: match array.fetch {
-            expctl_ledger::Fetch::Batch => Fetch::Batch,
-            expctl_ledger::Fetch::Row => Fetch::Row,
+            expctl_settings::Fetch::Batch => Fetch::Batch,
+            expctl_settings::Fetch::Row => Fetch::Row,
         },
         normalize: array.normalize,
         log1p: array.log1p,
@@ -84,7 +85,7 @@ pub fn cell_batch_options(array: &Array) -> CellBatchOptions {
 /// # Errors
 /// The draw needs a column of obs, and none is named.
 pub fn row_draw(sampler: &Sampler) -> Result<Draw, DatasetError> {
-    use expctl_ledger::Draw as Setting;
+    use expctl_settings::Draw as Setting;
     let Sampler { draw, chunk_rows, chunks, rows, .. } = *sampler;
     let column = || match sampler.by.as_str() {
         "" => Err(DatasetError::Invalid(format!(
@@ -198,7 +199,7 @@ impl From<CellError> for DatasetError {
 #[cfg(test)]
 mod tests {
     use anndata_io::AnnDataError;
-    use expctl_ledger::Draw as Setting;
+    use expctl_settings::Draw as Setting;
 
     use super::*;
 
@@ -222,7 +223,7 @@ mod tests {
         operands.iter().for_each(|operand| marks.mark(Operation::Fill, *operand));
         let times = ledger_operations(&marks.finish());
         let names: Vec<&str> = times.iter().map(|time| &*time.operand).collect();
-        assert_eq!((&names[..3], names[3]), (&expctl_ledger::OPERANDS[..], "physical"));
+        assert_eq!((&names[..3], names[3]), (&expctl_settings::OPERANDS[..], "physical"));
         assert!(times.iter().all(|time| time.operation.name() == Operation::Fill.name()));
     }
 

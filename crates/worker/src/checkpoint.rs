@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use expctl_ledger::{
-    AttemptDir, CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord, Journal, LedgerError, RankEnv, Trial,
+    AttemptDir, CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord, Journal, LedgerError, RankEnv,
 };
+use expctl_settings::Trial;
 use tch::Tensor;
 use torch_dist::{DistError, Store, libtorch_version};
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use expctl_ledger::{AttemptDir, LastWords, RankEnv, Settings, Trial};
+use expctl_ledger::{AttemptDir, LastWords, RankEnv};
+use expctl_settings::{Settings, Trial};
 use host_metrics::MetricsRecorder;
 use torch_dist::{ProcessGroup, Store};
 

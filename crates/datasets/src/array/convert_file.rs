@@ -7,7 +7,7 @@ use anndata_io::{
     ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetStore, ParquetWriter, RowsView,
     ZarrStore, ZarrWriter,
 };
-use expctl_ledger::ArrayFormat;
+use expctl_settings::ArrayFormat;
 
 use crate::DatasetError;
 use crate::array::build::{Finished, file_range};

@@ -1,6 +1,6 @@
 use std::path::{Path, PathBuf};
 
-use expctl_ledger::{ArrayFormat, Data};
+use expctl_settings::{ArrayFormat, Data};
 use serde::{Deserialize, Serialize};
 
 use crate::DatasetError;

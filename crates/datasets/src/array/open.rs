@@ -3,7 +3,8 @@ use std::sync::Arc;
 
 use anndata_io::remote::{CacheOptions, RemoteOptions, RetryPolicy};
 use anndata_io::{AnnDataError, ArrayStore, Collection, Join, MdsStore, MemoryStore, ParquetStore, ZarrStore, remote};
-use expctl_ledger::{Array, RemoteCounts, is_url};
+use expctl_ledger::RemoteCounts;
+use expctl_settings::{Array, is_url};
 
 use crate::DatasetError;
 
@@ -43,8 +44,8 @@ pub fn open_as_configured(
 ) -> Result<Arc<dyn ArrayStore>, DatasetError> {
     let layer = settings.layer.as_str();
     let join = match settings.join {
-        expctl_ledger::Join::Inner => Join::Inner,
-        expctl_ledger::Join::Outer => Join::Outer,
+        expctl_settings::Join::Inner => Join::Inner,
+        expctl_settings::Join::Outer => Join::Outer,
     };
     let collection = match settings.format.extension() {
         other @ ("parquet" | "mds") if !layer.is_empty() => {

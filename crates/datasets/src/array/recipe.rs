@@ -1,6 +1,6 @@
 use std::path::{Path, PathBuf};
 
-use expctl_ledger::{ArrayFormat, Data};
+use expctl_settings::{ArrayFormat, Data};
 use serde::Deserialize;
 
 use crate::DatasetError;
@@ -122,7 +122,7 @@ impl ArrayRecipe {
     }
 
     /// Genes of a data set: as many as `data` names, or its share of the recipe's.
-    pub fn genes_of(&self, data: &expctl_ledger::Data) -> u64 {
+    pub fn genes_of(&self, data: &expctl_settings::Data) -> u64 {
         match data.genes {
             0 => ((self.genes as f64 * data.scale).round() as u64).max(1),
             genes => genes,
@@ -131,7 +131,7 @@ impl ArrayRecipe {
 
     /// Share of the values of a data set that are not 0, on average. Genes beyond those of the recipe are rare ones: a row has as many
     /// values as with the recipe's genes, and their share falls.
-    pub fn density_of(&self, data: &expctl_ledger::Data) -> f64 {
+    pub fn density_of(&self, data: &expctl_settings::Data) -> f64 {
         self.density * (self.genes as f64 / self.genes_of(data) as f64).min(1.0)
     }
 
@@ -139,7 +139,7 @@ impl ArrayRecipe {
     ///
     /// # Errors
     /// [`DatasetError::Invalid`] that says what is wrong.
-    pub fn check(&self, data: &expctl_ledger::Data) -> Result<(), DatasetError> {
+    pub fn check(&self, data: &expctl_settings::Data) -> Result<(), DatasetError> {
         let invalid = |reason: String| Err(DatasetError::Invalid(reason));
         if data.samples == 0 {
             return invalid(format!("{} has at least one row", self.name()));
@@ -166,7 +166,7 @@ impl ArrayRecipe {
     ///
     /// # Errors
     /// The recipe cannot be read.
-    pub fn digest(&self, data: &expctl_ledger::Data) -> Result<String, DatasetError> {
+    pub fn digest(&self, data: &expctl_settings::Data) -> Result<String, DatasetError> {
         let (_, text) = recipe_text(&self.folder, Family::Array)?;
         let mut hasher = blake3::Hasher::new();
         hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
@@ -189,7 +189,7 @@ pub fn expected_bytes(recipe: &ArrayRecipe, data: &Data, format: ArrayFormat) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use expctl_ledger::{LabelSource, Networks};
+    use expctl_settings::{LabelSource, Networks};
 
     #[test]
     fn sizes_follow_from_counts() {

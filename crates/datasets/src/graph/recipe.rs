@@ -115,7 +115,7 @@ impl Recipe {
     ///
     /// # Errors
     /// [`DatasetError::Invalid`] that says what is wrong.
-    pub fn check(&self, data: &expctl_ledger::Data) -> Result<(), DatasetError> {
+    pub fn check(&self, data: &expctl_settings::Data) -> Result<(), DatasetError> {
         let invalid = |reason: String| Err(DatasetError::Invalid(reason));
         if data.samples == 0 || data.samples > self.samples.count {
             return invalid(format!("{} has 1 to {} samples, not {}", self.name(), self.samples.count, data.samples));
@@ -123,7 +123,7 @@ impl Recipe {
         if !(data.scale > 0.0 && data.scale <= 1.0) {
             return invalid(format!("scale is a share of the genes in (0, 1], not {}", data.scale));
         }
-        if data.networks == expctl_ledger::Networks::None || data.files != 1 {
+        if data.networks == expctl_settings::Networks::None || data.files != 1 {
             return invalid(format!("{} has networks, and is in one file", self.name()));
         }
         if self.samples.genes_per_sample as usize != GENES_PER_SAMPLE {
@@ -136,7 +136,7 @@ impl Recipe {
     ///
     /// # Errors
     /// One of these files cannot be read.
-    pub fn digest(&self, data: &expctl_ledger::Data) -> Result<String, DatasetError> {
+    pub fn digest(&self, data: &expctl_settings::Data) -> Result<String, DatasetError> {
         let mut hasher = blake3::Hasher::new();
         let networks = self.network.iter().filter_map(|network| match &network.source {
             NetworkSource::File(file) => Some(file.as_path()),

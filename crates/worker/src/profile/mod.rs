@@ -3,7 +3,8 @@
 
 use std::collections::VecDeque;
 
-use expctl_ledger::{AttemptDir, ProfileWindow, RankEnv, TRACE_SCHEMA_VERSION, TraceClock, TraceMeta, Trial};
+use expctl_ledger::{AttemptDir, RankEnv, TRACE_SCHEMA_VERSION, TraceClock, TraceMeta};
+use expctl_settings::{ProfileWindow, Trial};
 use loader_core::{BatchTimes, Batcher, Loaded, Loader};
 use torch_dist::{Profile, ProfileOptions, ProfilerRange, Reducer, Store};
 

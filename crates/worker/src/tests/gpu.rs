@@ -6,8 +6,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use expctl_datasets::graph_batch_options;
-use expctl_ledger::{DeviceMasks, Settings, Stage};
+use expctl_ledger::Stage;
 use expctl_rounding::{NEIGHBOURS, assert_rounding, floor, nudged};
+use expctl_settings::{DeviceMasks, Settings};
 use graph_loader::{Assembler, Batch, CellGraph, EdgeType, GraphBatchOptions, Processor, Sample};
 use serde_json::{Value, json};
 use tch::{Device, Tensor};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use expctl_ledger::{Aggregation as Join, Implementation, LocalHead, Norm};
+use expctl_settings::{Aggregation as Join, Implementation, LocalHead, Norm};
 use graph_loader::{Assembler, Batch, CellGraph, EdgeType, GraphBatchOptions, Processor, Sample};
 use tch::{Device, Kind, Tensor};
 

@@ -1,6 +1,6 @@
 //! Which batches make one step of the optimizer together.
 
-use expctl_ledger::Train;
+use expctl_settings::Train;
 
 /// Groups of batches whose gradients are accumulated into one step of the optimizer.
 ///

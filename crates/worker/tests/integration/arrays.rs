@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use cell_loader::{CellBatch, CellValues};
-use expctl_ledger::{Loss, ModelKind, Optimizer, Settings};
 use expctl_rounding::{assert_rounding, distance, floor};
+use expctl_settings::{Loss, ModelKind, Optimizer, Settings};
 use expctl_worker::models::array::RowBatch;
 use expctl_worker::trainer::{TrainError, Trainer};
 use serde_json::json;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use expctl_ledger::DeviceMasks;
+use expctl_settings::DeviceMasks;
 use expctl_worker::device_masks::DeviceMaskMaker;
 use graph_loader::{Assembler, Batch, CellGraph, EdgeType, GraphBatchOptions, Processor, Sample};
 use proptest::prelude::*;

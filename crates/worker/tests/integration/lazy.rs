@@ -1,12 +1,13 @@
 //! The lazy model as a whole, computed as published.
 
-use crate::lazy_model::{Case, SMALL, TYPES, build};
-use crate::support::generator;
-use expctl_ledger::{Aggregation, Implementation, LocalHead, Norm};
 use expctl_rounding::{RATIO, assert_rounding, at_neighbours, floor, norm, values};
+use expctl_settings::{Aggregation, Implementation, LocalHead, Norm};
 use expctl_worker::models::lazy::{Lazy, LazyConfig};
 use expctl_worker::models::{EdgeList, SampleInputs, named_parameters};
 use tch::{Device, Kind, Tensor, nn};
+
+use crate::lazy_model::{Case, SMALL, TYPES, build};
+use crate::support::generator;
 
 /// Number of parameters, at the published number of genes and of edge types.
 fn count(config: &LazyConfig, part: &str) -> usize {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use expctl_ledger::Implementation;
+use expctl_settings::Implementation;
 use expctl_worker::models::lazy::{Lazy, LazyConfig};
 use expctl_worker::models::{EdgeList, SampleInputs};
 use graph_loader::{Assembler, Batch, CellGraph, EdgeType, Edges, GraphBatchOptions, Layout, Processor, Sample};

@@ -1,12 +1,13 @@
 //! The lazy model on one graph for all samples: what it refuses, and that its steps can be repeated. That it gives what the replicated
 //! one gives is tested in `lazy_agreement`.
 
-use crate::lazy_model::{Case, SMALL, build_as, graph};
-use expctl_ledger::Implementation;
+use expctl_settings::Implementation;
 use expctl_worker::models::lazy::LazyConfig;
 use expctl_worker::models::{ModelError, SampleInputs, named_parameters};
 use graph_loader::{Batch, Layout, Processor};
 use tch::{Device, Kind, Tensor};
+
+use crate::lazy_model::{Case, SMALL, build_as, graph};
 
 const SAMPLES: [&[i64]; 4] = [&[4, 9, 2], &[7], &[], &[1, 2, 3, 10]];
 const ONE_GRAPH: [Implementation; 2] = [Implementation::Shared, Implementation::Operations];

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use expctl_ledger::ArrayFormat;
+use expctl_settings::ArrayFormat;
 
 use super::{impatient, open, world};
 

@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use anndata_io::remote::{CacheOptions, remote_counts};
-use expctl_ledger::ArrayFormat;
+use expctl_settings::ArrayFormat;
 
 use super::server::Fault;
 use super::{everything, impatient, open, world};

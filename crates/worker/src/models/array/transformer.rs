@@ -1,4 +1,4 @@
-use expctl_ledger::Model;
+use expctl_settings::Model;
 use tch::nn::{self, Init};
 use tch::{Kind, TchError, Tensor};
 

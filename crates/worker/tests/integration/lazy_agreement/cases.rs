@@ -1,12 +1,11 @@
 use std::sync::Arc;
 
-use expctl_ledger::{Aggregation, LocalHead, Norm};
+use expctl_settings::{Aggregation, LocalHead, Norm};
+use expctl_worker::models::lazy::LazyConfig;
 use graph_loader::{Assembler, Batch, CellGraph, EdgeType, GraphBatchOptions, Processor, Sample};
 use rand::SeedableRng;
 use rand::rand_core::Rng;
 use rand_pcg::Pcg64;
-
-use expctl_worker::models::lazy::LazyConfig;
 
 /// A model, a graph and a batch for it, all drawn from `seed`.
 pub struct Case {

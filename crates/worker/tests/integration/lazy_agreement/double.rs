@@ -1,6 +1,6 @@
 use std::sync::atomic::Ordering;
 
-use expctl_ledger::{DeviceMasks, Implementation};
+use expctl_settings::{DeviceMasks, Implementation};
 use graph_loader::Processor;
 use tch::Kind;
 

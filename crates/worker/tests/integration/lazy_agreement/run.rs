@@ -1,4 +1,4 @@
-use expctl_ledger::{DeviceMasks, Implementation, Precision};
+use expctl_settings::{DeviceMasks, Implementation, Precision};
 use expctl_worker::device_masks::DeviceMaskMaker;
 use expctl_worker::models::lazy::Lazy;
 use expctl_worker::models::{EdgeList, SampleInputs, named_parameters};

@@ -1,7 +1,7 @@
 use std::io::Write as _;
 
-use expctl_ledger::{Implementation, Precision};
 use expctl_rounding::{NEIGHBOURS, assert_rounding, floor, nudged};
+use expctl_settings::{Implementation, Precision};
 use graph_loader::Processor;
 use tch::{Kind, Tensor};
 
