@@ -3,7 +3,10 @@
 #![expect(clippy::print_stderr, reason = "the one place that prints")]
 
 use std::fmt::Display;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
+
+use expctl_text::Table;
+use serde::Serialize;
 
 use crate::exit::{Exit, Failure};
 
@@ -17,6 +20,20 @@ pub fn out(text: impl Display) {
             std::process::exit(Exit::Internal as i32);
         }
     }
+}
+
+/// Print data on stdout as indented JSON.
+///
+/// # Errors
+/// A key of a map is no text.
+pub fn out_json(value: &(impl Serialize + ?Sized)) -> Result<(), Failure> {
+    out(serde_json::to_string_pretty(value).map_err(Failure::internal)?);
+    Ok(())
+}
+
+/// Print a table on stdout: drawn with lines on a terminal, as markdown into a file or pipe.
+pub fn out_table(table: &Table) {
+    out(if std::io::stdout().is_terminal() { table.terminal() } else { table.markdown() });
 }
 
 /// Print data on stdout, where work must go on even if nobody can read it.

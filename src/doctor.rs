@@ -3,16 +3,16 @@
 use std::path::Path;
 use std::time::Duration;
 
+use expctl_config::ClusterProfile;
+use expctl_text::format::bytes;
 use jiff::Timestamp;
 use nix::sys::statfs::statfs;
 use nix::sys::statvfs::statvfs;
 use serde::Serialize;
 use slurm_client::{Availability, Slurm};
 
-use crate::conf::ClusterProfile;
 use crate::launch::slurm::SlurmBackend;
-use crate::launch::{libtorch_folder, libtorch_version, worker_binary, worker_version};
-use expctl_text::format::bytes;
+use crate::program::{libtorch_folder, libtorch_version, worker_binary, worker_version};
 
 /// Free space below which there is a warning, bytes.
 const MIN_FREE: u64 = 5_000_000_000;

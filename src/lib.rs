@@ -4,10 +4,8 @@
 //! Invariant: it never links libtorch or CUDA, because it runs on login nodes.
 
 pub mod cli;
-pub mod conf;
 pub mod console;
-mod data_size;
-mod data_state;
+pub mod data;
 pub mod doctor;
 pub mod exit;
 pub mod interrupt;
@@ -21,5 +19,3 @@ pub mod report;
 pub mod timings;
 pub mod trace;
 mod watch;
-
-use parallel_map as parallel;

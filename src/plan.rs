@@ -2,20 +2,21 @@
 //!
 //! Invariant: a cost is a bound from what is asked for, never a forecast, and says so.
 
-use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 
-pub use expctl_config::{
-    ISOLATED, Isolation, Modes, PastJob, Plan, Point, UnknownName, expand, is_isolation, isolation_path,
-};
-use expctl_datasets::graph::Recipe;
-use expctl_ledger::{JobRecord, Settings, StoreKind, TRIAL_SCHEMA_VERSION, Trial};
-use expctl_settings::{NO_DATA_SET, model_remarks};
+use expctl_config::{ConfErrors, Plan, UnknownName};
+use expctl_ledger::JobRecord;
+use expctl_settings::{NO_DATA_SET, Settings, StoreKind, TRIAL_SCHEMA_VERSION, Trial, model_remarks};
 use expctl_text::Table;
 use expctl_text::format::{MISSING, count, thousands};
 
 use crate::exit::{Exit, Failure};
-use crate::project::Project;
+
+impl From<ConfErrors> for Failure {
+    fn from(errors: ConfErrors) -> Self {
+        Self::rendered(Exit::Config, errors)
+    }
+}
 
 impl From<UnknownName> for Failure {
     fn from(unknown: UnknownName) -> Self {
@@ -43,15 +44,11 @@ pub fn job_record(plan: &Plan, backend: &str) -> JobRecord {
     }
 }
 
-/// The trials as a table, a row each: drawn with lines, or as markdown.
-pub fn table(plan: &Plan, markdown: bool) -> String {
-    let table = trials(plan);
-    if markdown { table.markdown() } else { table.terminal() }
-}
-
+/// The trials as a table, a row each.
+///
 /// Without a sweep there is no column for its points, none for the store where all trials read the base store, and none for the model
 /// where no step computes one.
-fn trials(plan: &Plan) -> Table {
+pub fn table(plan: &Plan) -> Table {
     let swept = plan.trials.iter().any(|trial| !trial.point.is_empty());
     let mut header = vec!["Trial", "Variant"];
     if swept {
@@ -209,20 +206,20 @@ pub struct VariantModel {
     pub by_default: bool,
 }
 
-/// The model of each variant of a plan, in the order of the variants.
-pub fn models(project: &Project, plan: &Plan) -> Vec<VariantModel> {
-    let mut recipes = Recipes { project, read: BTreeMap::new() };
-    plan.variants().into_iter().map(|variant| model_of_variant(plan, variant, &mut recipes)).collect()
+/// The model of each variant of a plan, in the order of the variants. `genes` tells how many genes the graph has that a trial with these
+/// settings reads.
+pub fn models(plan: &Plan, genes: &mut dyn FnMut(&Settings) -> Option<u64>) -> Vec<VariantModel> {
+    plan.variants().into_iter().map(|variant| model_of_variant(plan, variant, genes)).collect()
 }
 
-fn model_of_variant(plan: &Plan, variant: String, recipes: &mut Recipes<'_>) -> VariantModel {
+fn model_of_variant(plan: &Plan, variant: String, genes: &mut dyn FnMut(&Settings) -> Option<u64>) -> VariantModel {
     // Repeats share their model.
     let computes = |trial: &&Trial| trial.variant == variant && trial.repeat == 1 && trial.settings.computes_model();
     let trials: Vec<&Trial> = plan.trials.iter().filter(computes).collect();
     let mut models: Vec<String> = Vec::new();
     for trial in &trials {
         let model = &trial.settings.model;
-        let count = recipes.genes(&trial.settings).and_then(|genes| model.parameter_count(genes));
+        let count = genes(&trial.settings).and_then(|genes| model.parameter_count(genes));
         let words = match count {
             Some(count) => format!("{}, {} parameters (derived)", model.words(), thousands(count)),
             None => model.words(),
@@ -232,25 +229,6 @@ fn model_of_variant(plan: &Plan, variant: String, recipes: &mut Recipes<'_>) -> 
         }
     }
     VariantModel { words: models.join("; "), by_default: trials.iter().any(|trial| trial.default_model), variant }
-}
-
-/// Recipes of data sets, each read once.
-struct Recipes<'a> {
-    project: &'a Project,
-    /// By name; none for a recipe that cannot be read.
-    read: BTreeMap<String, Option<Recipe>>,
-}
-
-impl Recipes<'_> {
-    /// Genes of the graph; none of an array, and without a recipe.
-    fn genes(&mut self, settings: &Settings) -> Option<u64> {
-        if settings.reads_array() {
-            return None;
-        }
-        let (project, set) = (self.project, &settings.data.set);
-        let recipe = self.read.entry(set.clone()).or_insert_with(|| Recipe::load(&project.study(set)).ok());
-        recipe.as_ref().map(|recipe| recipe.genes_at(settings.data.scale))
-    }
 }
 
 /// Remarks on the models of a plan, a line each: the variants, and a sentence about them.

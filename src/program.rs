@@ -1,7 +1,15 @@
-//! Where a program is, without a shell.
+//! Programs that are started: where one is, without a shell, and those that run as ranks (this one and `expctl-worker`, with the libtorch that
+//! the worker loads).
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use expctl_settings::Trial;
+use wait_timeout::ChildExt;
+
+use crate::exit::Failure;
 
 /// Whether a path names a file that may be run.
 pub fn is_program(path: &Path) -> bool {
@@ -29,6 +37,108 @@ pub fn find_program(root: &Path, name: &str) -> Result<PathBuf, String> {
     let found =
         std::env::split_paths(&folders).map(|folder| root.join(folder).join(name)).find(|path| is_program(path));
     found.ok_or_else(|| format!("there is no program {name:?} in PATH"))
+}
+
+/// The programs that a batch script runs, as absolute paths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Programs {
+    /// The launcher.
+    pub expctl: PathBuf,
+    /// The worker: one process per rank.
+    pub worker: PathBuf,
+    /// `LD_LIBRARY_PATH` for the worker, where the site brings its own libtorch.
+    pub library_path: Option<String>,
+}
+
+impl Programs {
+    /// This launcher, and the worker beside it or at `EXPCTL_WORKER`. The worker need not exist yet.
+    ///
+    /// # Errors
+    /// Exit 70 if the system cannot say where this program is.
+    pub fn find() -> Result<Self, Failure> {
+        let expctl = std::env::current_exe().map_err(Failure::internal)?;
+        let worker = worker_path()?;
+        // The site's own libtorch may need the path under which it was found; the bundled one is found without.
+        let site = std::env::var_os("EXPCTL_LIBTORCH").filter(|site| !site.is_empty());
+        let library_path = site.and_then(|_| std::env::var("LD_LIBRARY_PATH").ok());
+        Ok(Self { expctl, worker, library_path })
+    }
+}
+
+/// The `expctl-worker` to start: `EXPCTL_WORKER`, or the one beside this program.
+///
+/// # Errors
+/// Exit 70 if it is no program.
+pub fn worker_binary() -> Result<PathBuf, Failure> {
+    let path = worker_path()?;
+    if is_program(&path) {
+        return Ok(path);
+    }
+    Err(Failure::internal(format!("the worker {} is not a program", path.display()))
+        .hint("build it with `make build`, or set EXPCTL_WORKER to its path"))
+}
+
+/// The worker, if one of `trials` needs it: the others run programs of the user.
+///
+/// # Errors
+/// As [`worker_binary`].
+pub fn needed_worker<'a>(trials: impl IntoIterator<Item = &'a Trial>) -> Result<Option<PathBuf>, Failure> {
+    if trials.into_iter().all(|trial| trial.settings.runs_command()) { Ok(None) } else { worker_binary().map(Some) }
+}
+
+/// The path of the worker, which need not exist.
+///
+/// # Errors
+/// Exit 70 if the system cannot say where this program is.
+fn worker_path() -> Result<PathBuf, Failure> {
+    match std::env::var_os("EXPCTL_WORKER").filter(|p| !p.is_empty()) {
+        Some(path) => std::path::absolute(&path)
+            .map_err(|e| Failure::internal(format!("EXPCTL_WORKER={}: {e}", PathBuf::from(path).display()))),
+        None => std::env::current_exe()
+            .map(|here| here.with_file_name("expctl-worker"))
+            .map_err(|e| Failure::internal(format!("cannot find this program: {e}"))),
+    }
+}
+
+/// The version that the worker prints.
+///
+/// # Errors
+/// The reason, if the worker does not start or takes longer than `limit`.
+pub fn worker_version(path: &Path, limit: Duration) -> Result<String, String> {
+    let mut child = Command::new(path)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| e.to_string())?;
+    if child.wait_timeout(limit).map_err(|e| e.to_string())?.is_none() {
+        // It may have ended meanwhile.
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(format!("it does not start within {} s", limit.as_secs()));
+    }
+    let output = child.wait_with_output().map_err(|e| e.to_string())?;
+    let text = if output.status.success() { &output.stdout } else { &output.stderr };
+    let line = String::from_utf8_lossy(text).lines().next().unwrap_or_default().trim().to_owned();
+    if output.status.success() { Ok(line) } else { Err(format!("it does not start: {line} ({})", output.status)) }
+}
+
+/// The folder `lib` of the libtorch that `worker` loads on this machine, as the dynamic linker says; `None` if it is no
+/// program or finds none.
+pub fn libtorch_folder(worker: &Path) -> Option<PathBuf> {
+    let output = Command::new("ldd").arg(worker).env("LC_ALL", "C").stdin(Stdio::null()).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let line = text.lines().find(|line| line.trim_start().starts_with("libtorch_cpu.so "))?;
+    // `libtorch_cpu.so => /path/libtorch_cpu.so (0x…)`; `not found` is no path.
+    let path = line.split_once("=> ")?.1.rsplit_once(" (")?.0;
+    Path::new(path).parent().map(Path::to_owned)
+}
+
+/// Version of the libtorch with this folder `lib`; `None` if no file in it says so.
+pub fn libtorch_version(folder: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(folder.parent()?.join("build-version")).ok()?;
+    Some(text.trim().to_owned())
 }
 
 #[cfg(test)]

@@ -2,7 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use expctl_ledger::{Data, JobDir};
+use expctl_config::{NoteNameError, ProjectFolders, Reason};
+use expctl_ledger::JobDir;
+use expctl_settings::Data;
+use expctl_text::{NoteName, NoteNameError as NameMistake};
+
+use crate::program::find_program;
 
 /// The folders of a project.
 #[derive(Clone, Debug)]
@@ -102,6 +107,43 @@ impl Project {
     /// Folder of published results that the user imported.
     pub fn imported(&self) -> PathBuf {
         self.root.join("results").join("imported")
+    }
+}
+
+impl ProjectFolders for Project {
+    fn root(&self) -> &Path {
+        self.root()
+    }
+
+    fn studies(&self) -> PathBuf {
+        self.studies()
+    }
+
+    fn config_home(&self) -> Option<&Path> {
+        self.config_home()
+    }
+
+    fn data_dir(&self, data: &Data) -> PathBuf {
+        self.data_dir(data)
+    }
+
+    fn find_program(&self, name: &str) -> Result<PathBuf, Reason> {
+        Ok(find_program(self.root(), name)?)
+    }
+
+    fn check_note_name(&self, pattern: &str) -> Result<(), NoteNameError> {
+        // A job to fill the pattern with: a config is checked before it has one.
+        const SAMPLE: NoteName<'_> = NoteName { study: "study", config: "config", job: 1, submitted: 0 };
+        let mistake = match SAMPLE.fill(pattern) {
+            Ok(_) => return Ok(()),
+            Err(mistake) => mistake,
+        };
+        let help = match mistake {
+            NameMistake::UnknownPlaceholder { .. } => format!("known are {}", NoteName::PLACEHOLDERS),
+            NameMistake::NoFileName { .. } => "--notes names the folder, --name only the file in it".to_owned(),
+            _ => String::new(),
+        };
+        Err(NoteNameError { message: mistake.to_string(), help })
     }
 }
 

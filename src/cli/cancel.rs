@@ -2,7 +2,7 @@
 
 use expctl_ledger::Ledger;
 
-use super::logs::JobName;
+use super::JobName;
 use crate::console::say;
 use crate::exit::Failure;
 use crate::launch::backend_for_job;

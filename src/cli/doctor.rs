@@ -1,10 +1,8 @@
-use std::io::IsTerminal;
-
+use expctl_config::{Layer, UserDefaults};
 use expctl_text::Table;
 use slurm_client::Slurm;
 
-use crate::conf::{self, UserDefaults};
-use crate::console::out;
+use crate::console::{out_json, out_table};
 use crate::doctor::{self, Check, CheckState};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
@@ -23,11 +21,11 @@ pub struct DoctorArgs {
 /// Check all that jobs need here, and say what to do about problems.
 pub fn run(project: &Project, args: &DoctorArgs) -> Result<(), Failure> {
     let user = UserDefaults::load(project)?;
-    let text = |layer: &conf::Layer, key: &str| {
+    let text = |layer: &Layer, key: &str| {
         layer.get(key).and_then(|s| s.value.as_ref()?.as_str()).map(str::to_owned).filter(|t| !t.is_empty())
     };
     let name = args.profile.clone().or_else(|| text(&user.settings, "slurm.profile"));
-    let profile = name.map(|name| conf::profile(project, &name)).transpose()?;
+    let profile = name.map(|name| expctl_config::profile(project, &name)).transpose()?;
     let own = profile.as_ref().and_then(|p| user.profiles.get(&p.name));
     let layers = [own, profile.as_ref().map(|p| &p.settings), Some(&user.settings)];
     let partition = layers.into_iter().flatten().find_map(|layer| text(layer, "slurm.partition")).unwrap_or_default();
@@ -43,13 +41,13 @@ pub fn run(project: &Project, args: &DoctorArgs) -> Result<(), Failure> {
     checks.extend(doctor::worker());
 
     if args.json {
-        out(serde_json::to_string_pretty(&checks).map_err(Failure::internal)?);
+        out_json(&checks)?;
     } else {
         let mut table = Table::new(["check", "state", "found", "what to do"]);
         for check in &checks {
             table.row([check.check.as_str(), check.state.name(), &check.found, &check.todo]);
         }
-        out(if std::io::stdout().is_terminal() { table.terminal() } else { table.markdown() });
+        out_table(&table);
     }
     verdict(&checks)
 }

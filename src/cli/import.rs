@@ -1,10 +1,11 @@
 use std::path::PathBuf;
 
-use expctl_ledger::{MAX_BATCH, MAX_JOB, MAX_RANKS, Mode, PublishedRow};
+use expctl_config::{is_yaml, toml_of_yaml};
+use expctl_ledger::{MAX_BATCH, MAX_JOB, MAX_RANKS, PublishedRow};
+use expctl_settings::Mode;
 use expctl_text::format::range;
 
 use super::words;
-use crate::conf;
 use crate::console::{out, say};
 use crate::exit::{Exit, Failure};
 use crate::ledger::{self, LogRow};
@@ -83,11 +84,11 @@ const MODES: &[&str] = &["data", "zero_loss", "forward", "forward_backward", "tr
 
 /// Take published results or what a log says into the project; prints the path of the file. Of a YAML config it prints the TOML.
 pub fn run(project: &Project, args: &ImportArgs) -> Result<(), Failure> {
-    if conf::is_yaml(&args.file) {
+    if is_yaml(&args.file) {
         let name = args.file.display().to_string();
         let text = std::fs::read_to_string(&args.file)
             .map_err(|e| Failure::new(Exit::Config, format!("cannot read {name}: {e}")))?;
-        out(conf::toml_of_yaml(&name, &text).trim_end());
+        out(toml_of_yaml(&name, &text).trim_end());
         return Ok(());
     }
     if args.file.extension().is_some_and(|e| e == "toml") {

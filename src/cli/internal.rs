@@ -2,12 +2,14 @@
 
 use std::path::PathBuf;
 
-use expctl_ledger::{AttemptDir, Cause, JobDir, Ledger, TrialState};
+use expctl_ledger::{AttemptDir, JobDir, Ledger};
 
-use super::{data, submit};
+use super::{data, run_plan};
 use crate::console::{out, say};
-use crate::exit::{Exit, Failure};
+use crate::data::ProjectData;
+use crate::exit::Failure;
 use crate::interrupt::Interrupt;
+use crate::launch::slurm::TaskStop;
 use crate::launch::{self, command, local, slurm};
 use crate::project::Project;
 
@@ -25,7 +27,7 @@ pub struct RunLocalArgs {
 pub fn run_local(project: &Project, args: &RunLocalArgs) -> Result<(), Failure> {
     let mut job = project.job(args.job).record()?;
     job.trials.retain(|trial| args.only.is_empty() || args.only.contains(&trial.id));
-    submit::finish(project, args.job, local::run(project, &job, &Interrupt::listen()?))
+    run_plan::finish(project, args.job, local::run(project, &job, &Interrupt::listen()?))
 }
 
 /// Arguments of `expctl run-command`.
@@ -41,7 +43,12 @@ pub struct RunCommandArgs {
 
 /// Run as a rank. Ends this process with the exit codes of ranks, not with those of the other verbs.
 pub fn run_command(project: &Project, args: &RunCommandArgs) -> Result<(), Failure> {
-    let code = command::run_rank(project.root(), &AttemptDir::open(&args.attempt), args.worker.as_deref())?;
+    let code = command::run_rank(
+        project.root(),
+        &ProjectData(project),
+        &AttemptDir::open(&args.attempt),
+        args.worker.as_deref(),
+    )?;
     std::process::exit(code)
 }
 
@@ -89,51 +96,10 @@ pub struct ConcludeArgs {
 
 /// Write the outcome of an attempt; a trial that did not complete is a failure, so that Slurm shows it as one.
 pub fn conclude(args: &ConcludeArgs) -> Result<(), Failure> {
-    let attempt = AttemptDir::open(&args.attempt);
-    let trial = attempt.trial()?;
-    if let Some(outcome) = attempt.outcome()? {
-        // The attempt was closed while this node was out of reach. Others rely on the outcome that was written then.
-        let message = format!("trial {} was closed as {}: {}", trial.id, outcome.state.name(), outcome.message);
-        return if outcome.state == TrialState::Completed {
-            Ok(())
-        } else {
-            Err(Failure::new(Exit::TrialsFailed, message))
-        };
-    }
     // Without the log the messages of the ranks still count.
     let log = args.srun_log.as_ref().and_then(|path| std::fs::read(path).ok()).unwrap_or_default();
-    let log = String::from_utf8_lossy(&log);
-    let ends = slurm::process_ends(&log, args.exit_code, trial.settings.launch.ranks);
-    let mut outcome = launch::conclude(&attempt, &trial, launch::started(&attempt), &ends, args.interrupted.is_some())?;
-    if args.requeue && outcome.state == TrialState::Interrupted {
-        outcome.cause = Some(Cause::TimeLimit);
-        "the time limit is near: the task goes back into the queue".clone_into(&mut outcome.message);
-        outcome.save(&attempt)?;
-    } else if let Some(reason) = args.interrupted.as_deref().and_then(slurm::stop_reason)
-        && outcome.state == TrialState::Interrupted
-    {
-        // Nobody cancelled the trial, so it failed.
-        outcome.state = TrialState::Failed;
-        outcome.cause = Cause::from_slurm("", &reason).or(Some(Cause::Killed));
-        outcome.message = format!("stopped by Slurm ({reason})");
-        outcome.save(&attempt)?;
-    }
-    if outcome.state == TrialState::Failed && out_of_memory(&log) {
-        outcome.cause = Some(Cause::OutOfMemory);
-        outcome.message = format!("{}; it ran out of memory", outcome.message);
-        outcome.save(&attempt)?;
-    }
-    match outcome.state {
-        TrialState::Completed => Ok(()),
-        state => {
-            Err(Failure::new(Exit::TrialsFailed, format!("trial {} {}: {}", trial.id, state.name(), outcome.message)))
-        }
-    }
-}
-
-/// Whether srun reports that the kernel killed a rank for its memory.
-fn out_of_memory(srun_log: &str) -> bool {
-    srun_log.contains("Out Of Memory") || srun_log.contains("oom_kill event") || srun_log.contains("oom-kill event")
+    let stop = args.interrupted.as_deref().map(|task| TaskStop { task, requeue: args.requeue });
+    slurm::conclude_task(&AttemptDir::open(&args.attempt), args.exit_code, &String::from_utf8_lossy(&log), stop)
 }
 
 /// Arguments of the steps of a chain: `expctl build-step` and `expctl note-step`.
@@ -158,5 +124,5 @@ pub fn write_note(project: &Project, args: &StepArgs) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
     let job = project.job(args.job).record().map_err(Failure::from);
     let result = job.and_then(|job| launch::backend_for_job(&job.backend)?.wait(project, &job, &interrupt));
-    submit::finish(project, args.job, result)
+    run_plan::finish(project, args.job, result)
 }

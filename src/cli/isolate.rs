@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use expctl_ledger::{JobRecord, Ledger, Mode};
+use expctl_config::{ConfErrors, Config, ISOLATED, Isolation, Modes, PastJob, Plan, Point};
+use expctl_ledger::{JobRecord, Ledger};
+use expctl_settings::Mode;
 
-use super::submit::{self, RunOptions};
-use crate::conf::{self, ConfErrors, Config};
+use super::run_plan::{RunOptions, run_plan};
 use crate::console::say;
+use crate::data::{ProjectData, RecipeGenes};
 use crate::exit::{Exit, Failure};
-use crate::plan::{self, ISOLATED, Isolation, Modes, PastJob, Plan, Point};
+use crate::plan;
 use crate::project::Project;
 
 /// Arguments of `expctl isolate`.
@@ -64,12 +66,12 @@ pub fn run(project: &Project, args: &IsolateArgs) -> Result<(), Failure> {
         let point: Point = point.filter_map(|(key, s)| Some(((*key).to_owned(), s.value.clone()?))).collect();
         isolation.ran.contains(&(run.variant.clone(), point))
     });
-    let whole = plan::expand(project, &config)?;
+    let whole = expctl_config::expand(&ProjectData(project), &config)?;
     if record.trials.iter().any(|trial| trial.settings.train.epochs > 0) {
         say("note: isolation times steps, not epochs: train.epochs is 0");
     }
     say_models(project, &whole, args.job);
-    submit::submit(project, &config, &whole, whole.clone(), &args.run)
+    run_plan(project, &config, &whole, whole.clone(), &args.run)
 }
 
 /// The config of the isolated job. A variant that cannot run in a mode (its batches do not have what its model reads, say) is left
@@ -83,9 +85,9 @@ fn load(project: &Project, args: &IsolateArgs, record: &JobRecord) -> Result<(Is
         trials: &record.trials,
     };
     let of = |only: &[String], modes: &Modes| Isolation::new(project.root(), past, only, args.repeats, modes);
-    let shown = plan::isolation_path(args.job);
+    let shown = expctl_config::isolation_path(args.job);
     let read = |isolation: &Isolation, overrides: &[String]| {
-        conf::load_text(project, &isolation.name, &shown, &isolation.text, overrides)
+        expctl_config::load_text(&ProjectData(project), &isolation.name, &shown, &isolation.text, overrides)
     };
     let whole = of(&args.only, &Modes::default())?;
     let whole_errors = match read(&whole, &args.overrides) {
@@ -158,7 +160,8 @@ fn settings_failure(errors: ConfErrors) -> Failure {
 
 /// Say which model each variant computes, and for which variants it is the default.
 fn say_models(project: &Project, plan: &Plan, job: u64) {
-    let models = plan::models(project, plan);
+    let mut recipes = RecipeGenes::new(project);
+    let models = plan::models(plan, &mut |settings| recipes.of(settings));
     for model in &models {
         let words = if model.words.is_empty() { "none: data alone" } else { model.words.as_str() };
         say(format!("model of {}: {words}", model.variant));

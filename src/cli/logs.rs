@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use expctl_ledger::{AttemptDir, JobDir, JobRecord, Ledger, Trial};
+use expctl_ledger::{AttemptDir, JobArrays, JobDir, JobRecord, Ledger};
+use expctl_settings::Trial;
 
+use super::JobName;
 use crate::console::{out, say};
 use crate::exit::{Exit, Failure};
-use crate::launch::slurm;
 use crate::launch::status::Follow;
 use crate::project::Project;
 
@@ -99,7 +99,8 @@ impl LogFiles<'_> {
         if self.rank.is_none() && self.record.on_slurm() {
             tails.push(LogTail::new(attempt.path().join("srun.log"), prefix("srun")));
             // A retry is another array, so the logs are looked up for each attempt.
-            let logs = slurm::script_logs(self.folder, self.record)?;
+            let trials = self.record.trials.len();
+            let logs = JobArrays::load(self.folder, self.record.job, trials)?.script_logs(self.folder, trials);
             if let Some(Some(log)) = logs.get(index) {
                 // Trials of one task share its log: it is shown once, without the name of a trial.
                 let shared = logs.iter().flatten().filter(|other| *other == log).count() > 1;
@@ -160,48 +161,6 @@ fn follow(files: &LogFiles<'_>, wanted: &[usize], tail: Option<u64>) -> Result<(
             open.values_mut().flat_map(|(_, tails)| tails).try_for_each(LogTail::print)?;
             std::thread::sleep(READ_EVERY);
         }
-    }
-}
-
-/// A job, or one trial of it: `12`, `12_3` (the array task), `12_lazy-r1-0123abcd` (the trial).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JobName {
-    pub job: u64,
-    pub task: Option<String>,
-}
-
-/// The text is no name of a job or trial.
-#[derive(Debug, thiserror::Error)]
-#[error("a job's number is expected, or JOB_TASK, for example 12 or 12_0")]
-pub struct JobNameError;
-
-impl FromStr for JobName {
-    type Err = JobNameError;
-
-    fn from_str(text: &str) -> Result<Self, JobNameError> {
-        let (job, task) = match text.split_once('_') {
-            Some((job, task)) => (job, Some(task.to_owned())),
-            None => (text, None),
-        };
-        match job.parse() {
-            Ok(job) if task.as_deref() != Some("") => Ok(Self { job, task }),
-            _ => Err(JobNameError),
-        }
-    }
-}
-
-impl JobName {
-    /// Index of the named trial in the job; `None` if the whole job is meant.
-    pub fn index(&self, record: &JobRecord) -> Result<Option<usize>, Failure> {
-        let Some(task) = &self.task else { return Ok(None) };
-        let by_number = task.parse().ok().filter(|index| *index < record.trials.len());
-        let found = by_number.or_else(|| record.trials.iter().position(|trial| trial.id == *task));
-        found.map(Some).ok_or_else(|| {
-            let trials: Vec<String> =
-                record.trials.iter().enumerate().map(|(i, trial)| format!("{i} ({})", trial.id)).collect();
-            Failure::new(Exit::Usage, format!("job {} has no trial {task}", self.job))
-                .hint(format!("it has {}", trials.join(", ")))
-        })
     }
 }
 

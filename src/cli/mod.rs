@@ -11,6 +11,7 @@ mod logs;
 mod plan;
 mod report;
 mod retry;
+mod run_plan;
 mod status;
 mod submit;
 mod timings;
@@ -19,9 +20,12 @@ mod trace;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{CommandFactory, Parser, Subcommand};
+use expctl_config::UserDefaults;
+use expctl_ledger::JobRecord;
 use serde::de::DeserializeOwned;
 
 use self::cancel::CancelArgs;
@@ -39,7 +43,6 @@ use self::status::{StatusArgs, WatchArgs};
 use self::submit::SubmitArgs;
 use self::timings::TimingsArgs;
 use self::trace::TraceArgs;
-use crate::conf::UserDefaults;
 use crate::console::{out, say};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
@@ -210,6 +213,48 @@ fn print_completions(args: &CompletionsArgs) -> Result<(), Failure> {
     clap_complete::generate(args.shell, &mut Cli::command(), "expctl", &mut script);
     out(String::from_utf8_lossy(&script).trim_end());
     Ok(())
+}
+
+/// A job, or one trial of it: `12`, `12_3` (the array task), `12_lazy-r1-0123abcd` (the trial).
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct JobName {
+    job: u64,
+    task: Option<String>,
+}
+
+/// The text is no name of a job or trial.
+#[derive(Debug, thiserror::Error)]
+#[error("a job's number is expected, or JOB_TASK, for example 12 or 12_0")]
+struct JobNameError;
+
+impl FromStr for JobName {
+    type Err = JobNameError;
+
+    fn from_str(text: &str) -> Result<Self, JobNameError> {
+        let (job, task) = match text.split_once('_') {
+            Some((job, task)) => (job, Some(task.to_owned())),
+            None => (text, None),
+        };
+        match job.parse() {
+            Ok(job) if task.as_deref() != Some("") => Ok(Self { job, task }),
+            _ => Err(JobNameError),
+        }
+    }
+}
+
+impl JobName {
+    /// Index of the named trial in the job; `None` if the whole job is meant.
+    fn index(&self, record: &JobRecord) -> Result<Option<usize>, Failure> {
+        let Some(task) = &self.task else { return Ok(None) };
+        let by_number = task.parse().ok().filter(|index| *index < record.trials.len());
+        let found = by_number.or_else(|| record.trials.iter().position(|trial| trial.id == *task));
+        found.map(Some).ok_or_else(|| {
+            let trials: Vec<String> =
+                record.trials.iter().enumerate().map(|(i, trial)| format!("{i} ({})", trial.id)).collect();
+            Failure::new(Exit::Usage, format!("job {} has no trial {task}", self.job))
+                .hint(format!("it has {}", trials.join(", ")))
+        })
+    }
 }
 
 /// A value parser for words of a settings enum.

@@ -1,16 +1,17 @@
 //! `expctl check` and `expctl plan`.
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
+use expctl_config::{Plan, expand, load};
 use expctl_text::format::count;
 
-use super::submit;
-use crate::console::{out, say};
+use super::data;
+use crate::console::{out, out_json, out_table, say};
+use crate::data::ProjectData;
 use crate::exit::{Exit, Failure};
-use crate::plan::{self, Plan};
+use crate::launch;
+use crate::plan;
 use crate::project::Project;
-use crate::{conf, launch};
 
 /// Arguments of `expctl check`.
 #[derive(Debug, clap::Args)]
@@ -31,10 +32,11 @@ impl CheckArgs {
 
 /// Check every config and print all that is wrong with each.
 pub fn check(project: &Project, args: &CheckArgs) -> Result<(), Failure> {
+    let files = ProjectData(project);
     let mut failed = Vec::new();
     for path in &args.configs {
-        let checked = conf::load(project, path, &args.set)
-            .and_then(|config| plan::expand(project, &config).map(|plan| (config, plan)));
+        let checked =
+            load(&files, path, &args.set).and_then(|config| expand(&files, &config).map(|plan| (config, plan)));
         match checked {
             Ok((config, plan)) => say(format_args!(
                 "ok {}: {}, {}, {}, {}",
@@ -86,28 +88,29 @@ impl PlanArgs {
 
 /// Print the trials of a config: a table on a terminal, markdown into a file or pipe.
 pub fn run(project: &Project, args: &PlanArgs) -> Result<(), Failure> {
-    let config = conf::load(project, &args.config, &args.set)?;
-    let plan = plan::expand(project, &config)?.only(&args.only)?;
+    let files = ProjectData(project);
+    let config = load(&files, &args.config, &args.set)?;
+    let plan = expand(&files, &config)?.only(&args.only)?;
     if args.json {
-        let data = submit::data_json(project, &plan);
+        let data = data::data_json(project, &plan);
         let planned = serde_json::json!({ "trials": plan.trials, "cost": plan::cost(&plan), "data": data });
-        out(serde_json::to_string_pretty(&planned).map_err(Failure::internal)?);
+        out_json(&planned)?;
     } else if args.script {
-        say(format_args!("template: {}", conf::batch_template(project)?.0));
+        say(format_args!("template: {}", launch::slurm::batch_template(project)?.0));
         let scripts = launch::slurm::scripts(project, &plan::job_record(&plan, "slurm"))?;
         if scripts.len() > 1 {
             say(format_args!("{} arrays, since their trials ask for different resources or are many", scripts.len()));
         }
         out(scripts.join("\n").trim_end());
     } else {
-        out(plan::table(&plan, !std::io::stdout().is_terminal()));
+        out_table(&plan::table(&plan));
         if let Some(cost) = plan::cost(&plan) {
             out(format_args!("\nOn Slurm, {cost}"));
         }
         for remark in plan::remarks(&plan) {
             say(format_args!("note: {remark}"));
         }
-        submit::say_missing_data(project, &plan);
+        data::say_missing_data(project, &plan);
     }
     Ok(())
 }

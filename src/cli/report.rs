@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
-use crate::conf::{LinkStyle, NotesSettings};
+use expctl_config::{LinkStyle, NotesSettings};
+
 use crate::console::{out, say};
 use crate::exit::{Exit, Failure};
 use crate::launch::slurm;

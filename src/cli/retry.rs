@@ -1,13 +1,15 @@
-use expctl_ledger::{JobRecord, Ledger, Trial};
+use expctl_ledger::{AttemptState, JobArrays, JobRecord, Ledger};
+use expctl_settings::Trial;
 
-use super::{data, submit};
+use super::{data, run_plan};
 use crate::console::say;
-use crate::data_state::Wanted;
+use crate::data::Wanted;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::launch::slurm::{Adjustment, JobArrays, SlurmBackend};
-use crate::launch::status::{JobStatus, RunState, TrialStatus};
-use crate::launch::{Remedy, backend_for_job, needed_worker, remedy};
+use crate::launch::slurm::{Adjustment, SlurmBackend};
+use crate::launch::status::{JobStatus, TrialStatus};
+use crate::launch::{Remedy, backend_for_job, remedy};
+use crate::program::needed_worker;
 use crate::project::Project;
 
 /// Arguments of `expctl retry`.
@@ -35,7 +37,7 @@ pub fn run(project: &Project, args: &RetryArgs) -> Result<(), Failure> {
         ));
     }
     let slurm = job.record.on_slurm();
-    if slurm && job.trials.iter().any(|trial| matches!(trial.state, RunState::Lost | RunState::NotStarted)) {
+    if slurm && job.trials.iter().any(|trial| matches!(trial.state, AttemptState::Lost | AttemptState::NotStarted)) {
         // An outcome may be late. A trial without one gets an outcome with Slurm's reason.
         SlurmBackend::for_job(&job.record.backend)?.wait_for_trials(
             project,
@@ -45,7 +47,7 @@ pub fn run(project: &Project, args: &RetryArgs) -> Result<(), Failure> {
         )?;
         (job, _) = JobStatus::load(&folder)?;
     }
-    if job.trials.iter().all(|trial| trial.state == RunState::Completed) {
+    if job.trials.iter().all(|trial| trial.state == AttemptState::Completed) {
         say(format!("nothing to retry: job {} is complete", args.job));
         return Ok(());
     }
@@ -77,7 +79,7 @@ pub fn run(project: &Project, args: &RetryArgs) -> Result<(), Failure> {
     let record = JobRecord { trials: without(&job.record, &left), ..job.record.clone() };
     let backend = backend_for_job(&record.backend)?;
     backend.retry(project, &record, &which)?;
-    submit::wait_or_detach(project, backend.as_ref(), &record, args.wait, &interrupt)
+    run_plan::wait_or_detach(project, backend.as_ref(), &record, args.wait, &interrupt)
 }
 
 /// A trial that gets another attempt.
@@ -91,10 +93,7 @@ struct RetriedTrial<'a> {
 
 /// The trials to retry, and those that would only fail again.
 fn choose<'a>(args: &RetryArgs, job: &'a JobStatus) -> Result<(Vec<RetriedTrial<'a>>, Vec<&'a TrialStatus>), Failure> {
-    let arrays = match job.record.on_slurm() {
-        true => Some(JobArrays::load(&job.folder, job.record.job, job.trials.len())?),
-        false => None,
-    };
+    let arrays = JobArrays::of_job(&job.folder, &job.record)?;
     let (mut again, mut left) = (Vec::new(), Vec::new());
     for (index, trial) in (0..).zip(&job.trials).filter(|(_, trial)| is_open(trial)) {
         let outcome = trial.attempt.as_ref().map(|attempt| attempt.outcome()).transpose()?.flatten();
@@ -122,5 +121,5 @@ fn open_indices(job: &JobStatus) -> Vec<u32> {
 }
 
 fn is_open(trial: &TrialStatus) -> bool {
-    trial.state != RunState::Completed && !trial.state.is_active()
+    trial.state != AttemptState::Completed && !trial.state.is_active()
 }

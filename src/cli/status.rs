@@ -1,18 +1,19 @@
 //! `expctl status` and `expctl watch`.
 
-use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use expctl_ledger::{AttemptDir, JobDir, Ledger, Rates, read_learning, stopped_early};
+use expctl_ledger::{
+    Attempt, AttemptDir, AttemptState, JobDir, Ledger, Rates, read_attempts, read_learning, stopped_early,
+};
 use expctl_text::Table;
 use expctl_text::format::{MISSING, moment, rate};
 use serde::Serialize;
 
-use crate::console::{out, say};
+use crate::console::{out, out_json, out_table, say};
+use crate::data::ProjectData;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::launch::status::{Attempt, Follow, JobStatus, JobStatuses, RunState, TrialStatus, lineage};
-use crate::parallel;
+use crate::launch::status::{Follow, JobStatus, JobStatuses, TrialStatus};
 use crate::project::Project;
 use crate::provenance::changes_since_submit;
 use crate::report::attempts::attempts_table;
@@ -44,7 +45,7 @@ struct JobRow {
 
 #[derive(Serialize)]
 struct StateCount {
-    state: RunState,
+    state: AttemptState,
     trials: usize,
 }
 
@@ -63,7 +64,7 @@ struct TrialRow {
     job: u64,
     task: usize,
     trial: String,
-    state: RunState,
+    state: AttemptState,
     attempt: u32,
     steps: u64,
     steps_total: u64,
@@ -90,34 +91,36 @@ pub fn run(project: &Project, args: &StatusArgs) -> Result<(), Failure> {
         seen.jobs.sort_by_key(|job| std::cmp::Reverse((job.record.submitted, job.record.job)));
         let now = jiff::Timestamp::now().as_second();
         let rows: Vec<JobRow> = seen.jobs.iter().map(|job| job_row(job, now)).collect();
-        return if args.json { json(&rows) } else { table(&job_table(&rows, &seen.jobs)) };
+        return print_rows(args.json, &rows, &job_table(&rows, &seen.jobs));
     }
     for job in &seen.jobs {
-        for line in changes_since_submit(project, &job.folder, &job.record) {
+        for line in changes_since_submit(project, &ProjectData(project), &job.folder, &job.record) {
             say(format!("note: changed since job {} was submitted: {line}", job.record.job));
         }
     }
     if args.attempts {
-        let rows = seen.jobs.iter().map(|job| lineage(&job.folder, &job.record, Some(job)));
+        let rows = seen.jobs.iter().map(|job| {
+            let state = |task: usize| job.trials.get(task).map(|trial| (trial.state, trial.reason.clone()));
+            read_attempts(&job.folder, &job.record, &state)
+        });
         let rows: Vec<Attempt> = rows.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
-        return if args.json { json(&rows) } else { table(&attempts_table(&rows, seen.jobs.len() > 1)) };
+        return print_rows(args.json, &rows, &attempts_table(&rows, seen.jobs.len() > 1));
     }
     let mut rows = Vec::new();
     for job in &seen.jobs {
         let trials: Vec<(usize, &TrialStatus)> = job.trials.iter().enumerate().collect();
-        let made = parallel::map(&trials, |(task, trial)| trial_row(&job.folder, job.record.job, *task, trial));
+        let made = parallel_map::map(&trials, |(task, trial)| trial_row(&job.folder, job.record.job, *task, trial));
         rows.extend(made.into_iter().collect::<Result<Vec<_>, _>>()?);
     }
-    if args.json { json(&rows) } else { table(&trial_table(&rows, seen.jobs.len() > 1)) }
+    print_rows(args.json, &rows, &trial_table(&rows, seen.jobs.len() > 1))
 }
 
-fn json<T: Serialize>(rows: &[T]) -> Result<(), Failure> {
-    out(serde_json::to_string_pretty(rows).map_err(Failure::internal)?);
-    Ok(())
-}
-
-fn table(table: &Table) -> Result<(), Failure> {
-    out(if std::io::stdout().is_terminal() { table.terminal() } else { table.markdown() });
+/// Print rows as JSON, or as a table.
+fn print_rows<T: Serialize>(json: bool, rows: &[T], table: &Table) -> Result<(), Failure> {
+    if json {
+        return out_json(rows);
+    }
+    out_table(table);
     Ok(())
 }
 
@@ -168,13 +171,15 @@ fn trial_row(folder: &JobDir, job: u64, task: usize, status: &TrialStatus) -> Re
     }
     let world = status.trial.settings.launch.ranks;
     let rates = match status.state {
-        RunState::Completed => Rates::from_attempts(&folder.attempts(&status.trial.id)?, &status.trial.settings)?,
+        AttemptState::Completed => Rates::from_attempts(&folder.attempts(&status.trial.id)?, &status.trial.settings)?,
         // The rate of rank 0 times the ranks: all have batches of the same size.
-        RunState::Running => totals.rates().map(|r| Rates { samples_per_s: r.samples_per_s * f64::from(world), ..r }),
+        AttemptState::Running => {
+            totals.rates().map(|r| Rates { samples_per_s: r.samples_per_s * f64::from(world), ..r })
+        }
         // The rate of a trial that did not complete means nothing.
         _ => None,
     };
-    let of = if status.state == RunState::Completed { RatesOf::MeasuredSteps } else { RatesOf::LastSteps };
+    let of = if status.state == AttemptState::Completed { RatesOf::MeasuredSteps } else { RatesOf::LastSteps };
     (row.it_per_s, row.samples_per_s) = rates.map(|rates| (rates.it_per_s, rates.samples_per_s)).unzip();
     row.rates_of = rates.map(|_| of);
     let ranks = attempt.environment()?.map(|e| e.ranks).unwrap_or_default();
@@ -187,7 +192,7 @@ fn trial_row(folder: &JobDir, job: u64, task: usize, status: &TrialStatus) -> Re
 /// Epochs of a completed trial that stopped early because its figures no longer improved: it has fewer steps than its settings say, and
 /// none is missing.
 fn stopped_after(attempt: &AttemptDir, status: &TrialStatus) -> Option<u64> {
-    if status.state != RunState::Completed || status.trial.settings.train.epochs == 0 {
+    if status.state != AttemptState::Completed || status.trial.settings.train.epochs == 0 {
         return None;
     }
     let records = read_learning(&attempt.learning_path()).unwrap_or_default();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use expctl_charts::Size;
 use expctl_ledger::{Ledger, MeasuredJob};
 
-use crate::console::out;
+use crate::console::{out, out_json};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
 use crate::timings::{
@@ -142,7 +142,7 @@ fn show(
     };
     let analysis = Analysis::new(source, store, steps, &options)?;
     if args.json {
-        out(serde_json::to_string_pretty(&analysis).map_err(Failure::internal)?);
+        out_json(&analysis)?;
     } else if let Some(folder) = &args.out {
         let note = write_note(&analysis, folder, stem, PictureFiles { size: args.size, data: args.picture_data })?;
         out(note.display());

@@ -5,8 +5,8 @@ use expctl_ledger::{JobRecord, Ledger, write_atomic};
 use expctl_text::Table;
 use serde_json::{Value as Json, json};
 
-use super::logs::JobName;
-use crate::console::{out, say};
+use super::JobName;
+use crate::console::{out, out_json, say};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
 use crate::trace::{
@@ -199,7 +199,7 @@ fn show_comparisons(
     if form == TraceForm::Json {
         let trials: Vec<Json> = shown.iter().map(|one| one.summary.json(one.of.record.job, one.found)).collect();
         let all = json!({ "schema": 1, "trials": trials, "comparisons": comparisons });
-        out(serde_json::to_string_pretty(&all).map_err(Failure::internal)?);
+        out_json(&all)?;
     } else {
         for comparison in comparisons {
             out(comparison.text(&|table| form.table(table)));

@@ -51,8 +51,10 @@ pub trait Backend {
 /// Jobs that are submitted beside the trials.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SubmitOrder {
-    /// On Slurm: jobs that build the data before the first array, and write the note after the last.
+    /// On Slurm: a job that writes the note after the last array, and one before the first that builds the data.
     pub chain: bool,
+    /// Data are missing, so a chain begins with a job that builds them.
+    pub builds_data: bool,
 }
 
 /// The backend with this name: `local`, `slurm` or `slurmrest`.

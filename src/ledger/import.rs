@@ -4,7 +4,8 @@ use std::fmt::Write;
 use std::io::{BufReader, Seek};
 use std::path::{Path, PathBuf};
 
-use expctl_ledger::{Mode, ProgressText, PublishedFile, RateReading, write_atomic};
+use expctl_ledger::{ProgressText, PublishedFile, RateReading, write_atomic};
+use expctl_settings::Mode;
 use serde::Serialize;
 
 use super::progress_text::{BarCounts, LogReading, read_log};

@@ -1,14 +1,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use expctl_ledger::{Environment, MaskSource, Settings};
+use expctl_ledger::{Environment, MeasuredJob, Run, RunPart};
 use expctl_settings::{
-    Array, Data, Experiment, KeySpec, Measure, Model, NO_DATA_SET, Pipeline, Profile, Section, Select, Slurm, TraceAt,
-    Train, Worker, find, to_json,
+    Array, Data, Experiment, KeySpec, MaskSource, Measure, Model, NO_DATA_SET, Pipeline, Profile, Section, Select,
+    Settings, Slurm, TraceAt, Train, Worker, find, to_json,
 };
 use serde_json::Value;
-
-use super::{MeasuredJob, Run, RunPart};
 
 /// Settings as text by dotted key, without those that have no effect on the trial: they say nothing.
 pub fn flatten_all(settings: &Settings) -> BTreeMap<String, String> {

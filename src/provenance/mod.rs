@@ -2,10 +2,8 @@
 //!
 //! Invariant: nothing that looks like a secret is written; texts that were left out or cut off say so.
 
-mod drift;
 mod origin;
 mod secrets;
 mod source_tree;
 
-pub use drift::changes_since_submit;
-pub use origin::Origin;
+pub use origin::{JobOrigin, changes_since_submit};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use expctl_ledger::looks_secret;
+use expctl_settings::looks_secret;
 
 /// Replaces a secret.
 pub(crate) const LEFT_OUT: &str = "[left out: looks like a secret]";

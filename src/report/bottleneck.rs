@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use expctl_ledger::{DeviceMasks, Hardware, Pipeline, Processor, Run, Stage};
+use expctl_ledger::{Hardware, Run, Stage};
+use expctl_settings::{DeviceMasks, Pipeline, Processor};
 use expctl_text::format;
 use serde::Serialize;
 

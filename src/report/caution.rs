@@ -1,7 +1,8 @@
 //! Cautions: what makes the rates of a variant doubtful. A caution comes from what the loader did other than its settings say, or from signs in
 //! the step times that a mean does not describe them.
 
-use expctl_ledger::{Run, RunPart, Settings, Stage, StepRecord};
+use expctl_ledger::{Run, RunPart, Stage, StepRecord};
+use expctl_settings::{Settings, model_remarks};
 use expctl_stats::{
     Drift, MIN_PERIODS_FOR_INTERVAL, MIN_SECONDS_FOR_VERDICT, Outliers, Periods, WarmUp, drift, mean, outlying,
     slow_outliers, warm_up,
@@ -12,7 +13,6 @@ use serde::{Serialize, Serializer};
 use super::bottleneck::Oversubscription;
 use super::breakdown::Breakdown;
 use super::rates::{block_periods, completed_steps, measured_s, measured_steps, run_rates};
-use crate::conf::model_remarks;
 
 /// Cause for which figures are doubtful, or other than the settings say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

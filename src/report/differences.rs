@@ -1,11 +1,99 @@
-//! Settings in which rows differ, and the comparability classes of rows.
+//! Settings in which rows differ, and the comparability classes of rows. What is known of each setting for that stands here: whether a rate
+//! depends on it, and what a reader calls it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::row::Row;
-use super::setting_names::{CLASS, FIRST, in_order, is_relevant, setting_name};
+use super::variant_row::VariantRow;
+
+/// Settings that no rate depends on: account and queue, timeouts, limits of memory, seeds, the requested device. The node, processor and GPU
+/// that they lead to are recorded by themselves.
+const IRRELEVANT: [&str; 18] = [
+    "checkpoint.on_signal",
+    "launch.backend",
+    "launch.device",
+    "launch.hang_timeout_s",
+    "launch.heartbeat_timeout_s",
+    "launch.rendezvous_timeout_s",
+    "loader.seed",
+    "measure.interleave",
+    "measure.sample_every_s",
+    "model.seed",
+    "pipeline.gene_masks_mib",
+    "slurm.account",
+    "slurm.constraint",
+    "slurm.partition",
+    "slurm.profile",
+    "slurm.qos",
+    "slurm.requeues",
+    "train.start_from",
+];
+
+/// Settings that make up the class of a row: a ratio across classes is no effect of the method.
+const CLASS: [(&str, &str); 19] = [
+    ("launch.ranks", "world size"),
+    ("data.samples", "number of samples"),
+    ("data.scale", "scale of the graph"),
+    ("data.networks", "set of network edges"),
+    ("data.files", "number of files"),
+    ("data.genes", "number of genes"),
+    ("array.files", "own files"),
+    ("array.genes", "choice of genes"),
+    ("select.samples", "choice of samples"),
+    ("select.subset", "size of the subset"),
+    ("select.split", "split"),
+    ("pipeline.edge_types", "set of edge types"),
+    ("pipeline.merge_edge_types", "merged edge types"),
+    ("pipeline.metabolism", "graph (metabolism)"),
+    ("measure.cold_cache", "cold page cache"),
+    ("pipeline.mask_fraction", "share of removed edges that are masked"),
+    ("device", "device"),
+    ("gpu", "GPU"),
+    // Without a GPU the processor is the device.
+    ("cpu", "processor"),
+];
+
+/// Name of a setting that is part of the class of a row; `None` for other settings.
+pub fn class_name(key: &str) -> Option<&'static str> {
+    CLASS.iter().find(|(known, _)| *known == key).map(|(_, name)| *name)
+}
+
+/// Whether a rate may depend on the setting.
+fn is_relevant(key: &str) -> bool {
+    !IRRELEVANT.contains(&key)
+}
+
+/// The settings that readers ask for first, with their names; the others follow in alphabetical order.
+const FIRST: [(&str, &str); 14] = [
+    ("launch.ranks", "ranks"),
+    ("loader.batch_size", "batch_size"),
+    ("data.samples", "samples"),
+    ("data.scale", "scale"),
+    ("data.networks", "networks"),
+    ("pipeline.edge_types", "edge_types"),
+    ("device", "device"),
+    ("loader.workers", "workers"),
+    ("loader.pin_memory", "pin_memory"),
+    ("cpus_per_rank", "CPUs per rank"),
+    ("cpus", "CPUs of the job"),
+    ("allocator", "allocator"),
+    ("model", "model"),
+    ("loader.prefetch_factor", "prefetch_factor"),
+];
+
+/// Name of a setting.
+pub fn setting_name(key: &str) -> &str {
+    FIRST.iter().find(|(known, _)| *known == key).map_or(key, |(_, name)| name)
+}
+
+/// Keys in the order of [`FIRST`], then alphabetically.
+fn in_order<'a>(keys: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let keys: BTreeSet<&str> = keys.collect();
+    let first = FIRST.iter().filter_map(|(key, _)| keys.get(key).copied());
+    let rest = keys.iter().copied().filter(|key| FIRST.iter().all(|(known, _)| known != key));
+    first.chain(rest).collect()
+}
 
 /// Number of rows up to which a list has one value for each.
 const MANY_ROWS: usize = 8;
@@ -43,7 +131,7 @@ impl Difference {
 
 /// Settings in which rows differ besides the method, without those that no rate depends on. A setting that is known for one row only is no
 /// difference.
-pub fn differences(rows: &[&Row]) -> Vec<Difference> {
+pub fn differences(rows: &[&VariantRow]) -> Vec<Difference> {
     in_order(rows.iter().flat_map(|r| r.settings.keys().map(String::as_str)))
         .into_iter()
         .filter(|key| is_relevant(key))
@@ -60,12 +148,12 @@ pub fn differences(rows: &[&Row]) -> Vec<Difference> {
 
 /// Words in front of a list of differences: ` besides the method`, or nothing if all rows have the same processor, so that the differences
 /// are the subject of the comparison.
-pub fn besides_the_method(rows: &[&Row]) -> &'static str {
+pub fn besides_the_method(rows: &[&VariantRow]) -> &'static str {
     if rows.windows(2).all(|two| two[0].same_processor(two[1])) { "" } else { " besides the method" }
 }
 
 /// Settings, of those that readers ask for first, that are known for some rows only.
-pub fn known_for_some(rows: &[&Row]) -> Vec<String> {
+pub fn known_for_some(rows: &[&VariantRow]) -> Vec<String> {
     let known = |key: &str| rows.iter().filter(|r| r.settings.contains_key(key)).count();
     let some = |key: &str| (1..rows.len()).contains(&known(key));
     FIRST.iter().filter(|(key, _)| some(key)).map(|(_, name)| (*name).to_owned()).collect()
@@ -96,7 +184,7 @@ pub fn confound_words(confounds: &[Confound]) -> String {
 }
 
 /// Settings in which a row differs from the base of its ratio: those of its class, across which the ratio goes, and the others.
-pub fn confounds(row: &Row, base: &Row) -> (Vec<Confound>, Vec<Confound>) {
+pub fn confounds(row: &VariantRow, base: &VariantRow) -> (Vec<Confound>, Vec<Confound>) {
     let differs = |key: &str| {
         let (of_row, of_base) = (row.settings.get(key)?, base.settings.get(key)?);
         (of_row != of_base).then(|| (of_base.clone(), of_row.clone()))
@@ -161,7 +249,7 @@ impl ComparabilityClass {
 /// Split the rows of several jobs by class, the class of the job `first` in front.
 ///
 /// A setting that a job varies, by a sweep or between its variants, does not split that job, but ratios across it are marked.
-pub fn comparability_classes(rows: &[(usize, &Row)], first: usize) -> Vec<ComparabilityClass> {
+pub fn comparability_classes(rows: &[(usize, &VariantRow)], first: usize) -> Vec<ComparabilityClass> {
     let mut jobs: Vec<usize> = Vec::new();
     for job in std::iter::once(first).chain(rows.iter().map(|(job, _)| *job)) {
         if !jobs.contains(&job) && rows.iter().any(|(of, _)| *of == job) {
@@ -184,7 +272,7 @@ pub fn comparability_classes(rows: &[(usize, &Row)], first: usize) -> Vec<Compar
     found
 }
 
-fn shared(rows: &[&Row]) -> SharedSettings {
+fn shared(rows: &[&VariantRow]) -> SharedSettings {
     let value = |key: &str| {
         let first = rows.first()?.settings.get(key)?;
         let same = rows.iter().all(|row| row.settings.get(key) == Some(first) && !row.point.contains_key(key));

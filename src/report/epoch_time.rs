@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use expctl_ledger::{Rates, Run, Settings, StepRecord, StepTotals};
+use expctl_ledger::{Rates, Run, StepRecord, StepTotals};
+use expctl_settings::Settings;
 use expctl_stats::{Estimate, Interval, RateOverRuns, Ratio, epoch_mean, median, paired_ratio, rate_over_runs};
 use expctl_text::format;
 use serde::Serialize;

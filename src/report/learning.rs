@@ -3,7 +3,7 @@
 use expctl_ledger::{LearningRecord, MeasuredJob, Run, Validation};
 use expctl_stats::median;
 use expctl_text::Table;
-use expctl_text::format::{self, MISSING};
+use expctl_text::format::{self, MISSING, missing};
 use minijinja::{Value, context};
 use serde::Serialize;
 
@@ -157,10 +157,6 @@ fn median_with_range(values: &[f64], runs: usize, shown: fn(f64) -> String) -> S
     let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let range = format!("{} [{}–{}]", shown(middle), shown(low), shown(high));
     format::with_run_count(range, values.len(), runs)
-}
-
-fn missing() -> String {
-    MISSING.to_owned()
 }
 
 /// Validation figures of the completed runs of a row at their best epochs, a value for each run that has one.

@@ -8,11 +8,11 @@ use expctl_text::format;
 use serde::Serialize;
 
 use super::differences::{Confound, confound_words, confounds, known_for_some};
-use super::row::Row;
+use super::variant_row::VariantRow;
 
 /// Index of the base of each row: the row that its ratios refer to, itself for a baseline. `None` if the baseline was not run at the point of
 /// the row, and for profiled rows. `rows` come with the index of their job; the baseline is in `job`.
-pub fn baselines(rows: &[(usize, &Row)], job: usize) -> Vec<Option<usize>> {
+pub fn baselines(rows: &[(usize, &VariantRow)], job: usize) -> Vec<Option<usize>> {
     // A group without rows of the baseline's job refers to its first job.
     let job = if rows.iter().any(|(j, _)| *j == job) { job } else { rows.first().map_or(job, |(j, _)| *j) };
     let chosen = baseline_rows(rows, job);
@@ -30,7 +30,7 @@ pub fn baselines(rows: &[(usize, &Row)], job: usize) -> Vec<Option<usize>> {
 }
 
 /// The baseline's rows, one for each point of a sweep.
-fn baseline_rows(rows: &[(usize, &Row)], job: usize) -> Vec<usize> {
+fn baseline_rows(rows: &[(usize, &VariantRow)], job: usize) -> Vec<usize> {
     let of_job: Vec<usize> = (0..rows.len()).filter(|i| rows[*i].0 == job && !rows[*i].1.profiler).collect();
     let Some(first) = of_job.first().map(|i| rows[*i].1) else { return Vec::new() };
     let named = first.job_baseline.as_ref().filter(|name| of_job.iter().any(|i| rows[*i].1.variant == **name));
@@ -55,7 +55,7 @@ fn baseline_rows(rows: &[(usize, &Row)], job: usize) -> Vec<usize> {
 
 /// Whether a row is at the point of a baseline: in the same job, with the same swept settings; in another job, with the settings that the
 /// baseline's job swept.
-pub fn same_point(base: &Row, row: &Row, same_job: bool) -> bool {
+pub fn same_point(base: &VariantRow, row: &VariantRow, same_job: bool) -> bool {
     if same_job {
         return base.point == row.point;
     }
@@ -67,20 +67,20 @@ pub fn same_point(base: &Row, row: &Row, same_job: bool) -> bool {
 pub struct Line {
     /// The row.
     #[serde(flatten)]
-    pub row: Row,
+    pub row: VariantRow,
     /// Whether ratios refer to this row.
     pub baseline: bool,
     /// Name of its base; `None` for the baseline of all, and if there is none at its point of the sweep.
     pub against: Option<String>,
     /// Its base. A baseline has one if it is the baseline of another class.
     #[serde(skip)]
-    pub base: Option<Box<Row>>,
+    pub base: Option<Box<VariantRow>>,
     /// Whether it is a row of the baseline's job.
     #[serde(skip)]
     pub of_baseline_job: bool,
     /// For gates: the row of the same variant and sweep point in the baseline's job, if this is a row of another job.
     #[serde(skip)]
-    pub before: Option<Box<Row>>,
+    pub before: Option<Box<VariantRow>>,
     /// Ratio of it/s.
     pub ratio_it_per_s: Option<Ratio>,
     /// Ratio of samples/s; verdicts rest on it.
@@ -119,7 +119,7 @@ pub struct Line {
 
 impl Line {
     /// A row with its ratios to `base`; not judged yet.
-    pub fn new(row: &Row, baseline: bool, base: Option<&Row>) -> Self {
+    pub fn new(row: &VariantRow, baseline: bool, base: Option<&VariantRow>) -> Self {
         let its = base.map(|base| compared(row, base, |row| &row.it_per_s));
         let samples = base.map(|base| compared(row, base, |row| &row.samples_per_s));
         let (ratio, paired, runs) = samples.unwrap_or((None, false, (0, 0)));
@@ -127,7 +127,7 @@ impl Line {
         let permutation = base.filter(|_| !paired).and_then(|b| permutation_test(&row.samples_per_s, &b.samples_per_s));
         Self {
             baseline,
-            against: base.map(Row::name),
+            against: base.map(VariantRow::name),
             base: base.map(|base| Box::new(base.clone())),
             of_baseline_job: true,
             before: None,
@@ -154,7 +154,7 @@ impl Line {
 
     /// Measured time of the shortest run of both rows, s, if that is too short for a verdict.
     pub fn too_short(&self) -> Option<f64> {
-        [Some(&self.row), self.base.as_deref()].into_iter().flatten().filter_map(Row::too_short).reduce(f64::min)
+        [Some(&self.row), self.base.as_deref()].into_iter().flatten().filter_map(VariantRow::too_short).reduce(f64::min)
     }
 
     /// Whether the ratios of it/s and samples/s differ, because the batches do.
@@ -169,10 +169,10 @@ impl Line {
 }
 
 /// The rows of one job, each against its baseline, judged together.
-pub fn lines_of_job(rows: &[Row]) -> Vec<Line> {
-    let indexed: Vec<(usize, &Row)> = rows.iter().map(|row| (0, row)).collect();
+pub fn lines_of_job(rows: &[VariantRow]) -> Vec<Line> {
+    let indexed: Vec<(usize, &VariantRow)> = rows.iter().map(|row| (0, row)).collect();
     let bases = baselines(&indexed, 0);
-    let line = |(i, row): (usize, &Row)| {
+    let line = |(i, row): (usize, &VariantRow)| {
         let own = bases[i] == Some(i);
         Line::new(row, own, bases[i].filter(|_| !own).map(|base| &rows[base]))
     };
@@ -209,12 +209,16 @@ pub fn judge_together(lines: &mut [Line]) {
 }
 
 /// The ratio of the samples/s of two rows of a job, whether it is of pairs, and the runs behind it.
-pub fn samples_ratio(row: &Row, base: &Row) -> (Option<Ratio>, bool, (usize, usize)) {
+pub fn samples_ratio(row: &VariantRow, base: &VariantRow) -> (Option<Ratio>, bool, (usize, usize)) {
     compared(row, base, |row| &row.samples_per_s)
 }
 
 /// The ratio of two rows, whether it is of pairs, and the runs behind it.
-fn compared(row: &Row, base: &Row, of: fn(&Row) -> &Vec<f64>) -> (Option<Ratio>, bool, (usize, usize)) {
+fn compared(
+    row: &VariantRow,
+    base: &VariantRow,
+    of: fn(&VariantRow) -> &Vec<f64>,
+) -> (Option<Ratio>, bool, (usize, usize)) {
     let pairs = pairs(row, base, of);
     if pairs.len() >= 2 {
         return (paired_ratio(&pairs), true, (pairs.len(), pairs.len()));
@@ -223,7 +227,7 @@ fn compared(row: &Row, base: &Row, of: fn(&Row) -> &Vec<f64>) -> (Option<Ratio>,
 }
 
 /// Pairs of figures of both rows by repeat; empty unless both are of one interleaved job.
-pub fn pairs(row: &Row, base: &Row, of: fn(&Row) -> &Vec<f64>) -> Vec<(f64, f64)> {
+pub fn pairs(row: &VariantRow, base: &VariantRow, of: fn(&VariantRow) -> &Vec<f64>) -> Vec<(f64, f64)> {
     if !row.interleaved || !base.interleaved || row.job != base.job {
         return Vec::new();
     }

@@ -3,7 +3,7 @@
 //! The flow, from the bottom up (docs/design/flow-report.md has it file by file):
 //!
 //! * [`rates`], [`breakdown`], [`bottleneck`], [`epoch_time`], `caution`: figures of the runs of one variant;
-//! * [`row`]: these figures for each variant of a job; [`mod@line`]: a row against its baseline; `warning`: what makes rows doubtful;
+//! * [`variant_row`]: these figures for each variant of a job; [`mod@line`]: a row against its baseline; `warning`: what makes rows doubtful;
 //! * `sections` and [`note`]: the report of one job; [`compare`]: several jobs side by side; [`pictures`] and [`html`]: charts and pages.
 //!
 //! Invariant: a figure never stands without its class, a rate per iteration never without samples/s, and exposed and busy time are
@@ -23,8 +23,7 @@ pub mod note;
 pub mod pictures;
 pub mod rates;
 pub mod reference;
-pub mod row;
 mod scaling;
 mod sections;
-mod setting_names;
+pub mod variant_row;
 mod warning;

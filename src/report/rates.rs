@@ -1,6 +1,7 @@
 //! Rates of runs and of their ranks, from measured steps only.
 
-use expctl_ledger::{DeviceMasks, Estimator, Rates, Run, Stage, StepRecord, StepTotals};
+use expctl_ledger::{Rates, Run, Stage, StepRecord, StepTotals};
+use expctl_settings::{DeviceMasks, Estimator};
 use expctl_stats::{Estimate, Periods, mean, median, quantile, run_rate};
 use serde::Serialize;
 

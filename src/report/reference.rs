@@ -14,8 +14,8 @@ use super::breakdown::Breakdown;
 use super::caution::cautions;
 use super::line::{by_repeat, lines_of_job};
 use super::rates::{all_rates, batch_bytes, completed_steps, measured_s, run_rates, step_times};
-use super::row::measured_rows;
 use super::sections::usage::peak_in_use;
+use super::variant_row::measured_rows;
 use super::warning::warnings;
 
 /// Schema version of a reference record.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::breakdown::Breakdown;
 use super::line::samples_ratio;
 use super::rates::{all_rates, completed_steps};
-use super::row::Row;
+use super::variant_row::VariantRow;
 
 /// A variant at one point of the other swept settings, on several numbers of ranks.
 pub struct ScaledVariant<'a> {
@@ -82,7 +82,7 @@ pub fn crowded_nodes(job: &MeasuredJob, runs: &[&Run]) -> Option<String> {
 
 /// Speed-up and efficiency of each variant: a table, and a sentence for each crowded node. `None` if no variant ran on several numbers of
 /// ranks.
-pub fn scaling(job: &MeasuredJob, rows: &[&Row]) -> Option<Value> {
+pub fn scaling(job: &MeasuredJob, rows: &[&VariantRow]) -> Option<Value> {
     let all = scaled_variants(job);
     if all.is_empty() {
         return None;
@@ -122,7 +122,7 @@ pub fn scaling(job: &MeasuredJob, rows: &[&Row]) -> Option<Value> {
     Some(json!({ "table": table.markdown(), "crowded": crowds }))
 }
 
-fn row_of<'a>(rows: &[&'a Row], size: &WorldSize<'_>) -> Option<&'a Row> {
+fn row_of<'a>(rows: &[&'a VariantRow], size: &WorldSize<'_>) -> Option<&'a VariantRow> {
     let label = size.runs[0].trial.label();
     rows.iter().copied().find(|row| row.label == label)
 }

@@ -12,8 +12,8 @@ use super::breakdown::{Breakdown, Closure};
 use super::caution::{Bearing, Cause, Caution, cautions};
 use super::line::Line;
 use super::rates::{all_rates, completed_steps, measured_steps};
-use super::row::Row;
 use super::scaling::{crowded_nodes, scaled_variants};
+use super::variant_row::VariantRow;
 
 /// Share of a rate from which an effect is shown if there is no verdict that it could change.
 const MIN_EFFECT: f64 = 0.05;
@@ -50,7 +50,7 @@ pub struct RatioInterval {
 
 impl RatioInterval {
     /// The interval of a line with a tested ratio; `name` names its rows.
-    pub fn from_line(line: &Line, name: impl Fn(&Row) -> String) -> Option<Self> {
+    pub fn from_line(line: &Line, name: impl Fn(&VariantRow) -> String) -> Option<Self> {
         let interval = line.ratio_samples_per_s?.interval.filter(|_| line.p_holm.is_some())?;
         Some(Self { row: name(&line.row), base: name(line.base.as_ref()?), interval })
     }

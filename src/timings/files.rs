@@ -181,8 +181,8 @@ impl RowReader<'_> {
                     ),
                 };
                 let value = match times.get(row) {
-                    Some(Cell::Integer(value)) => Ok(value as f64),
-                    Some(Cell::Real(value)) => Ok(value),
+                    Some(ColumnCell::Integer(value)) => Ok(value as f64),
+                    Some(ColumnCell::Real(value)) => Ok(value),
                     _ => Err(CellProblem::Text),
                 };
                 let value = value.and_then(|value| seconds(value, self.unit));
@@ -195,7 +195,7 @@ impl RowReader<'_> {
         Ok(())
     }
 
-    fn cells(&self, open: &mut OpenColumn, rows: usize) -> Result<Cells, TimingsError> {
+    fn cells(&self, open: &mut OpenColumn, rows: usize) -> Result<ColumnCells, TimingsError> {
         read_cells(&mut open.reader, &self.leaves[open.index], rows).map_err(|e| match e {
             CellsError::Parquet(e) => self.unreadable(e),
             CellsError::Null(row) => {
@@ -222,14 +222,16 @@ impl RowReader<'_> {
     }
 }
 
-fn batch_number(cell: Cell<'_>) -> Result<u64, CellProblem> {
+fn batch_number(cell: ColumnCell<'_>) -> Result<u64, CellProblem> {
     let wrong = |value: String| CellProblem::NotABatchNumber { value };
     match cell {
-        Cell::Integer(value) => u64::try_from(value).map_err(|_| wrong(value.to_string())).and_then(batch_in_range),
+        ColumnCell::Integer(value) => {
+            u64::try_from(value).map_err(|_| wrong(value.to_string())).and_then(batch_in_range)
+        }
         // pandas turns integers with gaps into reals.
-        Cell::Real(value) if value >= 0.0 && value.fract() == 0.0 => batch_in_range(value as u64),
-        Cell::Real(value) => Err(wrong(value.to_string())),
-        Cell::Text(text) => Err(wrong(format!("'{}'", String::from_utf8_lossy(text)))),
+        ColumnCell::Real(value) if value >= 0.0 && value.fract() == 0.0 => batch_in_range(value as u64),
+        ColumnCell::Real(value) => Err(wrong(value.to_string())),
+        ColumnCell::Text(text) => Err(wrong(format!("'{}'", String::from_utf8_lossy(text)))),
     }
 }
 
@@ -248,13 +250,13 @@ enum LabelKey {
 }
 
 impl LabelIds {
-    fn id(&mut self, cell: Option<Cell<'_>>, id: impl FnOnce(&str) -> u32) -> u32 {
+    fn id(&mut self, cell: Option<ColumnCell<'_>>, id: impl FnOnce(&str) -> u32) -> u32 {
         if let Some((key, last)) = &self.last {
             let same = match (key, &cell) {
                 (LabelKey::None, None) => true,
-                (LabelKey::Integer(a), Some(Cell::Integer(b))) => a == b,
-                (LabelKey::Real(a), Some(Cell::Real(b))) => a == b,
-                (LabelKey::Text(a), Some(Cell::Text(b))) => a == b,
+                (LabelKey::Integer(a), Some(ColumnCell::Integer(b))) => a == b,
+                (LabelKey::Real(a), Some(ColumnCell::Real(b))) => a == b,
+                (LabelKey::Text(a), Some(ColumnCell::Text(b))) => a == b,
                 _ => false,
             };
             if same {
@@ -263,9 +265,9 @@ impl LabelIds {
         }
         let (key, name) = match cell {
             None => (LabelKey::None, ALL_ROWS.to_owned()),
-            Some(Cell::Integer(value)) => (LabelKey::Integer(value), value.to_string()),
-            Some(Cell::Real(value)) => (LabelKey::Real(value), value.to_string()),
-            Some(Cell::Text(text)) => (LabelKey::Text(text.to_vec()), String::from_utf8_lossy(text).into_owned()),
+            Some(ColumnCell::Integer(value)) => (LabelKey::Integer(value), value.to_string()),
+            Some(ColumnCell::Real(value)) => (LabelKey::Real(value), value.to_string()),
+            Some(ColumnCell::Text(text)) => (LabelKey::Text(text.to_vec()), String::from_utf8_lossy(text).into_owned()),
         };
         let id = id(&name);
         self.last = Some((key, id));
@@ -274,7 +276,7 @@ impl LabelIds {
 }
 
 /// Values of some rows of one column.
-enum Cells {
+enum ColumnCells {
     Integers(Vec<i64>),
     Reals(Vec<f64>),
     Texts(Vec<ByteArray>),
@@ -282,13 +284,13 @@ enum Cells {
 
 /// A value of a column.
 #[derive(Clone, Copy, PartialEq)]
-enum Cell<'a> {
+enum ColumnCell<'a> {
     Integer(i64),
     Real(f64),
     Text(&'a [u8]),
 }
 
-impl Cells {
+impl ColumnCells {
     fn len(&self) -> usize {
         match self {
             Self::Integers(values) => values.len(),
@@ -297,11 +299,11 @@ impl Cells {
         }
     }
 
-    fn get(&self, row: usize) -> Option<Cell<'_>> {
+    fn get(&self, row: usize) -> Option<ColumnCell<'_>> {
         match self {
-            Self::Integers(values) => values.get(row).copied().map(Cell::Integer),
-            Self::Reals(values) => values.get(row).copied().map(Cell::Real),
-            Self::Texts(values) => values.get(row).map(|text| Cell::Text(text.data())),
+            Self::Integers(values) => values.get(row).copied().map(ColumnCell::Integer),
+            Self::Reals(values) => values.get(row).copied().map(ColumnCell::Real),
+            Self::Texts(values) => values.get(row).map(|text| ColumnCell::Text(text.data())),
         }
     }
 }
@@ -322,7 +324,7 @@ impl From<ParquetError> for CellsError {
 }
 
 /// The next `rows` values of a column.
-fn read_cells(reader: &mut ColumnReader, column: &ColumnDescriptor, rows: usize) -> Result<Cells, CellsError> {
+fn read_cells(reader: &mut ColumnReader, column: &ColumnDescriptor, rows: usize) -> Result<ColumnCells, CellsError> {
     macro_rules! values {
         ($reader:expr) => {{
             let (mut present, mut values) = (Vec::new(), Vec::new());
@@ -343,31 +345,33 @@ fn read_cells(reader: &mut ColumnReader, column: &ColumnDescriptor, rows: usize)
     }
     let scale = scale(column).map(|scale| 10f64.powi(scale));
     let whole = |values: Vec<i64>| match scale {
-        Some(scale) => Cells::Reals(values.into_iter().map(|v| v as f64 / scale).collect()),
-        None => Cells::Integers(values),
+        Some(scale) => ColumnCells::Reals(values.into_iter().map(|v| v as f64 / scale).collect()),
+        None => ColumnCells::Integers(values),
     };
     Ok(match reader {
-        ColumnReader::BoolColumnReader(r) => Cells::Integers(values!(r).into_iter().map(i64::from).collect()),
+        ColumnReader::BoolColumnReader(r) => ColumnCells::Integers(values!(r).into_iter().map(i64::from).collect()),
         ColumnReader::Int32ColumnReader(r) => {
             let values: Vec<i32> = values!(r);
             let unsigned = is_unsigned(column);
             whole(values.into_iter().map(|v| if unsigned { i64::from(v as u32) } else { i64::from(v) }).collect())
         }
         ColumnReader::Int64ColumnReader(r) => whole(values!(r)),
-        ColumnReader::FloatColumnReader(r) => Cells::Reals(values!(r).into_iter().map(f64::from).collect()),
-        ColumnReader::DoubleColumnReader(r) => Cells::Reals(values!(r)),
+        ColumnReader::FloatColumnReader(r) => ColumnCells::Reals(values!(r).into_iter().map(f64::from).collect()),
+        ColumnReader::DoubleColumnReader(r) => ColumnCells::Reals(values!(r)),
         ColumnReader::ByteArrayColumnReader(r) => match scale {
             Some(scale) => {
                 let values: Vec<ByteArray> = values!(r);
-                Cells::Reals(values.iter().map(|v| big_endian(v.data()) / scale).collect())
+                ColumnCells::Reals(values.iter().map(|v| big_endian(v.data()) / scale).collect())
             }
-            None => Cells::Texts(values!(r)),
+            None => ColumnCells::Texts(values!(r)),
         },
         ColumnReader::FixedLenByteArrayColumnReader(r) => {
             let values: Vec<FixedLenByteArray> = values!(r);
             match (scale, column.logical_type_ref()) {
-                (Some(scale), _) => Cells::Reals(values.iter().map(|v| big_endian(v.data()) / scale).collect()),
-                (None, Some(LogicalType::Float16)) => Cells::Reals(values.iter().map(|v| half(v.data())).collect()),
+                (Some(scale), _) => ColumnCells::Reals(values.iter().map(|v| big_endian(v.data()) / scale).collect()),
+                (None, Some(LogicalType::Float16)) => {
+                    ColumnCells::Reals(values.iter().map(|v| half(v.data())).collect())
+                }
                 _ => return Err(CellsError::Type("bytes of fixed length")),
             }
         }

@@ -2,7 +2,7 @@
 
 use expctl_stats::{MIN_RUNS_FOR_VERDICT, MIN_SECONDS_FOR_VERDICT, MIN_STEPS_FOR_INTERVAL};
 use expctl_text::Table;
-use expctl_text::format::{self, code};
+use expctl_text::format::{self, code, missing};
 
 use super::comparison::{ComparedTime, TraceComparison, TraceSide, WHOLE_STEP};
 use super::summary_text::{MAX_ROWS, longest_call, ms};
@@ -191,10 +191,6 @@ fn recorded(side: &TraceSide) -> String {
 
 fn signed(ns: f64) -> String {
     format!("{}{}", if ns >= 0.0 { "+" } else { "" }, ms(ns))
-}
-
-fn missing() -> String {
-    format::MISSING.to_owned()
 }
 
 #[cfg(test)]

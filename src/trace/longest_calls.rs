@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use expctl_ledger::Stage;
-use expctl_ledger::trace_rows::{COLLECTIVES, LOAD, LOADER_CATEGORY};
+use expctl_ledger::{
+    Stage,
+    trace_rows::{COLLECTIVES, LOAD, LOADER_CATEGORY},
+};
 use serde::Serialize;
 
 use super::forest::{Forest, Slice};
@@ -148,7 +150,8 @@ pub fn longest_of_all(calls: &[LongestCall]) -> Option<&LongestCall> {
 
 #[cfg(test)]
 mod tests {
-    use expctl_ledger::{ProfileWindow, TraceClock, TraceMeta};
+    use expctl_ledger::{TraceClock, TraceMeta};
+    use expctl_settings::ProfileWindow;
     use serde_json::{Map, json};
 
     use super::super::forest::nest;

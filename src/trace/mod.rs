@@ -24,7 +24,7 @@ pub use comparison::{ComparedTime, TimeVerdict, TraceComparison, TraceSide, pair
 pub use export::{MergedTrace, merge, write_for_tensorboard};
 pub use forest::{Forest, Slice, nest};
 pub use longest_calls::{CallKind, LongestCall, longest_of_all};
-pub use operations::{NO_OPERATION, Operation};
+pub use operations::{HostOperation, NO_OPERATION};
 pub use rank_trace::{RankTrace, TraceError, TraceFileError, TrialTraces, find};
 pub use step_times::{CallTime, StepFigures, StepTimes, step_times};
 pub use summary::Summary;

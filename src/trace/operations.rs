@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use expctl_ledger::Stage;
-use expctl_ledger::trace_rows::COLLECTIVES;
+use expctl_ledger::{Stage, trace_rows::COLLECTIVES};
 
 use super::forest::{Forest, Slice};
 
 /// Calls of one operation of the host, over all recorded steps and ranks.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Operation {
+pub struct HostOperation {
     /// Its name; [`NO_OPERATION`] for the time of a stage outside of operations.
     pub name: String,
     /// Number of calls.
@@ -22,7 +21,7 @@ pub struct Operation {
     pub stages: BTreeMap<String, i64>,
 }
 
-impl Operation {
+impl HostOperation {
     /// The stage that has most of its own time; empty for none.
     pub fn stage(&self) -> &str {
         self.stages.iter().max_by_key(|(_, own)| **own).map_or("", |(stage, _)| stage)
@@ -53,12 +52,13 @@ pub fn is_recursive(forest: &Forest, at: usize) -> bool {
 }
 
 /// Add the operations of `forest` to those of the host, by name.
-pub fn add_operations(found: &mut BTreeMap<String, Operation>, forest: &Forest) {
+pub fn add_operations(found: &mut BTreeMap<String, HostOperation>, forest: &Forest) {
     for (at, slice) in forest.slices.iter().enumerate() {
         let Some((name, stage)) = operation_at(forest, at) else { continue };
         let stage = stage.map_or("", |stage| stage.name());
-        let operation =
-            found.entry(name.to_owned()).or_insert_with(|| Operation { name: name.to_owned(), ..Operation::default() });
+        let operation = found
+            .entry(name.to_owned())
+            .or_insert_with(|| HostOperation { name: name.to_owned(), ..HostOperation::default() });
         operation.calls += 1;
         operation.own += forest.own[at];
         *operation.stages.entry(stage.to_owned()).or_default() += forest.own[at];

@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use expctl_ledger::{AttemptDir, JobDir, JobRecord, TRACE_SCHEMA_VERSION, TraceMeta, Trial};
+use expctl_ledger::{AttemptDir, JobDir, JobRecord, TRACE_SCHEMA_VERSION, TraceMeta};
+use expctl_settings::Trial;
 use flate2::read::GzDecoder;
 use serde_json::{Map, Value as Json};
 

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use expctl_ledger::trace_rows::{BUCKET_CATEGORY, LOAD, LOADER_CATEGORY, LOADER_WAIT_CATEGORY};
-use expctl_ledger::{PerStage, ProfileWindow, Stage, TraceMeta};
+use expctl_ledger::{
+    PerStage, Stage, TraceMeta,
+    trace_rows::{BUCKET_CATEGORY, LOAD, LOADER_CATEGORY, LOADER_WAIT_CATEGORY},
+};
+use expctl_settings::ProfileWindow;
 
 use super::forest::{Forest, Slice, union};
 use super::operations::operation_at;

@@ -2,18 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use expctl_ledger::{AttemptDir, LedgerError, PerStage, Stage, StepRecord, TraceMeta};
+use expctl_ledger::{AttemptDir, LedgerError, PerStage, RunTotals, Stage, StepRecord, TraceMeta};
 use serde_json::{Value as Json, json};
 
 use super::forest::{Forest, Slice, nest};
 use super::longest_calls::{LongestCall, LongestCalls};
 use super::operations::{
-    Collective, Copies, DevicePauses, HostPosition, Operation, add_collectives, add_copies, add_device_operations,
+    Collective, Copies, DevicePauses, HostOperation, HostPosition, add_collectives, add_copies, add_device_operations,
     add_device_pauses, add_operations,
 };
 use super::rank_trace::{RankTrace, TrialTraces};
 use super::step_times::{StepFigures, StepSpans, StepSums, StepTimes, step_times};
-use crate::report::breakdown::RunTotals;
 
 /// The traces of a trial, summed up over all ranks and windows.
 #[derive(Clone, Debug, Default)]
@@ -27,7 +26,7 @@ pub struct Summary {
     /// Their length, ns.
     pub wall: u64,
     /// Operations of the host, the one with the most own time first.
-    pub operations: Vec<Operation>,
+    pub operations: Vec<HostOperation>,
     /// Kernels, copies and fills: name, calls, ns; the longest first.
     pub device_operations: Vec<(String, (u64, i64))>,
     /// Copies to, from and on devices.
@@ -85,7 +84,7 @@ impl Summary {
             summary.agreements.push((*rank, agreements(times, &ledger_steps(attempt, *rank, times)?)));
         }
         summary.operations = operations.into_values().collect();
-        summary.operations.sort_by_key(|operation: &Operation| -operation.own);
+        summary.operations.sort_by_key(|operation: &HostOperation| -operation.own);
         summary.device_operations = devices.into_iter().collect();
         summary.device_operations.sort_by_key(|(_, (_, ns))| -ns);
         summary.idle = idle.into_iter().collect();

@@ -6,6 +6,7 @@ use expctl_text::format::{self, code};
 
 use super::longest_calls::{LongestCall, longest_of_all};
 use super::summary::{Summary, WORTH_COMPARING};
+use crate::ledger::totals_sentence;
 
 /// Maximum number of rows of a table.
 pub const MAX_ROWS: usize = 20;
@@ -95,7 +96,9 @@ impl Summary {
             None => "\n\nThe ledger has none of these steps.".to_owned(),
         });
         // The totals are of all steps of the attempt; the recorded ones are a few of them.
-        text.extend(self.totals.as_ref().map(|totals| format!("\n\nMeasured, by the ledger: {}", totals.sentence())));
+        text.extend(
+            self.totals.as_ref().map(|totals| format!("\n\nMeasured, by the ledger: {}", totals_sentence(totals))),
+        );
         text
     }
 

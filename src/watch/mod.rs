@@ -6,14 +6,13 @@ mod text;
 
 use std::collections::BTreeMap;
 
-use expctl_ledger::AttemptDir;
+use expctl_ledger::{AttemptDir, AttemptState, JobArrays};
 use serde::Serialize;
 
 pub use self::screen::Screen;
 pub use self::text::{Lines, frame};
 use crate::exit::Failure;
-use crate::launch::slurm::array_ids;
-use crate::launch::status::{Follow, Pace, RunState, TrialStatus, estimated_s_left};
+use crate::launch::status::{Follow, Pace, TrialStatus, estimated_s_left};
 
 /// One look at a job, as `--json` prints it and the others draw it.
 #[derive(Clone, Debug, Serialize)]
@@ -54,7 +53,7 @@ pub struct View {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StateCount {
     /// The state.
-    pub state: RunState,
+    pub state: AttemptState,
     /// Number of trials.
     pub trials: usize,
 }
@@ -103,7 +102,7 @@ pub struct FailedTrial {
     /// The trial.
     pub trial: String,
     /// Its state.
-    pub state: RunState,
+    pub state: AttemptState,
     /// Why, in one line.
     pub reason: String,
 }
@@ -130,7 +129,7 @@ impl View {
         let mut failures = Vec::new();
         for (task, trial) in status.trials.iter().enumerate() {
             match trial.state {
-                RunState::Running => {
+                AttemptState::Running => {
                     let (pace, since_s) = paces.remove(&task).unzip();
                     running.push(RunningTrial {
                         task,
@@ -141,27 +140,33 @@ impl View {
                         pace,
                     });
                 }
-                RunState::Waiting => *waiting.entry(&trial.reason).or_insert(0) += 1,
-                RunState::Failed | RunState::Interrupted | RunState::Lost | RunState::NotStarted => {
+                AttemptState::Waiting => *waiting.entry(&trial.reason).or_insert(0) += 1,
+                AttemptState::Failed | AttemptState::Interrupted | AttemptState::Lost | AttemptState::NotStarted => {
                     failures.push(FailedTrial {
                         trial: trial.trial.id.clone(),
                         state: trial.state,
                         reason: trial.reason.lines().next().unwrap_or_default().to_owned(),
                     })
                 }
-                RunState::Completed | RunState::Unknown => {}
+                AttemptState::Completed | AttemptState::Unknown => {}
             }
         }
         let ended = job.ended();
         let last = status.trials.iter().filter_map(|t| Some(t.outcome.as_ref()?.ended)).max();
         let end = last.filter(|_| ended).unwrap_or(now);
         let record = &status.record;
+        let arrays = JobArrays::of_job(&status.folder, record)?
+            .unwrap_or_default()
+            .arrays
+            .iter()
+            .map(|array| array.id)
+            .collect();
         Ok(Self {
             time: now,
             job: record.job,
             config: record.config.clone(),
             backend: record.backend.clone(),
-            arrays: array_ids(&status.folder, record)?,
+            arrays,
             submitted: record.submitted,
             elapsed_s: (end - record.submitted).max(0),
             ended,
@@ -199,7 +204,9 @@ impl View {
     pub fn summary(&self) -> String {
         let words = self.trials.iter().map(|count| {
             let reasons: Vec<&str> = match count.state {
-                RunState::Waiting => self.waiting.iter().map(|w| w.reason.as_str()).filter(|r| !r.is_empty()).collect(),
+                AttemptState::Waiting => {
+                    self.waiting.iter().map(|w| w.reason.as_str()).filter(|r| !r.is_empty()).collect()
+                }
                 _ => Vec::new(),
             };
             let reasons = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join(", ")) };

@@ -222,8 +222,8 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::status::RunState;
     use crate::watch::{CompletedTrial, FailedTrial, StateCount, WaitingTrials};
+    use expctl_ledger::AttemptState;
     use expctl_ledger::Stage;
 
     /// A job with trials of two ranks that run, one of them late, failed ones, and three that wait.
@@ -257,8 +257,11 @@ mod tests {
             since_s: 4.0,
             pace: Some(pace.clone()),
         };
-        let failed =
-            |n: usize| FailedTrial { trial: format!("ids-r{n}"), state: RunState::Failed, reason: "it broke".into() };
+        let failed = |n: usize| FailedTrial {
+            trial: format!("ids-r{n}"),
+            state: AttemptState::Failed,
+            reason: "it broke".into(),
+        };
         View {
             time: 1_767_323_145,
             job: 12,
@@ -269,9 +272,9 @@ mod tests {
             elapsed_s: 100,
             ended: false,
             trials: vec![
-                StateCount { state: RunState::Failed, trials: failures },
-                StateCount { state: RunState::Running, trials: running },
-                StateCount { state: RunState::Waiting, trials: 3 },
+                StateCount { state: AttemptState::Failed, trials: failures },
+                StateCount { state: AttemptState::Running, trials: running },
+                StateCount { state: AttemptState::Waiting, trials: 3 },
             ],
             estimated_s_left: Some(200.0),
             trouble: None,

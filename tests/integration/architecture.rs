@@ -10,16 +10,16 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// What every module of `src` may use: exit codes, the terminal, the project's folders, and the ledger's records.
+/// What every module of `src` may use: exit codes, the terminal, the project's folders and programs, and the ledger's records.
 const BASE: &[&str] = &[
     "src/console",
     "src/exit",
     "src/interrupt",
-    "src/parallel",
     "src/program",
     "src/project",
     "atomic-file",
     "ledger",
+    "parallel-map",
     "settings",
     "text",
 ];
@@ -31,23 +31,20 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("src/exit", &[]),
     ("src/console", &[]),
     ("src/interrupt", &[]),
-    ("src/parallel", &[]),
     ("src/program", &[]),
-    ("src/project", &[]),
-    // A config is read without opening a file of data.
-    ("src/conf", &["config"]),
-    ("src/plan", &["src/conf", "config"]),
-    ("src/data_state", &["src/conf", "config", "datasets"]),
-    ("src/data_size", &["src/data_state", "config", "datasets"]),
-    ("src/provenance", &["src/conf", "src/ledger", "src/plan", "config"]),
-    ("src/launch", &["src/conf", "src/ledger", "config", "host-metrics", "slurm", "stats"]),
+    ("src/project", &["config"]),
+    ("src/plan", &["config"]),
+    // The only part beside the command line that opens data: it answers what configs and programs ask.
+    ("src/data", &["src/launch", "anndata-io", "config", "datasets"]),
+    ("src/provenance", &["src/ledger", "config"]),
+    ("src/launch", &["src/ledger", "config", "host-metrics", "slurm", "stats"]),
     ("src/ledger", &[]),
     // From the ledger to a note; nothing of configs and launching.
-    ("src/trace", &["stats"]),
+    ("src/trace", &["src/ledger", "stats"]),
     ("src/report", &["src/ledger", "src/trace", "charts", "stats"]),
     ("src/timings", &["src/ledger", "src/report", "charts", "stats"]),
     ("src/watch", &["src/launch", "slurm"]),
-    ("src/doctor", &["src/conf", "src/launch", "config", "slurm"]),
+    ("src/doctor", &["src/launch", "config", "slurm"]),
     // Crates.
     ("atomic-file", &[]),
     ("settings-derive", &[]),
@@ -86,17 +83,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// Arrows that [`MAY_USE`] does not allow and that are still there, with the reason.
-const EXCEPTIONS: &[(&str, &str, &str)] = &[
-    ("src/conf", "anndata-io", "the number of rows of files is read while a config is checked"),
-    ("src/conf", "datasets", "the networks of a recipe are read while a config is checked"),
-    ("src/launch", "datasets", "the folder of the data of a command worker is opened to tell it the files"),
-    ("src/launch", "src/data_state", "a chain of Slurm jobs has a build job where data are missing"),
-    ("src/plan", "datasets", "the default model of a variant depends on its recipe"),
-    ("src/provenance", "src/launch", "versions of the programs that a job runs"),
-    ("src/report", "src/conf", "the word for `no data set`, and remarks on settings of models"),
-    ("src/report", "src/launch", "attempts of a trial are joined by the launcher"),
-    ("src/trace", "src/report", "the totals of a trial's stages are in the report"),
-];
+const EXCEPTIONS: &[(&str, &str, &str)] = &[];
 
 /// `Result<_, String>` by crate. A library's errors are enums.
 const STRING_ERRORS: &[(&str, usize)] = &[];

@@ -3,13 +3,15 @@
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use crate::common::cluster::Cluster;
-use crate::common::ledger::{completed, finish, running, steps};
-use crate::common::{SMALL, TestProject, text, wait_until, worker_pids};
-use expctl_ledger::{AttemptDir, Environment, JobDir, StepRecord, Trial, TrialState, write_json};
+use expctl_ledger::{AttemptDir, Environment, JobDir, StepRecord, TrialState, write_json};
+use expctl_settings::Trial;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
+
+use crate::common::cluster::Cluster;
+use crate::common::ledger::{completed, finish, running, steps};
+use crate::common::{SMALL, TestProject, text, wait_until, worker_pids};
 
 const LONG: Duration = Duration::from_secs(180);
 
@@ -53,7 +55,7 @@ fn on_another_processor(environment: &mut Environment) {
 fn two_jobs(project: &TestProject, change: impl FnOnce(&mut Environment)) -> Trial {
     let lazy = project.trial("lazy", "Lazy", 1, |_| {});
     let ids =
-        project.trial("ids", "Ids only", 1, |settings| settings.pipeline.processor = expctl_ledger::Processor::Ids);
+        project.trial("ids", "Ids only", 1, |settings| settings.pipeline.processor = expctl_settings::Processor::Ids);
     let dir = project.submitted(1, "086_ddp", vec![lazy.clone(), ids.clone()]);
     resumed(&dir, &lazy, change);
     completed(&dir, &ids, &two_ranks(100, 0, 22));

@@ -2,11 +2,11 @@
 
 mod published;
 
+use expctl_ledger::JobRecord;
+use expctl_settings::{Collation, Mode, ModelKind, Networks, Processor, SampleSet, Select, Split, StoreKind, Trial};
+
 use crate::common::ledger::{completed, in_epochs, running, steps, sweep, two_variants};
 use crate::common::{TestProject, close};
-use expctl_ledger::{
-    Collation, JobRecord, Mode, ModelKind, Networks, Processor, SampleSet, Select, Split, StoreKind, Trial,
-};
 
 /// Ratio, lower and upper end.
 const SCIPY: [f64; 3] = [3.9996998574311537, 3.795808644783065, 4.21454305172148];
@@ -75,7 +75,7 @@ fn a_profiled_and_an_unprofiled_row_show_what_the_profiler_cost() {
 #[test]
 fn profiled_trials_are_in_no_ratio() {
     let project = TestProject::new();
-    let profiled = |settings: &mut expctl_ledger::Settings| settings.profile.active = 3;
+    let profiled = |settings: &mut expctl_settings::Settings| settings.profile.active = 3;
     let trials: Vec<Trial> = (1..=3)
         .flat_map(|repeat| {
             [

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use assert_cmd::Command;
-use expctl::conf;
-use expctl::plan;
+use expctl::data::ProjectData;
 use expctl::project::Project;
-use expctl_ledger::{DeviceChoice, Fetch, Loss, Mode, SampleSet, Settings, Split, Stage, Trial};
-use expctl_settings::{self as keys, ValueType};
+use expctl_config::{ConfErrors, expand, load};
+use expctl_ledger::Stage;
+use expctl_settings::{self as keys, DeviceChoice, Fetch, Loss, Mode, SampleSet, Settings, Split, Trial, ValueType};
 use serde_json::Value as Json;
 
 fn root() -> &'static Path {
@@ -51,9 +51,10 @@ fn trials(text: &str, overrides: &[&str]) -> Result<Vec<Trial>, Vec<String>> {
 fn trials_of(path: &Path, overrides: &[&str]) -> Result<Vec<Trial>, Vec<String>> {
     let project = Project::find(Some(root()), None).unwrap();
     let overrides: Vec<String> = overrides.iter().map(|&s| s.to_owned()).collect();
-    let messages = |e: conf::ConfErrors| e.problems().iter().map(|p| p.message.clone()).collect::<Vec<_>>();
-    let config = conf::load(&project, path, &overrides).map_err(messages)?;
-    Ok(plan::expand(&project, &config).map_err(messages)?.trials)
+    let messages = |e: ConfErrors| e.problems().iter().map(|p| p.message.clone()).collect::<Vec<_>>();
+    let files = ProjectData(&project);
+    let config = load(&files, path, &overrides).map_err(messages)?;
+    Ok(expand(&files, &config).map_err(messages)?.trials)
 }
 
 const SMALL: &str = "pipeline.processor = \"ids\"\nloader.batch_size = 28\nmeasure.repeats = 1\n";
@@ -867,7 +868,7 @@ fn generated_part_is_current(document: &str, name: &str, part: &str) {
 #[test]
 fn the_reference_is_current() {
     generated_part_is_current("docs/reference/config.md", "keys", &keys::reference());
-    generated_part_is_current("docs/guide/their-names.md", "names", &conf::their_names());
+    generated_part_is_current("docs/guide/their-names.md", "names", &expctl_config::their_names());
 }
 
 /// What stands in the column "Here" of docs/guide/their-names.md is ours: keys with words that they take, stages, commands, configs.

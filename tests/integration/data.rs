@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::python::interpreter;
 use assert_cmd::assert::OutputAssertExt;
 use assert_cmd::cargo::CommandCargoExt;
 use expctl_datasets::graph::Dataset;
-use expctl_ledger::{Pipeline, Processor, StoreKind};
+use expctl_settings::{Pipeline, Processor, StoreKind};
 use graph_loader::{LmdbStore, Sample};
 use serde_json::Value;
+
+use crate::common::python::interpreter;
 
 const SET: &str = "006-kuzmin-tmi";
 const SMALL: [&str; 6] = ["--samples", "1200", "--scale", "0.1", "--networks", "completed"];

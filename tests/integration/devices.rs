@@ -1,11 +1,12 @@
 //! Runs on GPUs in notes and comparisons, on ledgers written by the record crate.
 
+use expctl_ledger::{CudaFacts, JobDir, RankDevice, Stage, StepRecord, TrialState, write_json};
+use expctl_settings::{
+    BackendChoice, DeviceChoice, DeviceMasks, Implementation, ModelKind, Norm, Processor, Settings, Trial,
+};
+
 use crate::common::TestProject;
 use crate::common::ledger::{finish, running, steps};
-use expctl_ledger::{
-    BackendChoice, CudaFacts, DeviceChoice, DeviceMasks, Implementation, JobDir, ModelKind, Norm, Processor,
-    RankDevice, Settings, Stage, StepRecord, Trial, TrialState, write_json,
-};
 
 const MS: u64 = 1_000_000;
 
@@ -113,7 +114,7 @@ fn steps_without_device_times_do_not_lower_their_mean() {
 #[test]
 fn a_note_names_the_gpus_of_the_ranks_and_what_reached_them() {
     let project = TestProject::new();
-    let asks = |settings: &mut expctl_ledger::Settings| {
+    let asks = |settings: &mut expctl_settings::Settings| {
         (settings.launch.device, settings.launch.backend) = (DeviceChoice::Cuda, BackendChoice::Auto);
     };
     let trials = [project.trial("gpu", "On GPUs", 1, asks), project.trial("host", "On the host", 1, |_| {})];

@@ -5,11 +5,13 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use expctl::report::reference::ReferenceRecord;
+use expctl_ledger::{JobRecord, Stage};
+use expctl_settings::Trial;
+use test_support::{Requirement, skip};
+
 use crate::common::programs::install_torch;
 use crate::common::{TestProject, text, worker};
-use expctl::report::reference::ReferenceRecord;
-use expctl_ledger::{JobRecord, Stage, Trial};
-use test_support::{Requirement, skip};
 
 /// Longest that a part of the benchmark may take, seconds.
 const LONGEST_PART_S: u64 = 480;

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use expctl_ledger::{LearningRecord, Stage, Validation, append_learning};
+use expctl_settings::Mode;
+
 use crate::common::TestProject;
 use crate::common::browser::{chromium, python};
 use crate::common::ledger::{completed, in_epochs, steps};
-use expctl_ledger::{LearningRecord, Mode, Stage, Validation, append_learning};
 
 /// What would run, or be fetched, if a name were taken for markup.
 const HOSTILE: &str = "Ids <img src=x onerror=stolen=1> | <b>only</b>";

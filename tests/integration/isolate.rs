@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{TestProject, text};
-use expctl::conf;
-use expctl::plan::{Isolation, Modes, PastJob, expand};
+use expctl::data::ProjectData;
 use expctl::project::Project;
-use expctl_ledger::{Mode, Trial};
+use expctl_config::{Isolation, Modes, PastJob, expand, load_text};
+use expctl_settings::{Mode, Trial};
 use serde_json::Value as Json;
+
+use crate::common::{TestProject, text};
 
 /// Two variants in training, on as many ranks as the placeholder says.
 const CONF: &str = r#"
@@ -424,8 +425,8 @@ fn modes_that_a_variant_cannot_run_in_are_in_its_config() {
     modes.leave_out("lazy", Mode::Train);
     let isolation = Isolation::new(project.path(), past, &[], Some(1), &modes).unwrap();
     let found = Project::find(Some(project.path()), None).unwrap();
-    let config = conf::load_text(&found, &isolation.name, "isolated", &isolation.text, &[]).unwrap();
-    let trials = expand(&found, &config).unwrap().trials;
+    let config = load_text(&ProjectData(&found), &isolation.name, "isolated", &isolation.text, &[]).unwrap();
+    let trials = expand(&ProjectData(&found), &config).unwrap().trials;
     let run: Vec<(&str, &str)> = trials.iter().map(|t| (t.variant.as_str(), t.settings.train.mode.name())).collect();
     let expected =
         [("lazy", "data"), ("lazy", "forward"), ("lazy", "forward_backward"), ("ids", "data"), ("ids", "forward")];

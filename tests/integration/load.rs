@@ -4,12 +4,12 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use expctl_ledger::{Cause, JobArrays, JobDir, SubmittedArray, TaskTrial, TrialState, write_json};
+use serde_json::{Value, json};
+
 use crate::common::cluster::Cluster;
 use crate::common::ledger::{completed, finish, many, running, steps};
 use crate::common::{TestProject, text};
-use expctl::launch::slurm::{JobArrays, SubmittedArray, TaskTrial};
-use expctl_ledger::{Cause, JobDir, TrialState, write_json};
-use serde_json::{Value, json};
 
 const TRIALS: u32 = 1000;
 

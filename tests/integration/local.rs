@@ -4,11 +4,13 @@ use std::io::Read;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::common;
-use crate::common::{Guard, PATIENCE, SMALL, TestProject, text, wait_until, worker_pids};
-use expctl_ledger::{Estimator, FileSize, RankStatus, Stage, StoreKind, TrialState};
+use expctl_ledger::{FileSize, RankStatus, Stage, TrialState};
+use expctl_settings::{Estimator, StoreKind};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+use crate::common;
+use crate::common::{Guard, PATIENCE, SMALL, TestProject, text, wait_until, worker_pids};
 
 #[test]
 fn two_ranks_train_and_leave_a_whole_ledger() {

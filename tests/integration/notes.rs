@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use crate::common::TestProject;
-use crate::common::ledger::{SUBMITTED, completed, finish, running, steps, two_variants};
 use expctl_ledger::TrialState;
 use proptest::prelude::*;
+
+use crate::common::TestProject;
+use crate::common::ledger::{SUBMITTED, completed, finish, running, steps, two_variants};
 
 const NOTE: &str = "results/086_ddp_12.md";
 
@@ -354,7 +355,7 @@ fn only_a_note_that_is_there_can_have_lost_a_section() {
 #[test]
 fn a_note_says_why_earlier_jobs_are_missing() {
     let (project, path) = noted();
-    let earlier = project.trial("lazy", "Lazy", 1, |s| s.train.mode = expctl_ledger::Mode::Data);
+    let earlier = project.trial("lazy", "Lazy", 1, |s| s.train.mode = expctl_settings::Mode::Data);
     let before = |record: &mut expctl_ledger::JobRecord| record.submitted = SUBMITTED - 100;
     let dir = project.submitted_as(11, "086_ddp", vec![earlier.clone()], before);
     completed(&dir, &earlier, &[steps(500, 0), steps(500, 0)]);

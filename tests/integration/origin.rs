@@ -4,12 +4,15 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::common::cluster::Cluster;
-use crate::common::{SMALL, TestProject, text};
+use expctl::data::ProjectData;
 use expctl::project::Project;
 use expctl::provenance::changes_since_submit;
-use expctl_ledger::{JobDir, Outcome, Provenance, TRIAL_SCHEMA_VERSION, Trial, TrialState};
+use expctl_ledger::{JobDir, Outcome, Provenance, TrialState};
+use expctl_settings::{TRIAL_SCHEMA_VERSION, Trial};
 use serde_json::Value;
+
+use crate::common::cluster::Cluster;
+use crate::common::{SMALL, TestProject, text};
 
 fn git(project: &TestProject, arguments: &[&str]) {
     let output = Command::new("git")
@@ -53,7 +56,7 @@ fn all_files(folder: &Path) -> BTreeSet<String> {
 fn changes(project: &TestProject, id: &str) -> Vec<String> {
     let here = Project::find(Some(project.path()), None).unwrap();
     let folder = project.job(id);
-    changes_since_submit(&here, &folder, &folder.record().unwrap())
+    changes_since_submit(&here, &ProjectData(&here), &folder, &folder.record().unwrap())
 }
 
 #[test]
@@ -319,7 +322,7 @@ fn plan_names_the_template_of_the_script() {
     assert!(text(&project.run(&line).stderr).contains("template: slurm/batch.sh.j2, compiled in"));
     let own = project.path().join("config/expctl/batch.sh.j2");
     std::fs::create_dir_all(own.parent().unwrap()).unwrap();
-    std::fs::write(&own, format!("{}# ours\n", expctl::conf::SHIPPED_TEMPLATE)).unwrap();
+    std::fs::write(&own, format!("{}# ours\n", expctl::launch::slurm::SHIPPED_TEMPLATE)).unwrap();
     assert!(text(&project.run(&line).stderr).contains(&format!("template: {}", own.display())));
     std::fs::write(&own, "#!/bin/bash\nsrun hostname\n").unwrap();
     let refused = project.run(&line);

@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::process::Command;
 
+use expctl_config::SHIPPED_PROFILES;
+
 use crate::common;
 use crate::common::cluster::Cluster;
 use crate::common::{SMALL, TestProject, text};
-use expctl::conf::SHIPPED_PROFILES;
 
 const IMAGE: &str = "/images/rocky linux.sif";
 

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use expctl_ledger::{Stage, StepRecord};
+use expctl_settings::{Mode, Settings, Trial};
+use serde_json::Value;
+
 use crate::common::ledger::{completed, steps, two_variants};
 use crate::common::{TestProject, close};
-use expctl_ledger::{Mode, Settings, Stage, StepRecord, Trial};
-use serde_json::Value;
 
 fn words(confounds: &Value) -> Vec<String> {
     let of = |c: &Value| format!("{}: {} {}", c["setting"], c["base"], c["row"]).replace('"', "");

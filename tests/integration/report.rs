@@ -1,12 +1,11 @@
 //! `expctl report`, as a user runs it, on ledgers written by the record crate.
 
+use expctl::report::reference::ReferenceRecord;
+use expctl_ledger::{DataRead, FileSize, JobDir, PerStage, Stage, StepRecord, TrialState, write_json};
+use expctl_settings::{ArrayFormat, DeviceMasks, Draw, Estimator, Split, StoreKind};
+
 use crate::common::TestProject;
 use crate::common::ledger::{SUBMITTED, completed, finish, running, steps, sweep, two_variants};
-use expctl::report::reference::ReferenceRecord;
-use expctl_ledger::{
-    ArrayFormat, DataRead, DeviceMasks, Draw, Estimator, FileSize, JobDir, PerStage, Split, Stage, StepRecord,
-    StoreKind, TrialState, write_json,
-};
 
 fn note(project: &TestProject, code: i32) -> String {
     let (stdout, _) = project.expect(&["report", "12"], code);
@@ -353,8 +352,8 @@ fn a_loader_that_did_other_than_its_settings_say_is_told() {
     let project = TestProject::new();
     // Batches of 1101.875… MiB each; 4 workers × 2.
     const BATCH: u64 = 1_155_400_000;
-    let few = |s: &mut expctl_ledger::Settings| s.measure.steps = 3;
-    let inline = |s: &mut expctl_ledger::Settings| s.loader.workers = 0;
+    let few = |s: &mut expctl_settings::Settings| s.measure.steps = 3;
+    let inline = |s: &mut expctl_settings::Settings| s.loader.workers = 0;
     let trials = [
         project.trial("enough", "Enough", 1, |_| {}),
         project.trial("lazy", "Lazy", 1, |_| {}),
@@ -412,12 +411,12 @@ fn a_loader_that_did_other_than_its_settings_say_is_told() {
 #[test]
 fn masks_of_the_step_are_no_wait() {
     let project = TestProject::new();
-    let on_device = |s: &mut expctl_ledger::Settings| s.pipeline.device_masks = DeviceMasks::Looped;
+    let on_device = |s: &mut expctl_settings::Settings| s.pipeline.device_masks = DeviceMasks::Looped;
     let trials = [
         project.trial("published", "As published", 1, on_device),
         project.trial("meant", "As meant", 1, |s| {
             on_device(s);
-            s.pipeline.processor = expctl_ledger::Processor::Ids;
+            s.pipeline.processor = expctl_settings::Processor::Ids;
         }),
     ];
     let dir = project.submitted_as(12, "086_ddp", trials.to_vec(), |_| {});
@@ -451,7 +450,8 @@ fn masks_of_the_step_are_no_wait() {
 #[test]
 fn equal_numbers_of_other_samples_are_kept_apart() {
     let project = TestProject::new();
-    let part = |split: Split| move |s: &mut expctl_ledger::Settings| (s.select.subset, s.select.split) = (1000, split);
+    let part =
+        |split: Split| move |s: &mut expctl_settings::Settings| (s.select.subset, s.select.split) = (1000, split);
     let trials = [
         project.trial("val", "Val", 1, part(Split::Val)),
         project.trial("test", "Test", 1, part(Split::Test)),
@@ -613,7 +613,7 @@ fn one_figure_has_the_same_digits_in_every_section() {
 #[test]
 fn threads_that_share_processors_are_a_warning_and_a_cause() {
     let project = TestProject::new();
-    let trial = |workers: u32| move |s: &mut expctl_ledger::Settings| s.loader.workers = workers;
+    let trial = |workers: u32| move |s: &mut expctl_settings::Settings| s.loader.workers = workers;
     // The recorded machine has two processors for each rank's node.
     let trials = [project.trial("few", "Few", 1, trial(1)), project.trial("many", "Many", 1, trial(8))];
     let dir = project.submitted(12, "086_ddp", trials.to_vec());

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use expctl_ledger::{
+    LearningRecord, Operation, OperationTime, PerStage, RankUsage, Stage, StepRecord, Validation, append_learning,
+    stopped_early, write_json,
+};
+use expctl_settings::{Mode, ModelKind, Trial};
+
 use crate::common;
 use crate::common::TestProject;
 use crate::common::ledger::{completed, in_epochs, steps};
-use expctl_ledger::{
-    LearningRecord, Mode, ModelKind, Operation, OperationTime, PerStage, RankUsage, Stage, StepRecord, Trial,
-    Validation, append_learning, stopped_early, write_json,
-};
 
 const MODES: [Mode; 4] = [Mode::Data, Mode::Forward, Mode::ForwardBackward, Mode::Train];
 
@@ -266,7 +268,7 @@ fn epochs(n: u64, peak: f64, stopped: bool) -> Vec<LearningRecord> {
 }
 
 fn trained(project: &TestProject) {
-    let change = |settings: &mut expctl_ledger::Settings| {
+    let change = |settings: &mut expctl_settings::Settings| {
         settings.launch.ranks = 1;
         settings.train.epochs = 8;
         settings.measure.steps = 30;

@@ -10,18 +10,19 @@ mod fake;
 use std::path::Path;
 use std::time::Duration;
 
+use expctl::exit::Exit;
+use expctl::launch::slurm::{self, TrialProgress};
+use expctl::program::Programs;
+use expctl_ledger::{Outcome, RankStatus, TrialState};
+use slurm_client::Availability;
+use test_support::{Requirement, skip};
+
 use crate::common;
 use crate::common::cluster::Cluster;
 use crate::common::job;
 use crate::common::job::{Flow, fixed_programs, job, ledger};
 use crate::common::programs;
 use crate::common::{SMALL, TestProject};
-use expctl::exit::Exit;
-use expctl::launch::Programs;
-use expctl::launch::slurm::{self, TrialProgress};
-use expctl_ledger::{Outcome, RankStatus, TrialState};
-use slurm_client::Availability;
-use test_support::{Requirement, skip};
 
 const HOSTILE: &str = "it's \"a\" \\ config; touch pwned; $(touch pwned) `touch pwned` #%A\n#SBATCH --array=0-9";
 

@@ -7,16 +7,18 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use expctl::trace::{RankTrace, nest, step_times};
+use expctl_ledger::{AttemptDir, Stage};
+use expctl_settings::Settings;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value as Json;
+
 use crate::common;
 use crate::common::perfetto;
 use crate::common::trace_format;
 use crate::common::traces::{profiled, traced, write_trace};
 use crate::common::{Guard, TestProject, close, text, wait_until, worker, worker_pids};
-use expctl::trace::{RankTrace, nest, step_times};
-use expctl_ledger::{AttemptDir, Settings, Stage};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use serde_json::Value as Json;
 
 /// Two ranks that train, with steps of some milliseconds: a range takes about a microsecond.
 const SMALL: &str = r#"

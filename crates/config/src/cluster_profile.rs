@@ -11,7 +11,7 @@ use crate::config::Values;
 use crate::layer::{Layer, Scope, accept, read_settings, table_of, text_of};
 use crate::node::{Node, NodeKey, NodeTable, NodeValue, ValueOrigin};
 use crate::problem::{ConfErrors, Problem};
-use crate::project_files::ProjectFiles;
+use crate::project_files::ProjectFolders;
 use crate::reader::Reader;
 use crate::suggest::closest;
 use crate::user::{UserDefaults, unknown_key};
@@ -324,7 +324,7 @@ pub const SHIPPED_PROFILES: [(&str, &str); 6] = shipped!["cabbi", "delta", "dev-
 ///
 /// # Errors
 /// There is none, or it is wrong: all problems, with places.
-pub fn profile(project: &dyn ProjectFiles, name: &str) -> Result<ClusterProfile, ConfErrors> {
+pub fn profile(project: &dyn ProjectFolders, name: &str) -> Result<ClusterProfile, ConfErrors> {
     let mut reader = Reader::new();
     let at = ValueOrigin::new(reader.sources.add("profile", name), 0..name.len());
     let found = find(project, name, at, &mut reader);
@@ -335,7 +335,7 @@ pub fn profile(project: &dyn ProjectFiles, name: &str) -> Result<ClusterProfile,
 }
 
 /// The profile with this name; its problems go to `reader`. `at` is the place that names the profile.
-fn find(project: &dyn ProjectFiles, name: &str, at: ValueOrigin, reader: &mut Reader) -> Option<ClusterProfile> {
+fn find(project: &dyn ProjectFolders, name: &str, at: ValueOrigin, reader: &mut Reader) -> Option<ClusterProfile> {
     let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
     for path in folders(project).into_iter().filter(|_| is_name).map(|f| f.join(format!("{name}.toml"))) {
         match std::fs::read_to_string(&path) {
@@ -364,13 +364,13 @@ fn find(project: &dyn ProjectFiles, name: &str, at: ValueOrigin, reader: &mut Re
     None
 }
 
-fn folders(project: &dyn ProjectFiles) -> Vec<PathBuf> {
+fn folders(project: &dyn ProjectFolders) -> Vec<PathBuf> {
     let own = project.root().join("slurm").join("profiles");
     std::iter::once(own).chain(project.config_home().map(|home| home.join("profiles"))).collect()
 }
 
 /// Names of all profiles, sorted.
-fn names(project: &dyn ProjectFiles) -> Vec<String> {
+fn names(project: &dyn ProjectFolders) -> Vec<String> {
     let files = folders(project).into_iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
     let stems = files.filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".toml").map(str::to_owned));
     let mut names: Vec<String> = stems.chain(SHIPPED_PROFILES.iter().map(|(name, _)| (*name).to_owned())).collect();
@@ -390,7 +390,7 @@ pub struct BaseSettings {
 
 impl BaseSettings {
     /// The base of a config that sets `settings`.
-    pub fn load(project: &dyn ProjectFiles, settings: [&Layer; 2], reader: &mut Reader) -> Self {
+    pub fn load(project: &dyn ProjectFolders, settings: [&Layer; 2], reader: &mut Reader) -> Self {
         let UserDefaults { settings: mut base, mut profiles, .. } = UserDefaults::read(project, reader);
         let chosen = settings.into_iter().chain([&base]).find_map(|layer| layer.get(Slurm::PROFILE.name()));
         let name = chosen.and_then(|s| Some((s.value.as_ref()?.as_str()?.to_owned(), s.at?)));

@@ -179,7 +179,7 @@ fn finish(
         let over = reader.argument(argument);
         set.extend(over);
     }
-    let base = BaseSettings::load(project, [&set.settings, &document.settings], &mut reader);
+    let base = BaseSettings::load(project.folders(), [&set.settings, &document.settings], &mut reader);
     let shown = path.display().to_string();
     let Reader { sources, mut problems, complete, .. } = reader;
     if !complete {

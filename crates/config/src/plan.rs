@@ -111,7 +111,7 @@ fn trial(project: &dyn ProjectFiles, config: &Config, run: &Run, repeat: u32) ->
     // Ranks may start in another folder, so they are told where the files are; the id has the text of the config.
     for path in [&mut settings.model.path, &mut settings.train.start_from] {
         if !path.is_empty() {
-            *path = project.root().join(path.as_str()).to_string_lossy().into_owned();
+            *path = project.folders().root().join(path.as_str()).to_string_lossy().into_owned();
         }
     }
     // All of them exist: the config was judged.
@@ -133,7 +133,7 @@ fn trial(project: &dyn ProjectFiles, config: &Config, run: &Run, repeat: u32) ->
         method: run.method.clone(),
         point,
         repeat,
-        data_dir: project.data_dir(&settings.data),
+        data_dir: project.folders().data_dir(&settings.data),
         default_model,
         settings,
     })

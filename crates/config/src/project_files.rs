@@ -28,10 +28,8 @@ pub struct NoteNameError {
     pub help: String,
 }
 
-/// The project that a config belongs to: its folders, and the content of its data sets and files.
-///
-/// This crate opens configs and profiles alone. Whoever calls it knows the formats of data, and answers for them here.
-pub trait ProjectFiles {
+/// The project that a config belongs to: its folders and its programs. No data.
+pub trait ProjectFolders {
     /// The project's folder. Relative paths of a config start here.
     fn root(&self) -> &Path;
 
@@ -43,6 +41,26 @@ pub trait ProjectFiles {
 
     /// Folder of a built data set, absolute.
     fn data_dir(&self, data: &Data) -> PathBuf;
+
+    /// The program that `name` stands for: a path from the root, or a name in `PATH`.
+    ///
+    /// # Errors
+    /// There is no such program.
+    fn find_program(&self, name: &str) -> Result<PathBuf, Reason>;
+
+    /// Checks a pattern for names of notes.
+    ///
+    /// # Errors
+    /// It makes no file name.
+    fn check_note_name(&self, pattern: &str) -> Result<(), NoteNameError>;
+}
+
+/// The content of a project's data sets and files.
+///
+/// This crate opens configs and profiles alone. Whoever calls it knows the formats of data, and answers for them here.
+pub trait ProjectFiles {
+    /// The project.
+    fn folders(&self) -> &dyn ProjectFolders;
 
     /// The data set of graphs whose recipe is in `folder`.
     ///
@@ -70,16 +88,4 @@ pub trait ProjectFiles {
     /// # Errors
     /// The file cannot be read, or has no such layer.
     fn rows(&self, file: &Path, layer: &str) -> Result<u64, Reason>;
-
-    /// The program that `name` stands for: a path from the root, or a name in `PATH`.
-    ///
-    /// # Errors
-    /// There is no such program.
-    fn find_program(&self, name: &str) -> Result<PathBuf, Reason>;
-
-    /// Checks a pattern for names of notes.
-    ///
-    /// # Errors
-    /// It makes no file name.
-    fn check_note_name(&self, pattern: &str) -> Result<(), NoteNameError>;
 }

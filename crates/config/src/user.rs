@@ -10,7 +10,7 @@ use crate::cluster_profile::refuse_profile;
 use crate::layer::{Layer, Scope, accept, read_settings, table_of, text_of};
 use crate::node::{Node, NodeKey};
 use crate::problem::{ConfErrors, Problem};
-use crate::project_files::ProjectFiles;
+use crate::project_files::ProjectFolders;
 use crate::reader::Reader;
 use crate::suggest::closest;
 
@@ -39,7 +39,7 @@ impl UserDefaults {
     ///
     /// # Errors
     /// All that is wrong with it, with places.
-    pub fn load(project: &dyn ProjectFiles) -> Result<Self, ConfErrors> {
+    pub fn load(project: &dyn ProjectFolders) -> Result<Self, ConfErrors> {
         let mut reader = Reader::new();
         let defaults = Self::read(project, &mut reader);
         if reader.problems.is_empty() {
@@ -50,7 +50,7 @@ impl UserDefaults {
     }
 
     /// The same with problems left in `reader`.
-    pub fn read(project: &dyn ProjectFiles, reader: &mut Reader) -> Self {
+    pub fn read(project: &dyn ProjectFolders, reader: &mut Reader) -> Self {
         let mut defaults = Self::default();
         let Some(path) = path(project) else { return defaults };
         let text = match std::fs::read_to_string(&path) {
@@ -70,7 +70,7 @@ impl UserDefaults {
         defaults
     }
 
-    fn read_key(&mut self, key: &NodeKey, node: &Node, project: &dyn ProjectFiles, problems: &mut Vec<Problem>) {
+    fn read_key(&mut self, key: &NodeKey, node: &Node, project: &dyn ProjectFolders, problems: &mut Vec<Problem>) {
         match key.name.as_str() {
             "backend" => match accept(&BACKEND, "backend", node) {
                 Ok(word) => self.backend = word.as_str().map(str::to_owned),
@@ -99,7 +99,7 @@ impl UserDefaults {
 }
 
 /// Path of the user's file, whether it exists or not.
-pub fn path(project: &dyn ProjectFiles) -> Option<PathBuf> {
+pub fn path(project: &dyn ProjectFolders) -> Option<PathBuf> {
     Some(project.config_home()?.join("config.toml"))
 }
 
@@ -160,7 +160,7 @@ impl NotesSettings {
     ///
     /// # Errors
     /// All that is wrong with either file, with places.
-    pub fn load(project: &dyn ProjectFiles) -> Result<Self, ConfErrors> {
+    pub fn load(project: &dyn ProjectFolders) -> Result<Self, ConfErrors> {
         let user = UserDefaults::load(project)?.notes;
         let path = project.root().join("expctl.toml");
         let mut reader = Reader::new();
@@ -201,7 +201,7 @@ impl NotesSettings {
     }
 
     /// Read the table. Relative paths are below `base`; without one they are refused.
-    fn read(node: &Node, base: Option<&Path>, project: &dyn ProjectFiles, problems: &mut Vec<Problem>) -> Self {
+    fn read(node: &Node, base: Option<&Path>, project: &dyn ProjectFolders, problems: &mut Vec<Problem>) -> Self {
         let mut settings = Self::default();
         let place = |what: &str, node: &Node, problems: &mut Vec<Problem>| match base {
             Some(base) => text_of(what, node, problems).map(|text| base.join(text)),

@@ -17,7 +17,7 @@ use std::time::Instant;
 use criterion::{Criterion, Throughput, criterion_group};
 use expctl_datasets::graph::{Conversion, Dataset, DatasetRecords};
 use expctl_datasets::graph_batch_options;
-use expctl_ledger::{Pipeline, Processor, StoreKind};
+use expctl_settings::{Pipeline, Processor, StoreKind};
 use graph_loader::{Assembler, CellGraph, DistributedSampler, GraphBatcher, LmdbStore, Records, Sample, Schedule};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions};

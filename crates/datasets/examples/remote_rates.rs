@@ -26,7 +26,8 @@ use anndata_io::remote::{CacheOptions, RemoteOptions, configure, remote_counts};
 use cell_loader::{CellBatcher, RowSampler, Sharding};
 use expctl_datasets::array::{ArrayDataset, ArrayRecipe, ConvertOptions, open_as_configured};
 use expctl_datasets::{BuildProgress, array, cell_batch_options, row_draw};
-use expctl_ledger::{Array, ArrayFormat, BenchFigure, BenchRecord, Data, Draw, LabelSource, Networks, Output, Sampler};
+use expctl_ledger::{BenchFigure, BenchRecord};
+use expctl_settings::{Array, ArrayFormat, Data, Draw, LabelSource, Networks, Output, Sampler};
 use loader_core::{Loader, LoaderOptions};
 use server::Server;
 

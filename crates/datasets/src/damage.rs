@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
-use expctl_ledger::{ArrayFormat, LedgerError, StoreKind};
+use expctl_ledger::LedgerError;
+use expctl_settings::{ArrayFormat, StoreKind};
 use safetensors::SafeTensorError;
 use safetensors::tensor::Dtype;
 

@@ -2,8 +2,7 @@ use std::path::{Path, PathBuf};
 
 use anndata_io::AnnDataError;
 use cell_loader::CellError;
-use expctl_ledger::{ArrayFormat, Data, Draw, StoreKind};
-use expctl_settings::{Advice, Converted, MergeError};
+use expctl_settings::{ArrayFormat, Data, Draw, StoreKind, Advice, Converted, MergeError};
 use graph_loader::GraphError;
 
 use crate::build_folder::{PARTIAL, STORES_FOLDER};
@@ -387,7 +386,7 @@ fn made_store(inside: &Path) -> Option<(&str, Converted)> {
 
 #[cfg(test)]
 mod tests {
-    use expctl_ledger::{LabelSource, Networks};
+    use expctl_settings::{LabelSource, Networks};
     use graph_loader::error::RecordError;
 
     use super::*;

@@ -3,8 +3,8 @@
 
 use anndata_io::Form;
 use cell_loader::{CellBatchOptions, CellError, Draw, Fetch};
-use expctl_ledger::{Array, PerStage, Pipeline, Sampler, StoreKind};
-use expctl_settings::Advice;
+use expctl_ledger::PerStage;
+use expctl_settings::{Array, Pipeline, Sampler, StoreKind, Advice};
 use graph_loader::{Collation, GraphBatchOptions, MaskSource, Processor, RecordFormat, Walk};
 use loader_core::{BatchOperations, Stage, StageOperation, StageTimes};
 
@@ -26,7 +26,7 @@ pub const fn record_format(kind: StoreKind) -> RecordFormat {
 /// # Errors
 /// The processor is of arrays.
 pub fn graph_batch_options(pipeline: &Pipeline) -> Result<GraphBatchOptions, DatasetError> {
-    use expctl_ledger::Processor as Setting;
+    use expctl_settings::Processor as Setting;
     let processor = match pipeline.processor {
         Setting::Lazy => Processor::Lazy,
         Setting::Subgraph => Processor::Subgraph,
@@ -44,19 +44,19 @@ pub fn graph_batch_options(pipeline: &Pipeline) -> Result<GraphBatchOptions, Dat
     Ok(GraphBatchOptions {
         processor,
         collation: match pipeline.collation {
-            expctl_ledger::Collation::Pyg => Collation::Pyg,
-            expctl_ledger::Collation::LazyCollater => Collation::LazyCollater,
-            expctl_ledger::Collation::SharedIndex => Collation::SharedIndex,
+            expctl_settings::Collation::Pyg => Collation::Pyg,
+            expctl_settings::Collation::LazyCollater => Collation::LazyCollater,
+            expctl_settings::Collation::SharedIndex => Collation::SharedIndex,
         },
         follow_batch: pipeline.follow_batch.clone(),
         hops: pipeline.hops,
         walk: match pipeline.walk {
-            expctl_ledger::Walk::PerType => Walk::PerType,
-            expctl_ledger::Walk::Union => Walk::Union,
+            expctl_settings::Walk::PerType => Walk::PerType,
+            expctl_settings::Walk::Union => Walk::Union,
         },
         mask_source: match pipeline.mask_source {
-            expctl_ledger::MaskSource::Incidence => MaskSource::Incidence,
-            expctl_ledger::MaskSource::GeneMasks => MaskSource::GeneMasks,
+            expctl_settings::MaskSource::Incidence => MaskSource::Incidence,
+            expctl_settings::MaskSource::GeneMasks => MaskSource::GeneMasks,
         },
         gene_mask_bytes: u64::MAX,
         mask_fraction: pipeline.mask_fraction,
@@ -69,12 +69,12 @@ pub fn cell_batch_options(array: &Array) -> CellBatchOptions {
     CellBatchOptions {
         genes: array.genes.clone(),
         output: match array.output {
-            expctl_ledger::Output::Dense => Form::Dense,
-            expctl_ledger::Output::Sparse => Form::Sparse,
+            expctl_settings::Output::Dense => Form::Dense,
+            expctl_settings::Output::Sparse => Form::Sparse,
         },
         fetch: match array.fetch {
-            expctl_ledger::Fetch::Batch => Fetch::Batch,
-            expctl_ledger::Fetch::Row => Fetch::Row,
+            expctl_settings::Fetch::Batch => Fetch::Batch,
+            expctl_settings::Fetch::Row => Fetch::Row,
         },
         normalize: array.normalize,
         log1p: array.log1p,
@@ -86,7 +86,7 @@ pub fn cell_batch_options(array: &Array) -> CellBatchOptions {
 /// # Errors
 /// The draw needs a column of obs, and none is named.
 pub fn row_draw(sampler: &Sampler) -> Result<Draw, DatasetError> {
-    use expctl_ledger::Draw as Setting;
+    use expctl_settings::Draw as Setting;
     let Sampler { draw, chunk_rows, chunks, rows, .. } = *sampler;
     let column = || match sampler.by.as_str() {
         "" => Err(DatasetError::Setting { key: Sampler::BY.name(), problem: SettingError::NoColumn { draw } }),
@@ -190,7 +190,7 @@ impl From<CellError> for DatasetError {
 #[cfg(test)]
 mod tests {
     use anndata_io::AnnDataError;
-    use expctl_ledger::Draw as Setting;
+    use expctl_settings::Draw as Setting;
 
     use super::*;
 
@@ -214,7 +214,7 @@ mod tests {
         operands.iter().for_each(|operand| marks.mark(StageOperation::Fill, *operand));
         let times = ledger_operations(&marks.finish());
         let names: Vec<&str> = times.iter().map(|time| &*time.operand).collect();
-        assert_eq!((&names[..3], names[3]), (&expctl_ledger::OPERANDS[..], "physical"));
+        assert_eq!((&names[..3], names[3]), (&expctl_settings::OPERANDS[..], "physical"));
         assert!(times.iter().all(|time| time.operation.name() == StageOperation::Fill.name()));
     }
 

@@ -1,6 +1,6 @@
 use std::path::{Path, PathBuf};
 
-use expctl_ledger::{ArrayFormat, StoreKind};
+use expctl_settings::{ArrayFormat, StoreKind};
 use graph_loader::LmdbStore;
 
 use crate::DatasetError;

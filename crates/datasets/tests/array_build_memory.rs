@@ -7,7 +7,7 @@ use std::path::Path;
 
 use expctl_datasets::array;
 use expctl_datasets::array::ArrayRecipe;
-use expctl_ledger::{Data, LabelSource, Networks};
+use expctl_settings::{Data, LabelSource, Networks};
 use host_metrics::peak_resident;
 
 /// The bytes of the files of a data set of so many rows in one file, and the most memory that the process has had when it is built.

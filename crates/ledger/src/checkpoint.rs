@@ -4,10 +4,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use atomic_file::Staged;
+use expctl_settings::Trial;
 use serde::{Deserialize, Serialize};
 
 use crate::layout::{known_schema, read_json};
-use crate::{AttemptDir, CheckpointMismatch, LedgerError, Trial, write_json};
+use crate::{AttemptDir, CheckpointMismatch, LedgerError, write_json};
 
 /// Version of `checkpoint.json`.
 pub const CHECKPOINT_SCHEMA_VERSION: u32 = 1;

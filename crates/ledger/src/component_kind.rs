@@ -1,6 +1,7 @@
+use expctl_settings::Mode;
 use serde::{Deserialize, Serialize};
 
-use crate::{Mode, Stage};
+use crate::Stage;
 
 /// Kind of a component of a published breakdown, in the words of published tables, with the stages that time the same work in this project.
 /// This is the one mapping between the two.

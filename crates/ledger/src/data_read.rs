@@ -3,10 +3,11 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use expctl_settings::{ArrayFormat, StoreKind};
 use host_metrics::DroppedPages;
 use serde::{Deserialize, Serialize};
 
-use crate::{ArrayFormat, LedgerError, StoreKind};
+use crate::LedgerError;
 
 /// Size of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

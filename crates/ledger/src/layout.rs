@@ -1,12 +1,14 @@
 //! Folders and files of the ledger: where they are, and reading and writing of those that are JSON.
 
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use expctl_settings::{TRIAL_SCHEMA_VERSION, Trial};
 
 use crate::steps_table::read_table_totals;
 use crate::{
     DataRead, Environment, HardwareSample, JobRecord, JournalTail, LedgerError, Outcome, RankExit, RankUsage,
-    ShuffleQuality, SlurmUsage, StepRecord, StepTotals, TRIAL_SCHEMA_VERSION, Trial, read_journal, read_sample_journal,
-    read_samples, read_steps,
+    ShuffleQuality, SlurmUsage, StepRecord, StepTotals, read_journal, read_sample_journal, read_samples, read_steps,
 };
 
 /// The folder of one job in the ledger: `results/runs/<job>`.
@@ -196,6 +198,13 @@ impl AttemptDir {
         let trial: Trial = read_json(&path)?;
         known_schema(&path, trial.schema, TRIAL_SCHEMA_VERSION)?;
         Ok(trial)
+    }
+
+    /// Start of the attempt, seconds since the epoch: when its `trial.json` was written; now, if it has none.
+    pub fn started(&self) -> i64 {
+        let written =
+            self.trial_path().metadata().and_then(|file| file.modified()).unwrap_or_else(|_| SystemTime::now());
+        written.duration_since(UNIX_EPOCH).ok().and_then(|age| i64::try_from(age.as_secs()).ok()).unwrap_or_default()
     }
 
     /// Read `env.json`, if it was written.

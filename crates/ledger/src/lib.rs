@@ -7,6 +7,7 @@
 //! Invariant: every file is complete under its final name (written to a temporary name and renamed), except the journals, which are
 //! append-only.
 
+mod attempt;
 mod bench_record;
 mod checkpoint;
 mod component_kind;
@@ -34,23 +35,16 @@ mod steps_table;
 mod table;
 mod trace_meta;
 
+pub use attempt::{Attempt, AttemptState, read_attempts};
 pub use bench_record::{BENCH_SCHEMA_VERSION, BenchFigure, BenchInterval, BenchRecord};
 pub use checkpoint::{CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord, WeightsDir};
 pub use component_kind::ComponentKind;
 pub use data_read::{ArrayRead, DataRead, FileSize, LabelMixing, RankUsage, RemoteCounts, ShuffleQuality};
 pub use environment::{CudaFacts, Environment, ProgramFacts, share_gpus, variables};
 pub use error::{CheckpointMismatch, LedgerError, TableError};
-pub use expctl_settings::{
-    Aggregation, Array, ArrayFormat, BackendChoice, Checkpoint, Collation, Data, DeviceChoice, DeviceMasks, Draw,
-    Estimator, Experiment, Fetch, Gather, GeneJoin, GradientCompression, GraphType, ISOLATION_SUFFIX, Implementation,
-    LabelSource, Launch, LearningSchedule, Loader, LocalHead, Loss, MaskSource, Measure, Mode, Model, ModelKind,
-    Monitored, Networks, Norm, OPERANDS, Optimizer, Output, Pipeline, Precision, Processor, Profile, ProfileWindow,
-    Reconstruction, SampleSet, Sampler, SamplerPreset, Select, Settings, Slurm, Split, StoreKind, TRIAL_SCHEMA_VERSION,
-    TraceAt, Train, Trial, Walk, Worker, graph_types, is_url, looks_secret, samples_per_rank,
-};
 // These stand in the ledger's files.
 pub use host_metrics::{DroppedPages, Gpu, Hardware, HardwareSample, RankDevice};
-pub use job_record::JobRecord;
+pub use job_record::{JobArrays, JobRecord, SubmittedArray, TaskTrial, TrialTask};
 pub use joined_steps::{JoinedPart, JoinedSteps, is_measured, joined_steps, steps_before};
 pub use layout::{AttemptDir, JobDir, write_atomic, write_json};
 pub use learning::{LearningRecord, Validation, append_learning, joined_learning, read_learning, stopped_early};
@@ -74,7 +68,7 @@ pub use samples_table::{
 };
 pub use slurm_usage::{SlurmStep, SlurmTry, SlurmUsage};
 pub use stage::{Operation, OperationTime, PerStage, Stage};
-pub use step::{Rates, StepRecord, StepTotals};
+pub use step::{Rates, RunTotals, StageSeconds, StepRecord, StepSeconds, StepTotals};
 pub use step_journal::{Journal, JournalTail, read_journal};
 pub use steps_table::{STEPS_SCHEMA_VERSION, StepsTable, close_step_journal, read_steps, write_steps};
 pub use trace_meta::{TRACE_SCHEMA_VERSION, TraceClock, TraceMeta, trace_microseconds, trace_nanoseconds, trace_rows};

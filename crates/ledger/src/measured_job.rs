@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
+use expctl_settings::Trial;
+
 use crate::{
     AttemptDir, DataRead, DroppedPages, Environment, HardwareSample, JobDir, JobRecord, LearningRecord, LedgerError,
-    Outcome, RankUsage, ShuffleQuality, SlurmUsage, StepRecord, Trial, TrialState, is_measured, joined_learning,
-    joined_steps,
+    Outcome, RankUsage, ShuffleQuality, SlurmUsage, StepRecord, TrialState, is_measured, joined_learning, joined_steps,
 };
 
 /// State of a trial of a measured job, from its last attempt.

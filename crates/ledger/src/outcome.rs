@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use expctl_settings::Trial;
 use serde::{Deserialize, Serialize};
 
-use crate::{AttemptDir, LedgerError, Trial, close_step_journal, write_json};
+use crate::{AttemptDir, LedgerError, close_step_journal, write_json};
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,11 +5,12 @@
 
 use std::ops::Range;
 
+use expctl_settings::Mode;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use crate::published_file::{Mistakes, OneOrMore, job_name, variant_names};
-use crate::{ComponentKind, Mode, PublishedRow, PublishedSource};
+use crate::{ComponentKind, PublishedRow, PublishedSource};
 
 /// How the source obtained a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

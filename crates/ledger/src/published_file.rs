@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use expctl_settings::{Estimator, Mode};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
+use crate::PublishedBreakdown;
 use crate::published_breakdown::RawBreakdown;
-use crate::{Estimator, Mode, PublishedBreakdown};
 
 /// The largest job number: Slurm's are of 32 bits.
 pub const MAX_JOB: u64 = u32::MAX as u64;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use host_metrics::{HardwareSample, SampleColumn};
 
-use crate::table::{Cells, Column, TableReader, write_table};
+use crate::table::{ColumnValues, TableColumn, TableReader, write_table};
 use crate::{AttemptDir, LedgerError};
 
 /// Version of the columns; stored in the file under `expctl.schema`.
@@ -17,14 +17,14 @@ pub const SAMPLES_SCHEMA_VERSION: u32 = 1;
 pub fn write_samples(path: &Path, samples: &[HardwareSample]) -> Result<(), LedgerError> {
     let column = |column: &SampleColumn| {
         let cells = match column {
-            SampleColumn::Integer { get, .. } => Cells::OptionalIntegers(samples.iter().map(get).collect()),
-            SampleColumn::Real { get, .. } => Cells::OptionalReals(samples.iter().map(get).collect()),
+            SampleColumn::Integer { get, .. } => ColumnValues::OptionalIntegers(samples.iter().map(get).collect()),
+            SampleColumn::Real { get, .. } => ColumnValues::OptionalReals(samples.iter().map(get).collect()),
         };
-        Column { name: column.name().to_owned(), cells }
+        TableColumn { name: column.name().to_owned(), cells }
     };
     let is_real = |column: &&SampleColumn| matches!(column, SampleColumn::Real { .. });
     let (reals, integers): (Vec<_>, Vec<_>) = HardwareSample::COLUMNS.iter().partition(is_real);
-    let columns: Vec<Column> = integers.into_iter().chain(reals).map(column).collect();
+    let columns: Vec<TableColumn> = integers.into_iter().chain(reals).map(column).collect();
     write_table(path, "sample", SAMPLES_SCHEMA_VERSION, &[], &columns)
 }
 

@@ -161,7 +161,7 @@ pub struct OperationTime {
     pub stage: Stage,
     /// The operation.
     pub operation: Operation,
-    /// Operand of the operation: the name of an edge type, or one of [`OPERANDS`](crate::OPERANDS).
+    /// Operand of the operation: the name of an edge type, or one of [`OPERANDS`](expctl_settings::OPERANDS).
     #[serde(with = "shared_text")]
     pub operand: Arc<str>,
     /// Time worked, ns of the monotonic clock.

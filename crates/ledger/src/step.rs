@@ -1,8 +1,9 @@
 //! A step of a rank, and totals and rates over steps.
 
+use expctl_settings::Settings;
 use serde::{Deserialize, Serialize};
 
-use crate::{AttemptDir, LedgerError, OperationTime, PerStage, Settings, joined_steps};
+use crate::{AttemptDir, LedgerError, OperationTime, PerStage, Run, Stage, joined_steps};
 
 /// Measurements of one step on one rank. Times are nanoseconds of the monotonic clock.
 ///
@@ -126,6 +127,81 @@ impl Rates {
     }
 }
 
+/// Time of a rank for one stage.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct StageSeconds {
+    /// The stage.
+    pub stage: Stage,
+    /// Exposed time, s.
+    pub exposed_s: f64,
+    /// Busy time, summed over the threads of the rank, s.
+    pub busy_s: f64,
+}
+
+/// Total time of some steps of a rank.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepSeconds {
+    /// Number of steps: a mean over ranks, so not always whole.
+    pub steps: f64,
+    /// Their summed wall time, s.
+    pub wall_s: f64,
+    /// The stages that happened in them, in their order.
+    pub stages: Vec<StageSeconds>,
+}
+
+/// Total time of a rank in its steps, by stage; means over the ranks of all runs. Time between steps (start, validation, checkpoints) is
+/// not in it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunTotals {
+    /// Ranks in the means, of all runs together.
+    pub ranks: usize,
+    /// The measured steps.
+    pub measured: StepSeconds,
+    /// All steps of the run, warm-up included.
+    pub run: StepSeconds,
+}
+
+impl RunTotals {
+    /// Over the completed runs; `None` without measured steps.
+    pub fn from_runs(runs: &[&Run]) -> Option<Self> {
+        let completed = runs.iter().filter(|run| run.completed());
+        Self::from_ranks(&completed.flat_map(|run| run.ranks.iter().map(Vec::as_slice)).collect::<Vec<_>>())
+    }
+
+    /// Over the steps of ranks; `None` without measured steps.
+    pub fn from_ranks(ranks: &[&[StepRecord]]) -> Option<Self> {
+        let of_measured = StepSeconds::from_steps(
+            ranks.len(),
+            ranks.iter().flat_map(|steps| steps.iter()).filter(|step| step.measured),
+        )?;
+        let run = StepSeconds::from_steps(ranks.len(), ranks.iter().flat_map(|steps| steps.iter()))?;
+        Some(Self { ranks: ranks.len(), measured: of_measured, run })
+    }
+}
+
+impl StepSeconds {
+    /// Sum of `steps` over `ranks`; `None` without steps.
+    fn from_steps<'a>(ranks: usize, steps: impl Iterator<Item = &'a StepRecord>) -> Option<Self> {
+        let (mut n, mut wall) = (0_u64, 0_u64);
+        let mut times: [(u64, u64); Stage::ALL.len()] = Default::default();
+        for step in steps {
+            n += 1;
+            wall += step.wall_ns;
+            for (stage, (exposed, busy)) in Stage::ALL.into_iter().zip(&mut times) {
+                *exposed += step.exposed[stage];
+                *busy += step.busy[stage];
+            }
+        }
+        let seconds = |ns: u64| ns as f64 / 1e9 / ranks as f64;
+        let of_stage = |(stage, (exposed, busy)): (Stage, (u64, u64))| {
+            let happened = exposed > 0 || busy > 0;
+            happened.then(|| StageSeconds { stage, exposed_s: seconds(exposed), busy_s: seconds(busy) })
+        };
+        let stages = Stage::ALL.into_iter().zip(times).filter_map(of_stage).collect();
+        (n > 0).then(|| Self { steps: n as f64 / ranks as f64, wall_s: seconds(wall), stages })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,5 +221,32 @@ mod tests {
         // A rank without measured steps leaves nothing to say of the trial.
         assert_eq!(Rates::from_ranks(&[rank(100_000_000), StepTotals::from_steps(&[step(0, 5)])]), None);
         assert_eq!(Rates::from_ranks(&[]), None);
+    }
+
+    /// Steps of 100 ms, of which 60 ms wait for collate and 25 ms are forward; the first is warm-up and takes a second.
+    fn steps(measured: u64) -> Vec<StepRecord> {
+        let step = |step: u64| {
+            let wall_ns = if step == 0 { 1_000_000_000 } else { 100_000_000 };
+            let mut record = StepRecord { step, measured: step > 0, wall_ns, ..StepRecord::default() };
+            record.exposed[Stage::Collate] = 60_000_000;
+            record.busy[Stage::Collate] = 240_000_000;
+            record.exposed[Stage::Forward] = 25_000_000;
+            record.busy[Stage::Forward] = 25_000_000;
+            record
+        };
+        (0..=measured).map(step).collect()
+    }
+
+    #[test]
+    fn stages_are_summed_over_the_run_of_a_rank() {
+        let (first, second) = (steps(10), steps(30));
+        let totals = RunTotals::from_ranks(&[&first, &second]).unwrap();
+        // 10 and 30 measured steps: 20 in the mean, of 0.1 s.
+        assert_eq!((totals.ranks, totals.measured.steps, totals.run.steps), (2, 20.0, 21.0));
+        assert_eq!((totals.measured.wall_s, totals.run.wall_s), (2.0, 3.0));
+        let stages: Vec<_> = totals.measured.stages.iter().map(|s| (s.stage, s.exposed_s, s.busy_s)).collect();
+        assert_eq!(stages, [(Stage::Collate, 1.2, 4.8), (Stage::Forward, 0.5, 0.5)]);
+        assert_eq!(RunTotals::from_ranks(&[]), None);
+        assert_eq!(RunTotals::from_ranks(&[&first[..1]]), None);
     }
 }

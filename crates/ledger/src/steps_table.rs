@@ -7,9 +7,11 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::table::{Cells, Column, TableReader, write_table};
+use expctl_settings::Trial;
+
+use crate::table::{ColumnValues, TableColumn, TableReader, write_table};
 use crate::{
-    AttemptDir, LedgerError, Operation, OperationTime, PerStage, Stage, StepRecord, StepTotals, TableError, Trial,
+    AttemptDir, LedgerError, Operation, OperationTime, PerStage, Stage, StepRecord, StepTotals, TableError,
     read_journal,
 };
 
@@ -119,17 +121,18 @@ fn operation_columns(steps: &[StepRecord]) -> Vec<(OperationColumn, Vec<Option<u
 pub fn write_steps(path: &Path, table: &StepsTable) -> Result<(), LedgerError> {
     let steps = &table.steps;
     // Nanoseconds and bytes stay far below 2^63.
-    let integers = |get: &dyn Fn(&StepRecord) -> u64| Cells::Integers(steps.iter().map(|r| get(r) as i64).collect());
+    let integers =
+        |get: &dyn Fn(&StepRecord) -> u64| ColumnValues::Integers(steps.iter().map(|r| get(r) as i64).collect());
     let optional = |get: &dyn Fn(&StepRecord) -> Option<u64>| {
-        Cells::OptionalIntegers(steps.iter().map(|r| get(r).map(|v| v as i64)).collect())
+        ColumnValues::OptionalIntegers(steps.iter().map(|r| get(r).map(|v| v as i64)).collect())
     };
     let mut columns = Vec::new();
-    let mut add = |name: String, cells: Cells| columns.push(Column { name, cells });
+    let mut add = |name: String, cells: ColumnValues| columns.push(TableColumn { name, cells });
     for (name, get, _) in COUNTERS {
         add(name.to_owned(), integers(&get));
     }
-    add("measured".to_owned(), Cells::Booleans(steps.iter().map(|r| r.measured).collect()));
-    add("loss".to_owned(), Cells::OptionalReals(steps.iter().map(|r| r.loss).collect()));
+    add("measured".to_owned(), ColumnValues::Booleans(steps.iter().map(|r| r.measured).collect()));
+    add("loss".to_owned(), ColumnValues::OptionalReals(steps.iter().map(|r| r.loss).collect()));
     for (name, stage, busy) in stage_columns() {
         add(name, integers(&|r| if busy { r.busy[stage] } else { r.exposed[stage] }));
     }
@@ -143,7 +146,7 @@ pub fn write_steps(path: &Path, table: &StepsTable) -> Result<(), LedgerError> {
     }
     for (operation, times) in operation_columns(steps) {
         let cells = times.into_iter().map(|ns| ns.map(|ns| ns as i64)).collect();
-        add(operation.name(), Cells::OptionalIntegers(cells));
+        add(operation.name(), ColumnValues::OptionalIntegers(cells));
     }
     let entries = [
         ("trial", table.trial.clone()),
@@ -207,7 +210,8 @@ pub fn read_steps(path: &Path) -> Result<StepsTable, LedgerError> {
         record.copy_ns = v.map(|v| v as u64);
     }
     for column in columns.iter() {
-        let (Some(of), Cells::OptionalIntegers(times)) = (OperationColumn::parse(&column.name), &column.cells) else {
+        let (Some(of), ColumnValues::OptionalIntegers(times)) = (OperationColumn::parse(&column.name), &column.cells)
+        else {
             continue;
         };
         for (record, ns) in steps.iter_mut().zip(times.iter()).filter_map(|(record, ns)| Some((record, ns?))) {

@@ -21,21 +21,21 @@ const SCHEMA: &str = "schema";
 
 /// A column of a table, in memory.
 #[derive(Debug)]
-pub(crate) struct Column {
+pub(crate) struct TableColumn {
     pub name: String,
-    pub cells: Cells,
+    pub cells: ColumnValues,
 }
 
 /// Values of a column, a cell for each row.
 #[derive(Debug)]
-pub(crate) enum Cells {
+pub(crate) enum ColumnValues {
     Integers(Vec<i64>),
     Booleans(Vec<bool>),
     OptionalIntegers(OptionalCells<i64>),
     OptionalReals(OptionalCells<f64>),
 }
 
-impl Cells {
+impl ColumnValues {
     const fn physical_type(&self) -> PhysicalType {
         match self {
             Self::Integers(_) | Self::OptionalIntegers(_) => PhysicalType::INT64,
@@ -92,7 +92,7 @@ pub(crate) fn write_table(
     row: &str,
     schema_version: u32,
     entries: &[(&str, String)],
-    columns: &[Column],
+    columns: &[TableColumn],
 ) -> Result<(), LedgerError> {
     let mut buffer = Vec::new();
     encode(&mut buffer, row, schema_version, entries, columns).map_err(|e| LedgerError::table(path, e))?;
@@ -104,7 +104,7 @@ fn encode(
     row: &str,
     schema_version: u32,
     entries: &[(&str, String)],
-    columns: &[Column],
+    columns: &[TableColumn],
 ) -> Result<(), ParquetError> {
     let entry = |key: &str, value: &str| KeyValue::new(format!("expctl.{key}"), value.to_owned());
     let mut metadata = vec![entry(SCHEMA, &schema_version.to_string())];
@@ -114,7 +114,7 @@ fn encode(
         .set_created_by(format!("expctl {}", env!("CARGO_PKG_VERSION")))
         .set_key_value_metadata(Some(metadata))
         .build();
-    let field = |column: &Column| {
+    let field = |column: &TableColumn| {
         Type::primitive_type_builder(&column.name, column.cells.physical_type())
             .with_repetition(column.cells.repetition())
             .build()
@@ -126,12 +126,12 @@ fn encode(
     let mut group = writer.next_row_group()?;
     for column in columns {
         match &column.cells {
-            Cells::Integers(values) => write_column::<Int64Type, _>(&mut group, values, None)?,
-            Cells::Booleans(values) => write_column::<BoolType, _>(&mut group, values, None)?,
-            Cells::OptionalIntegers(cells) => {
+            ColumnValues::Integers(values) => write_column::<Int64Type, _>(&mut group, values, None)?,
+            ColumnValues::Booleans(values) => write_column::<BoolType, _>(&mut group, values, None)?,
+            ColumnValues::OptionalIntegers(cells) => {
                 write_column::<Int64Type, _>(&mut group, &cells.values, Some(&cells.present))?;
             }
-            Cells::OptionalReals(cells) => {
+            ColumnValues::OptionalReals(cells) => {
                 write_column::<DoubleType, _>(&mut group, &cells.values, Some(&cells.present))?;
             }
         }
@@ -192,7 +192,7 @@ impl TableReader {
         self.entry(key)?.parse().map_err(|source| self.error(TableError::NoNumber { key, source }))
     }
 
-    /// Read the columns whose names are `wanted`, in the order of the file. Columns of other types than those of [`Cells`] are left out.
+    /// Read the columns whose names are `wanted`, in the order of the file. Columns of other types than those of [`ColumnValues`] are left out.
     pub fn columns(&self, wanted: impl Fn(&str) -> bool) -> Result<Columns, LedgerError> {
         self.decode(wanted).map_err(|e| LedgerError::table(&self.path, e))
     }
@@ -211,25 +211,25 @@ impl TableReader {
                 }
                 match (group.get_column_reader(c)?, optional) {
                     (ColumnReader::Int64ColumnReader(mut reader), false) => {
-                        if let Cells::Integers(values) = all.cells(name, || Cells::Integers(Vec::new())) {
+                        if let ColumnValues::Integers(values) = all.cells(name, || ColumnValues::Integers(Vec::new())) {
                             reader.read_records(rows, None, None, values)?;
                         }
                     }
                     (ColumnReader::BoolColumnReader(mut reader), false) => {
-                        if let Cells::Booleans(values) = all.cells(name, || Cells::Booleans(Vec::new())) {
+                        if let ColumnValues::Booleans(values) = all.cells(name, || ColumnValues::Booleans(Vec::new())) {
                             reader.read_records(rows, None, None, values)?;
                         }
                     }
                     (ColumnReader::Int64ColumnReader(reader), true) => {
-                        if let Cells::OptionalIntegers(cells) =
-                            all.cells(name, || Cells::OptionalIntegers(OptionalCells::default()))
+                        if let ColumnValues::OptionalIntegers(cells) =
+                            all.cells(name, || ColumnValues::OptionalIntegers(OptionalCells::default()))
                         {
                             read_optional(reader, rows, cells)?;
                         }
                     }
                     (ColumnReader::DoubleColumnReader(reader), true) => {
-                        if let Cells::OptionalReals(cells) =
-                            all.cells(name, || Cells::OptionalReals(OptionalCells::default()))
+                        if let ColumnValues::OptionalReals(cells) =
+                            all.cells(name, || ColumnValues::OptionalReals(OptionalCells::default()))
                         {
                             read_optional(reader, rows, cells)?;
                         }
@@ -257,32 +257,32 @@ fn read_optional<T: DataType>(
 /// Invariant: each has a cell for each of `rows` rows; the parquet reader refuses a file in which they differ.
 pub(crate) struct Columns {
     pub rows: usize,
-    columns: Vec<Column>,
+    columns: Vec<TableColumn>,
 }
 
 impl Columns {
     /// The cells of a column that grows while row groups are read.
-    fn cells(&mut self, name: &str, empty: impl FnOnce() -> Cells) -> &mut Cells {
+    fn cells(&mut self, name: &str, empty: impl FnOnce() -> ColumnValues) -> &mut ColumnValues {
         let index = self.columns.iter().position(|column| column.name == name).unwrap_or_else(|| {
-            self.columns.push(Column { name: name.to_owned(), cells: empty() });
+            self.columns.push(TableColumn { name: name.to_owned(), cells: empty() });
             self.columns.len() - 1
         });
         &mut self.columns[index].cells
     }
 
     /// All columns, in the order of the file.
-    pub fn iter(&self) -> impl Iterator<Item = &Column> {
+    pub fn iter(&self) -> impl Iterator<Item = &TableColumn> {
         self.columns.iter()
     }
 
-    fn get(&self, name: &str) -> Option<&Cells> {
+    fn get(&self, name: &str) -> Option<&ColumnValues> {
         self.columns.iter().find(|column| column.name == name).map(|column| &column.cells)
     }
 
     /// A column of integers without nulls. `None`: the file does not have it.
     pub fn integers(&self, name: &str) -> Option<&[i64]> {
         match self.get(name)? {
-            Cells::Integers(values) => Some(values),
+            ColumnValues::Integers(values) => Some(values),
             _ => None,
         }
     }
@@ -290,7 +290,7 @@ impl Columns {
     /// A column of booleans. `None`: the file does not have it.
     pub fn booleans(&self, name: &str) -> Option<&[bool]> {
         match self.get(name)? {
-            Cells::Booleans(values) => Some(values),
+            ColumnValues::Booleans(values) => Some(values),
             _ => None,
         }
     }
@@ -298,7 +298,7 @@ impl Columns {
     /// A column of integers with nulls. `None`: the file does not have it.
     pub fn optional_integers(&self, name: &str) -> Option<&OptionalCells<i64>> {
         match self.get(name)? {
-            Cells::OptionalIntegers(cells) => Some(cells),
+            ColumnValues::OptionalIntegers(cells) => Some(cells),
             _ => None,
         }
     }
@@ -306,7 +306,7 @@ impl Columns {
     /// A column of reals with nulls. `None`: the file does not have it.
     pub fn optional_reals(&self, name: &str) -> Option<&OptionalCells<f64>> {
         match self.get(name)? {
-            Cells::OptionalReals(cells) => Some(cells),
+            ColumnValues::OptionalReals(cells) => Some(cells),
             _ => None,
         }
     }

@@ -1,6 +1,5 @@
+use expctl_settings::ProfileWindow;
 use serde::{Deserialize, Serialize};
-
-use crate::ProfileWindow;
 
 /// Version of [`TraceMeta`] and of the rows that a rank adds to its trace.
 pub const TRACE_SCHEMA_VERSION: u32 = 1;

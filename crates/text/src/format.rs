@@ -5,6 +5,11 @@ use expctl_stats::{Interval, RateOverRuns, Ratio, Scope};
 /// Text of a value that is not there.
 pub const MISSING: &str = "–";
 
+/// [`MISSING`], as the text of a cell.
+pub fn missing() -> String {
+    MISSING.to_owned()
+}
+
 /// A rate per second: five significant digits, at most three decimals, no trailing zeros.
 pub fn rate(value: f64) -> String {
     trimmed(value, 5, 3)

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use expctl_datasets::graph::{Dataset, Recipe, build};
-use expctl_ledger::{BenchFigure, BenchRecord, Data, Implementation, LabelSource, LocalHead, Networks};
+use expctl_ledger::{BenchFigure, BenchRecord};
+use expctl_settings::{Data, Implementation, LabelSource, LocalHead, Networks};
 use expctl_worker::models::lazy::{Lazy, LazyConfig};
 use expctl_worker::models::{EdgeList, SampleInputs};
 use graph_loader::{Assembler, Batch, GraphBatchOptions, Processor, Sample};

@@ -12,8 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use expctl_ledger::{
-    AttemptDir, CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord, Journal, LedgerError, RankEnv, Trial,
+    AttemptDir, CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord, Journal, LedgerError, RankEnv,
 };
+use expctl_settings::Trial;
 use tch::Tensor;
 use torch_dist::{DistError, Store, libtorch_version};
 

@@ -10,7 +10,7 @@
 //! once to count what is no padding. Here the loader has left the starts of the samples on the host, genes are checked there, and
 //! `VectorisedMasks` waits for nothing.
 
-use expctl_ledger::DeviceMasks;
+use expctl_settings::DeviceMasks;
 use graph_loader::{CellGraph, Common, EdgeType, Incidence};
 use tch::{Device, Kind, TchError, Tensor};
 

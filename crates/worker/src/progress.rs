@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use expctl_ledger::{LedgerError, Monitored};
+use expctl_ledger::LedgerError;
+use expctl_settings::Monitored;
 use tch::Tensor;
 
 use crate::state::{StateError, read_state};

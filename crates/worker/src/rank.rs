@@ -10,8 +10,9 @@ use std::time::Duration;
 use expctl_datasets::array::remote_counts;
 use expctl_ledger::{
     AttemptDir, DroppedPages, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, EXIT_STUCK, Journal,
-    LastWords, LedgerError, Mode, RankEnv, RankStatus, RankUsage, Settings, Trial, write_json,
+    LastWords, LedgerError, RankEnv, RankStatus, RankUsage, write_json,
 };
+use expctl_settings::{Mode, Settings, Trial};
 use host_metrics::{MetricsOptions, MetricsRecorder, WatchedProcesses, drop_from_page_cache, peak_resident};
 use torch_dist::{ProcessGroup, Store, check_libtorch};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use expctl_ledger::{LearningSchedule, Monitored, Train};
+use expctl_settings::{LearningSchedule, Monitored, Train};
 use tch::Tensor;
 
 use crate::state::StateError;

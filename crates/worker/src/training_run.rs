@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use expctl_ledger::{
-    AttemptDir, JobDir, LearningRecord, LedgerError, Monitored, Settings, StepRecord, Validation, WeightsDir,
-    append_learning, steps_before,
+    AttemptDir, JobDir, LearningRecord, LedgerError, StepRecord, Validation, WeightsDir, append_learning, steps_before,
 };
+use expctl_settings::{Monitored, Settings};
 use graph_loader::GraphBatcher;
 use loader_core::{Loader, LoaderOptions};
 use tch::Tensor;

@@ -3,20 +3,22 @@
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anndata_io::AnnDataError;
+use expctl_config::Plan;
 use expctl_datasets::array::{ArrayDataset, ArrayRecipe, ConvertOptions};
 use expctl_datasets::graph::{Dataset, Recipe};
 use expctl_datasets::{BuildProgress, DatasetError, array, graph};
-use expctl_ledger::{ArrayFormat, Data, Settings, StoreKind, Trial};
+use expctl_settings::{ArrayFormat, Data, Settings, StoreKind, Trial};
 use graph_loader::GraphError;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use serde_json::{Value as Json, json};
 
 use super::{AnyRecipe, convert};
 use crate::console::say;
-use crate::data_state::{DataState, Wanted};
+use crate::data::{DataSize, DataState, Wanted, data_states};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::project::Project;
@@ -74,7 +76,7 @@ fn ensure_graph(
         return Ok(());
     }
     let dataset = Dataset::open(&folder).map_err(|e| failure(&e))?;
-    convert::convert_graph(&dataset, store, crate::parallel::threads(), interrupt)
+    convert::convert_graph(&dataset, store, parallel_map::threads(), interrupt)
 }
 
 fn ensure_array(
@@ -87,7 +89,7 @@ fn ensure_array(
     let folder = project.data_dir(data);
     let new = ArrayDataset::open(&folder).is_err();
     let mut progress = BuildProgressBar::new(interrupt);
-    let jobs = crate::parallel::threads();
+    let jobs = parallel_map::threads();
     let manifest = array::build(recipe, data, &folder, jobs, &mut |p| progress.show(p)).map_err(|e| failure(&e))?;
     progress.finish();
     if new {
@@ -129,6 +131,40 @@ pub fn ensure_all(project: &Project, trials: &[Trial], interrupt: &Interrupt) ->
         *count = (*count).max(array.file_count);
     }
     all.iter().try_for_each(|((_, wanted), (data, count))| ensure(project, data, *wanted, *count, interrupt))
+}
+
+/// Say how large each missing folder of data will be, and how much of the disk is free.
+pub fn say_missing_data(project: &Project, plan: &Plan) {
+    let data = data_states(project, &plan.trials);
+    let size = DataSize::of(project, &plan.trials, &data);
+    for (folder, _) in data.iter().filter(|(_, state)| matches!(state, DataState::Missing)) {
+        say(missing_data_line(folder, &size));
+    }
+    size.summary().into_iter().for_each(|summary| say(format!("data: {summary}")));
+}
+
+/// What building the missing `folder` would write.
+pub fn missing_data_line(folder: &Path, size: &DataSize) -> String {
+    let expected = size.of_folder(folder).map(|expected| format!(", {expected} (estimated)")).unwrap_or_default();
+    format!("data: {} would be built{expected}", folder.display())
+}
+
+/// State of each folder of data, for `plan --json`.
+pub fn data_json(project: &Project, plan: &Plan) -> Json {
+    let data = data_states(project, &plan.trials);
+    let size = DataSize::of(project, &plan.trials, &data);
+    data.iter().map(|(folder, state)| folder_json(folder, state, &size)).collect()
+}
+
+/// State of one folder of data.
+pub fn folder_json(folder: &Path, state: &DataState, size: &DataSize) -> Json {
+    let (word, reason) = match state {
+        DataState::There(()) => ("there", None),
+        DataState::Missing => ("missing", None),
+        DataState::Refused(e) => ("refused", Some(e.to_string())),
+    };
+    let expected = size.of_folder(folder).map(|expected| expected.bytes);
+    json!({ "folder": folder, "built": word == "there", "state": word, "reason": reason, "estimated_bytes": expected })
 }
 
 pub fn failure(e: &DatasetError) -> Failure {

@@ -6,17 +6,16 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use expctl_datasets::array::{ArrayDataset, ConvertOptions};
 use expctl_datasets::graph::{Conversion, Dataset};
 use expctl_datasets::{DatasetError, Family, array};
-use expctl_ledger::{ArrayFormat, StoreKind};
+use expctl_settings::{ArrayFormat, StoreKind};
 use expctl_text::format;
 use indicatif::HumanCount;
 
 use super::build::{BuildProgressBar, RESUME_HINT, failure};
 use super::{DataSetArgs, DataSetOptions, known};
 use crate::console::{out, say};
-use crate::data_state::Wanted;
+use crate::data::Wanted;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::parallel;
 use crate::project::Project;
 
 /// Arguments of `expctl data convert`.
@@ -65,7 +64,7 @@ fn store_parser() -> impl TypedValueParser<Value = Wanted> {
 
 /// Run the verb: the folders of the stores on stdout, or the files that were made of files.
 pub fn run(project: &Project, args: &ConvertArgs) -> Result<(), Failure> {
-    let jobs = args.jobs.map_or_else(parallel::threads, usize::from);
+    let jobs = args.jobs.map_or_else(parallel_map::threads, usize::from);
     let defaults = ConvertOptions::default();
     let options = ConvertOptions {
         row_group: args.row_group.unwrap_or(defaults.row_group),

@@ -5,15 +5,15 @@ use std::path::Path;
 use expctl_datasets::array::{ArrayDataset, ArrayManifest, ArrayStoreManifest};
 use expctl_datasets::graph::{Dataset, Manifest, StoreManifest};
 use expctl_datasets::{DatasetError, graph};
-use expctl_ledger::{ArrayFormat, Data, LabelSource, StoreKind};
+use expctl_settings::{ArrayFormat, Data, LabelSource, StoreKind};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 use indicatif::HumanCount;
 use serde_json::json;
 
 use super::build::failure;
-use crate::console::out;
-use crate::data_state::{DataState, store_state};
+use crate::console::{out, out_json};
+use crate::data::{DataState, store_state};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
 
@@ -27,7 +27,7 @@ pub fn print_graph(project: &Project, data: &Data, json: bool) -> Result<(), Fai
         let mut whole = serde_json::to_value(manifest).map_err(Failure::internal)?;
         let refused_in_json = refused.iter().map(|(kind, why)| json!({ "kind": kind, "refused": why.to_string() }));
         whole["stores"] = stores.iter().map(StoreRow::json).chain(refused_in_json).collect();
-        out(serde_json::to_string_pretty(&whole).map_err(Failure::internal)?);
+        out_json(&whole)?;
         return verdict(&folder, &refused);
     }
     out(format_args!("{}\n{}\n", manifest.title, folder.display()));
@@ -229,7 +229,7 @@ pub fn print_array(project: &Project, data: &Data, json: bool) -> Result<(), Fai
         let found = found.collect::<Result<Vec<_>, _>>()?;
         let not = refused.iter().map(|(format, why)| json!({ "format": format, "refused": why.to_string() }));
         whole["stores"] = found.into_iter().chain(not).collect();
-        out(serde_json::to_string_pretty(&whole).map_err(Failure::internal)?);
+        out_json(&whole)?;
     } else {
         out(format_args!("{}\n{}\n", manifest.title, folder.display()));
         out(array_facts(manifest).markdown());

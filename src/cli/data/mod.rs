@@ -8,15 +8,17 @@ mod verify;
 use expctl_datasets::Family;
 use expctl_datasets::array::ArrayRecipe;
 use expctl_datasets::graph::Recipe;
-use expctl_ledger::{ArrayFormat, Data, LabelSource, Networks, StoreKind};
+use expctl_settings::{ArrayFormat, Data, LabelSource, Networks, StoreKind};
 use expctl_text::closest;
 
 use self::build::failure;
-pub use self::build::{ensure, ensure_all, refuse_damaged};
+pub use self::build::{
+    data_json, ensure, ensure_all, folder_json, missing_data_line, refuse_damaged, say_missing_data,
+};
 use self::convert::ConvertArgs;
 use super::words;
 use crate::console::out;
-use crate::data_state::Wanted;
+use crate::data::Wanted;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::project::Project;

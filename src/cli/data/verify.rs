@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use expctl_datasets::{Damage, DatasetError, Family, array, graph};
-use expctl_ledger::{ArrayFormat, Data, StoreKind};
+use expctl_settings::{ArrayFormat, Data, StoreKind};
 use expctl_text::format::count;
 
 use super::build::{BuildProgressBar, failure};
@@ -11,7 +11,6 @@ use super::{DataSetArgs, known};
 use crate::console::{out, say};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::parallel;
 use crate::project::Project;
 
 /// Verify a data set: problems on stdout, store by store, and a hint for each of these stores.
@@ -22,7 +21,7 @@ pub fn run(project: &Project, set: &DataSetArgs) -> Result<(), Failure> {
     let mut progress = BuildProgressBar::new(&interrupt);
     let problems = match family {
         Family::Graph => graph::verify(&folder, &mut |p| progress.show(p)),
-        Family::Array => array::verify(&folder, parallel::threads(), &mut |p| progress.show(p)),
+        Family::Array => array::verify(&folder, parallel_map::threads(), &mut |p| progress.show(p)),
     };
     let problems = problems.map_err(|e| match e {
         DatasetError::Stopped => Failure::new(Exit::Incomplete, "stopped before everything was compared"),

@@ -16,7 +16,7 @@ pub const MAX_MESSAGE: u64 = 1 << 20;
 
 /// A rank that joins.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Join {
+pub struct JoinMessage {
     /// Trial and attempt of the rank: others that find the port are not served.
     pub trial: String,
     pub attempt: u32,
@@ -32,7 +32,7 @@ pub struct Join {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToHub {
-    Join(Box<Join>),
+    Join(Box<JoinMessage>),
     /// Heartbeat, with the number of completed steps.
     Beat {
         steps: u64,
@@ -122,7 +122,7 @@ struct HubState {
 
 struct Member {
     stream: Arc<TcpStream>,
-    join: Join,
+    join: JoinMessage,
     steps: u64,
     done: bool,
     spoke: bool,

@@ -23,14 +23,15 @@ use std::time::{Duration, Instant};
 
 use expctl_ledger::{
     AttemptDir, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, LastWords, LedgerError, RankEnv,
-    RankStatus, Trial,
+    RankStatus,
 };
+use expctl_settings::Trial;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use self::hub::{LostRank, ToHub};
 use self::peers::{Peers, RendezvousError};
-pub use self::program::{adopt, end_all};
+pub use self::program::{TrialFiles, adopt, end_all};
 use self::protocol::ProgramSocket;
 use self::rank_log::RankLog;
 use self::supervisor::{Event, OwnFailure, Stop, Supervisor, TICK};
@@ -45,11 +46,16 @@ const STOP_GRACE: Duration = Duration::from_secs(3);
 const SAID_GRACE: Duration = Duration::from_secs(1);
 
 /// Run the trial of an attempt in this process, as one of its ranks: supervise a program of the user, or become
-/// `worker`. Returns the exit code.
+/// `worker`. `files` knows the files of the trial's data. Returns the exit code.
 ///
 /// # Errors
 /// The attempt cannot be read, was run before, or has no such rank.
-pub fn run_rank(root: &Path, attempt: &AttemptDir, worker: Option<&Path>) -> Result<i32, Failure> {
+pub fn run_rank(
+    root: &Path,
+    files: &dyn TrialFiles,
+    attempt: &AttemptDir,
+    worker: Option<&Path>,
+) -> Result<i32, Failure> {
     let trial = attempt.trial()?;
     if !trial.settings.runs_command() {
         let worker = worker.ok_or_else(|| Failure::internal(format!("trial {} runs no command", trial.id)))?;
@@ -66,7 +72,7 @@ pub fn run_rank(root: &Path, attempt: &AttemptDir, worker: Option<&Path>) -> Res
     unsafe { signal(Signal::SIGUSR1, SigHandler::SigIgn) }.map_err(|e| deaf(e.into()))?;
     let env = RankEnv::read(|name| std::env::var(name).ok(), trial.settings.launch.ranks).map_err(Failure::internal)?;
     refuse_used_folder(attempt, env.rank)?;
-    Ok(supervise(root, attempt, &trial, env, &stop))
+    Ok(supervise(root, files, attempt, &trial, env, &stop))
 }
 
 /// Refuse an attempt that has run: its records are written once, and a second start would overwrite those of the first.
@@ -78,7 +84,14 @@ fn refuse_used_folder(attempt: &AttemptDir, rank: u32) -> Result<(), Failure> {
     }
 }
 
-fn supervise(root: &Path, attempt: &AttemptDir, trial: &Trial, env: RankEnv, stop: &AtomicBool) -> i32 {
+fn supervise(
+    root: &Path,
+    files: &dyn TrialFiles,
+    attempt: &AttemptDir,
+    trial: &Trial,
+    env: RankEnv,
+    stop: &AtomicBool,
+) -> i32 {
     let (sender, events) = sync_channel(MAX_EVENTS);
     let peers = match Peers::join(env, attempt, trial, &sender, stop) {
         Ok(peers) => peers,
@@ -96,7 +109,7 @@ fn supervise(root: &Path, attempt: &AttemptDir, trial: &Trial, env: RankEnv, sto
         Ok(logs) => logs,
         Err(e) => return journal_failed(&peers, attempt, env, &e),
     };
-    let mut supervisor = Supervisor::new((attempt, trial, env), stop, peers, events, logs);
+    let mut supervisor = Supervisor::new(files, (attempt, trial, env), stop, peers, events, logs);
     if !leads {
         return attend(&mut supervisor, ranks[0]);
     }

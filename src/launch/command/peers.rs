@@ -7,12 +7,13 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use expctl_ledger::{AttemptDir, Hardware, RankEnv, RendezvousAddress, RendezvousFile, Trial, rendezvous_address};
+use expctl_ledger::{AttemptDir, Hardware, RankEnv, RendezvousAddress, RendezvousFile, rendezvous_address};
+use expctl_settings::Trial;
 use host_metrics::hardware;
 use socket2::{Domain, Socket, Type};
 
 use super::hub::{
-    FromHub, HEARTBEAT, Join, LostRank, MAX_MESSAGE, Rendezvous, StartMessage, ToHub, receive, send, serve,
+    FromHub, HEARTBEAT, JoinMessage, LostRank, MAX_MESSAGE, Rendezvous, StartMessage, ToHub, receive, send, serve,
 };
 use super::supervisor::Event;
 
@@ -239,10 +240,10 @@ fn read_one(mut stream: &TcpStream) -> Option<FromHub> {
     serde_json::from_slice(&line).ok()
 }
 
-fn join_message(env: RankEnv, attempt: &AttemptDir, trial: &Trial, cpus: Vec<u32>, hardware: Hardware) -> Join {
+fn join_message(env: RankEnv, attempt: &AttemptDir, trial: &Trial, cpus: Vec<u32>, hardware: Hardware) -> JoinMessage {
     let numbered_by_slurm = std::env::var_os("RANK").is_none();
     let node = std::env::var("SLURM_NODEID").ok().filter(|_| numbered_by_slurm);
-    Join {
+    JoinMessage {
         trial: trial.id.clone(),
         attempt: attempt.number(),
         rank: env.rank,

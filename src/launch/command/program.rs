@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use expctl_datasets::array::ArrayDataset;
-use expctl_datasets::graph::Dataset;
 use expctl_ledger::{
-    AttemptDir, DataRead, Environment, FileSize, ProgramFacts, RankEnv, RankUsage, Trial, variables, write_json,
+    AttemptDir, DataRead, Environment, FileSize, ProgramFacts, RankEnv, RankUsage, variables, write_json,
 };
+use expctl_settings::{NO_DATA_SET, Trial};
 use host_metrics::drop_from_page_cache;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, waitpid};
@@ -21,7 +20,6 @@ use serde_json::json;
 
 use super::peers::Peers;
 use super::protocol::{ProgramSocket, RunRecord};
-use crate::conf::NO_DATA_SET;
 use crate::exit::Failure;
 use crate::program::find_program;
 
@@ -222,6 +220,7 @@ const RANK_VARIABLES: [&str; 8] = [
 /// # Errors
 /// The list of data files cannot be written, or the data set is not there.
 pub fn program_variables(
+    files: &dyn TrialFiles,
     attempt: &AttemptDir,
     trial: &Trial,
     env: RankEnv,
@@ -247,7 +246,9 @@ pub fn program_variables(
     }
     if trial.settings.data.set != NO_DATA_SET {
         let list = socket.folder().join("files.json");
-        write_json(&list, &json!({ "data_dir": trial.data_dir, "files": data_files(trial)? }))?;
+        let listed = data_files(files, trial)?;
+        let listed: Vec<_> = listed.iter().map(|file| file.to_string_lossy()).collect();
+        write_json(&list, &json!({ "data_dir": trial.data_dir, "files": listed }))?;
         set("EXPCTL_DATA_DIR", trial.data_dir.clone().into());
         set("EXPCTL_FILES", list.into());
     }
@@ -267,32 +268,41 @@ pub fn program_variables(
     Ok(all)
 }
 
+/// The files of the data that trials read. Launching knows no formats of data: whoever starts a rank answers.
+pub trait TrialFiles {
+    /// The files of the data set of arrays that a trial reads.
+    ///
+    /// # Errors
+    /// The data set is not there.
+    fn array_files(&self, trial: &Trial) -> Result<Vec<PathBuf>, Failure>;
+
+    /// The store of graphs that a trial reads.
+    ///
+    /// # Errors
+    /// The data set is not there.
+    fn graph_store(&self, trial: &Trial) -> Result<PathBuf, Failure>;
+}
+
 /// The files that the trial reads, if they are files of arrays; empty for graphs, which programs cannot read.
-fn data_files(trial: &Trial) -> Result<Vec<String>, Failure> {
+fn data_files(files: &dyn TrialFiles, trial: &Trial) -> Result<Vec<PathBuf>, Failure> {
     let settings = &trial.settings;
     if !settings.reads_array() {
         return Ok(Vec::new());
     }
     if !settings.array.files.is_empty() {
-        return Ok(settings.array.files.clone());
+        return Ok(settings.array.files.iter().map(PathBuf::from).collect());
     }
-    let dataset = ArrayDataset::open(&trial.data_dir).map_err(Failure::internal)?;
-    let array = &settings.array;
-    let files = dataset.store_files_of(array.format, array.file_count).map_err(Failure::internal)?;
-    Ok(files.iter().map(|file| file.to_string_lossy().into_owned()).collect())
+    files.array_files(trial)
 }
 
 /// Drop the files that the program reads from the page cache; writes the result into the usage of `rank`.
 ///
 /// # Errors
 /// A file cannot be opened, or the ledger cannot be written to.
-pub fn drop_cache(attempt: &AttemptDir, trial: &Trial, rank: u32) -> Result<(), Failure> {
-    let files: Vec<PathBuf> = match trial.settings.reads_array() {
-        true => data_files(trial)?.into_iter().map(PathBuf::from).collect(),
-        false => {
-            let dataset = Dataset::open(&trial.data_dir).map_err(Failure::internal)?;
-            vec![dataset.store_file(trial.settings.pipeline.store)]
-        }
+pub fn drop_cache(files: &dyn TrialFiles, attempt: &AttemptDir, trial: &Trial, rank: u32) -> Result<(), Failure> {
+    let files = match trial.settings.reads_array() {
+        true => data_files(files, trial)?,
+        false => vec![files.graph_store(trial)?],
     };
     let dropped = drop_from_page_cache(files.iter().map(PathBuf::as_path)).map_err(expctl_ledger::LedgerError::from)?;
     let usage = RankUsage { dropped: Some(dropped), ..RankUsage::default() };
@@ -300,12 +310,12 @@ pub fn drop_cache(attempt: &AttemptDir, trial: &Trial, rank: u32) -> Result<(), 
 }
 
 /// Size of the files that the program was given, if any.
-fn data_size(trial: &Trial) -> Result<Option<FileSize>, Failure> {
+fn data_size(files: &dyn TrialFiles, trial: &Trial) -> Result<Option<FileSize>, Failure> {
     if trial.settings.data.set == NO_DATA_SET && trial.settings.array.files.is_empty() {
         return Ok(None);
     }
-    let files = data_files(trial)?;
-    Ok(if files.is_empty() { None } else { Some(FileSize::from_paths(files.iter().map(Path::new))?) })
+    let files = data_files(files, trial)?;
+    Ok(if files.is_empty() { None } else { Some(FileSize::from_paths(files.iter().map(PathBuf::as_path))?) })
 }
 
 /// The facts about a program in its run record.
@@ -325,6 +335,7 @@ pub fn program_facts(run: &RunRecord) -> ProgramFacts {
 /// # Errors
 /// A file cannot be written.
 pub fn write_environment(
+    files: &dyn TrialFiles,
     attempt: &AttemptDir,
     trial: &Trial,
     peers: &Peers,
@@ -347,7 +358,7 @@ pub fn write_environment(
     write_json(&attempt.environment_path(), &environment)?;
     let size = match facts.and_then(|facts| facts.stored_bytes) {
         Some(bytes) => Some(FileSize { apparent_bytes: bytes, allocated_bytes: bytes }),
-        None => data_size(trial)?,
+        None => data_size(files, trial)?,
     };
     let Some(size) = size else { return Ok(()) };
     let records = facts.and_then(|facts| facts.samples_total).unwrap_or(trial.settings.data.samples);

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use expctl_ledger::{AttemptDir, Journal, LastWords, LedgerError, RankStatus, StepRecord, Trial};
+use expctl_ledger::{AttemptDir, Journal, LastWords, LedgerError, RankStatus, StepRecord};
+use expctl_settings::Trial;
 
 use super::protocol::{EndRecord, RunRecord, StepLine};
 

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use expctl_ledger::{AttemptDir, EXIT_FAILED, EXIT_STORAGE, EXIT_STUCK, LedgerError, ProgramFacts, RankEnv, Trial};
+use expctl_ledger::{AttemptDir, EXIT_FAILED, EXIT_STORAGE, EXIT_STUCK, LedgerError, ProgramFacts, RankEnv};
+use expctl_settings::Trial;
 use host_metrics::{MetricsOptions, MetricsRecorder, WatchedProcesses};
 
 use super::hub::{FromHub, LostRank};
 use super::peers::Peers;
-use super::program::{self, ProgramProcess, drop_cache, program_facts, program_variables, status_text};
+use super::program::{self, ProgramProcess, TrialFiles, drop_cache, program_facts, program_variables, status_text};
 use super::protocol::{ProgramSocket, Record, RunRecord, SocketEvent, quoted};
 use super::rank_log::{RankLog, Refused};
 
@@ -79,6 +80,8 @@ impl OwnFailure {
 /// Invariant: however it ends, nothing that the program started runs on, its steps are in tables, and its exit record
 /// names the rank that failed first, in that rank's words.
 pub struct Supervisor<'a> {
+    /// The files of the trial's data.
+    pub files: &'a dyn TrialFiles,
     pub attempt: &'a AttemptDir,
     pub trial: &'a Trial,
     pub env: RankEnv,
@@ -105,6 +108,7 @@ pub struct Supervisor<'a> {
 impl<'a> Supervisor<'a> {
     /// A supervisor of a program that has yet to be started.
     pub fn new(
+        files: &'a dyn TrialFiles,
         (attempt, trial, env): (&'a AttemptDir, &'a Trial, RankEnv),
         stop: &'a AtomicBool,
         peers: Peers,
@@ -112,6 +116,7 @@ impl<'a> Supervisor<'a> {
         logs: BTreeMap<u32, RankLog>,
     ) -> Self {
         Self {
+            files,
             attempt,
             trial,
             env,
@@ -135,10 +140,10 @@ impl<'a> Supervisor<'a> {
         self.write_environment()?;
         let rank = self.env.rank;
         let failed = |message: String| Stop::Own(OwnFailure::now(rank, message, EXIT_FAILED));
-        let variables = program_variables(self.attempt, self.trial, self.env, &self.peers, socket);
+        let variables = program_variables(self.files, self.attempt, self.trial, self.env, &self.peers, socket);
         let variables = variables.map_err(|failure| failed(failure.message))?;
         if self.trial.settings.measure.cold_cache && self.env.local_rank == 0 {
-            drop_cache(self.attempt, self.trial, rank).map_err(|failure| failed(failure.message))?;
+            drop_cache(self.files, self.attempt, self.trial, rank).map_err(|failure| failed(failure.message))?;
         }
         program::adopt().map_err(|e| failed(format!("its processes cannot be watched: {e}")))?;
         let worker = &self.trial.settings.worker;
@@ -172,7 +177,7 @@ impl<'a> Supervisor<'a> {
             return Ok(());
         }
         let (run, facts) = self.rank0.as_ref().map(|(run, facts)| (run, facts)).unzip();
-        program::write_environment(self.attempt, self.trial, &self.peers, run, facts)
+        program::write_environment(self.files, self.attempt, self.trial, &self.peers, run, facts)
             .map_err(|failure| Stop::Own(OwnFailure::now(0, failure.message, EXIT_STORAGE)))
     }
 

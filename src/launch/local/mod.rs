@@ -12,7 +12,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use expctl_ledger::{AttemptDir, JobDir, JobRecord, Ledger, Outcome, Rates, Trial, TrialState, write_json};
+use expctl_ledger::{AttemptDir, JobDir, JobRecord, Ledger, Outcome, Rates, TrialState, write_json};
+use expctl_settings::Trial;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl};
 use nix::sys::signal::{Signal, kill};
@@ -24,10 +25,10 @@ use self::ranks::{CheckpointRequest, ProgressDisplay, RankPrograms, run_attempt}
 use crate::console::say;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::launch::attempt::{conclude, stage, started};
+use crate::launch::attempt::{conclude, stage};
 use crate::launch::backend::{Backend, SubmitOrder};
-use crate::launch::programs::needed_worker;
 use crate::launch::slurm::Adjustment;
+use crate::program::needed_worker;
 use crate::project::Project;
 
 /// Time for a launcher to stop: its ranks have six seconds, then it writes their tables and the note.
@@ -228,7 +229,7 @@ fn conclude_lost(attempt: &AttemptDir, trial: &Trial) -> Result<(), Failure> {
     if attempt.outcome_path().exists() {
         return Ok(());
     }
-    let mut outcome = conclude(attempt, trial, started(attempt), &[], false)?;
+    let mut outcome = conclude(attempt, trial, attempt.started(), &[], false)?;
     if outcome.state == TrialState::Completed {
         return Ok(());
     }

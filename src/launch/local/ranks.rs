@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use expctl_ledger::{AttemptDir, JournalTail, Outcome, Rates, StepRecord, StepTotals, Trial};
+use expctl_ledger::{AttemptDir, JournalTail, Outcome, Rates, StepRecord, StepTotals};
+use expctl_settings::Trial;
 use expctl_text::format;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nix::sys::signal::{SigHandler, Signal};

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use expctl_ledger::{JobRecord, Trial};
+use expctl_ledger::JobRecord;
+use expctl_settings::Trial;
 
 /// Resources that each trial of an array asks for. Invariant: trials that differ in it are in different arrays.
 #[derive(Clone, Debug, PartialEq, Eq)]

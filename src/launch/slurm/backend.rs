@@ -6,20 +6,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use expctl_ledger::{AttemptDir, JobDir, JobRecord, write_atomic, write_json};
+use expctl_config::ClusterProfile;
+use expctl_ledger::{AttemptDir, JobArrays, JobDir, JobRecord, SubmittedArray, TaskTrial, write_atomic, write_json};
 use slurm_client::{Availability, JobId, Slurm, SubmitOptions, sbatch_variables};
 
 use super::array_plan::{ArrayPlan, Limits, Resources, plan_arrays};
-use super::arrays::{JobArrays, SubmittedArray, TaskTrial};
+use super::array_task::job_id;
 use super::rest_options;
 use super::script::{JobScripts, ScriptJobId, profile_of};
 use super::wait::{Standing, WaitProgress};
-use crate::conf::ClusterProfile;
 use crate::console::say;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::launch::backend::{Backend, SubmitOrder};
-use crate::launch::programs::{Programs, needed_worker};
+use crate::program::{Programs, needed_worker};
 use crate::project::Project;
 
 /// Runs jobs on a Slurm cluster.
@@ -140,16 +140,16 @@ impl SlurmBackend {
         arrays.arrays.push(submitted_array(&submitted, "batch.sh", first, &|_| 1));
         let result = self
             .queue_others(scripts, others, &folder, &mut arrays)
-            .and_then(|()| arrays.save(&folder))
+            .and_then(|()| Ok(arrays.save(&folder)?))
             .and_then(|()| enter_ledger(project, &job, folder.path()))
             .and_then(|()| {
                 // The folder is the job's own now: it is not removed with `staged`.
                 let _ = staged.keep();
                 let folder = project.job(job.job);
-                let chained = if order.chain { self.chain(scripts, &folder, &mut arrays) } else { Ok(()) };
+                let chained = if order.chain { self.chain(scripts, order, &folder, &mut arrays) } else { Ok(()) };
                 chained
                     .and_then(|()| {
-                        arrays.arrays.iter().try_for_each(|array| Ok(self.slurm.release(&arrays.job_id(array.id))?))
+                        arrays.arrays.iter().try_for_each(|array| Ok(self.slurm.release(&job_id(&arrays, array.id))?))
                     })
                     .inspect_err(|_| {
                         let _ = std::fs::remove_dir_all(folder.path());
@@ -208,7 +208,8 @@ impl SlurmBackend {
                 self.queue(&folder, &name, &script, &held).map_err(|failure| and_what_runs(failure, &new))?;
             let attempt = |index: u32| attempts.get(&index).copied().unwrap_or(1);
             arrays.arrays.push(submitted_array(&submitted, &name, &plan, &attempt));
-            let released = arrays.save(&folder).and_then(|()| Ok(self.slurm.release(&submitted)?));
+            let released =
+                arrays.save(&folder).map_err(Failure::from).and_then(|()| Ok(self.slurm.release(&submitted)?));
             if let Err(failure) = released {
                 // Its id stays in the ledger: the next look at the job sees it as cancelled.
                 return Err(self.cancel_again(&submitted, and_what_runs(failure, &new)));
@@ -250,7 +251,7 @@ impl SlurmBackend {
                 continue;
             }
             if only.is_none_or(|only| only.contains(&index)) {
-                open.entry(task.array.id).or_default().insert(task.task);
+                open.entry(task.array).or_default().insert(task.task);
                 cancelled.push(index);
             } else {
                 spared.push((task.key(), trial));
@@ -270,7 +271,7 @@ impl SlurmBackend {
         }
         for (array, tasks) in &open {
             let tasks: Vec<u32> = tasks.iter().copied().collect();
-            self.slurm.cancel_tasks(&arrays.job_id(*array), &tasks)?;
+            self.slurm.cancel_tasks(&job_id(&arrays, *array), &tasks)?;
         }
         if !cancelled.is_empty() {
             self.wait_for_trials(project, id, Some(&cancelled), progress)?;
@@ -311,14 +312,21 @@ impl SlurmBackend {
 
     /// Queue a job that builds the data before the arrays, which are still on hold, and one that writes the note after
     /// them.
-    fn chain(&self, scripts: JobScripts<'_>, folder: &JobDir, arrays: &mut JobArrays) -> Result<(), Failure> {
-        if let Some(script) = scripts.build()? {
+    fn chain(
+        &self,
+        scripts: JobScripts<'_>,
+        order: SubmitOrder,
+        folder: &JobDir,
+        arrays: &mut JobArrays,
+    ) -> Result<(), Failure> {
+        if order.builds_data {
+            let script = scripts.build()?;
             let options = SubmitOptions { cluster: arrays.cluster.clone(), ..SubmitOptions::default() };
             let build = self.queue(folder, "build.sh", &script, &options)?.id;
             arrays.build = Some(build);
             arrays.save(folder)?;
             let after = format!("afterok:{build}");
-            arrays.arrays.iter().try_for_each(|array| self.slurm.set_dependency(&arrays.job_id(array.id), &after))?;
+            arrays.arrays.iter().try_for_each(|array| self.slurm.set_dependency(&job_id(arrays, array.id), &after))?;
         }
         self.queue_note(scripts, folder, arrays)
     }
@@ -333,12 +341,12 @@ impl SlurmBackend {
         };
         let script = scripts.note()?;
         arrays.note = Some(self.queue(folder, "note.sh", &script, &options)?.id);
-        arrays.save(folder)
+        Ok(arrays.save(folder)?)
     }
 
     /// Cancel everything that was queued for a job that cannot run; returns the failure that made it so.
     fn withdraw(&self, arrays: &JobArrays, failure: Failure) -> Failure {
-        arrays.ids().fold(failure, |failure, id| self.cancel_again(&arrays.job_id(id), failure))
+        arrays.ids().fold(failure, |failure, id| self.cancel_again(&job_id(arrays, id), failure))
     }
 
     /// Cancel a job that was just queued; adds the result to `failure`.
@@ -355,7 +363,7 @@ impl SlurmBackend {
 
     /// Cancel a job that may have ended.
     fn cancel_quietly(&self, arrays: &JobArrays, id: u64) {
-        if let Err(e) = self.slurm.cancel(&arrays.job_id(id)) {
+        if let Err(e) = self.slurm.cancel(&job_id(arrays, id)) {
             tracing::debug!("{e}");
         }
     }

@@ -4,22 +4,20 @@
 //! Invariant: Slurm only knows where and when trials run. What a trial is, and how it ended, is in the ledger.
 
 mod array_plan;
-mod arrays;
+mod array_task;
 mod backend;
 mod script;
 mod usage;
 mod wait;
 
-use slurm_client::{RestOptions, SetupError, Slurm, SlurmError};
-
-pub use arrays::{JobArrays, SubmittedArray, TaskTrial, array_ids, script_logs, stage_task};
+pub use array_task::{TaskStop, conclude_task, stage_task};
 pub use backend::{Adjustment, SlurmBackend};
-pub use script::{render, scripts};
+pub use script::{SHIPPED_TEMPLATE, batch_template, render, scripts};
+use slurm_client::{RestOptions, SetupError, Slurm, SlurmError};
 pub use usage::{collect_missing_usage, collect_usage};
-pub use wait::{Standing, Standings, TrialProgress, WaitProgress, stop_reason};
+pub use wait::{Standing, Standings, TrialProgress, WaitProgress};
 
 use crate::exit::{Exit, Failure};
-use crate::launch::attempt::ProcessEnd;
 
 /// The variable that names a file with a token for slurmrestd.
 const TOKEN_FILE: &str = "EXPCTL_SLURM_TOKEN_FILE";
@@ -30,13 +28,6 @@ pub fn rest_options(slurm: &Slurm) -> RestOptions {
         token_file: slurm.variable(TOKEN_FILE).map(Into::into),
         user_agent: Some(concat!("expctl/", env!("CARGO_PKG_VERSION")).to_owned()),
     }
-}
-
-/// End of each rank's process, from what `srun` printed and its exit code; `None` for a rank that it does not
-/// mention.
-pub fn process_ends(srun_log: &str, exit_code: i32, ranks: u32) -> Vec<Option<ProcessEnd>> {
-    let exits = slurm_client::process_exits(srun_log, exit_code, ranks).into_iter();
-    exits.map(|exit| exit.map(|e| ProcessEnd { code: e.code, signal: e.signal, forced: e.by_srun })).collect()
 }
 
 impl From<SlurmError> for Failure {

@@ -1,20 +1,22 @@
 //! Batch scripts, from the templates slurm/batch.sh.j2 (an array of trials) and slurm/step.sh.j2 (building data,
 //! writing the note).
 //!
+//! The template of arrays is the project's own, else the user's own, else the one compiled in.
+//!
 //! Invariant: a user's value in a script is either a number or goes through one of the two quoting filters.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use expctl_ledger::{JobRecord, Trial, is_url};
+use expctl_config::{ClusterProfile, Container};
+use expctl_ledger::JobRecord;
+use expctl_settings::{NO_DATA_SET, Trial, is_url};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, ErrorKind, UndefinedBehavior, context};
 
 use super::array_plan::{ArrayPlan, Limits, plan_arrays};
-use crate::conf::{self, ClusterProfile, Container, NO_DATA_SET};
-use crate::data_state::{DataState, data_states};
 use crate::exit::{Exit, Failure};
-use crate::launch::programs::{Programs, libtorch_folder};
+use crate::program::{Programs, libtorch_folder};
 use crate::project::Project;
 
 const STEP_TEMPLATE: &str = include_str!("../../../slurm/step.sh.j2");
@@ -24,6 +26,46 @@ const WAIT_FOR_OTHERS_S: u32 = 3600;
 /// Seconds before its time limit at which a task that can go on later is told to stop. Slurm looks at limits every 30
 /// s, and may be a minute early.
 const BEFORE_LIMIT_S: u32 = 120;
+
+/// The template that is compiled in.
+pub const SHIPPED_TEMPLATE: &str = include_str!("../../../slurm/batch.sh.j2");
+
+/// Words that every script needs: without one of them a job leaves no results.
+const NEEDED_WORDS: [&str; 3] = ["stage-attempt", "srun", "conclude"];
+
+/// The template in use, name and text. The name is a path, or `slurm/batch.sh.j2, compiled in`.
+///
+/// # Errors
+/// Exit 3 if the file that is in use cannot be read, or lacks what a job needs to leave results.
+pub fn batch_template(project: &Project) -> Result<(String, String), Failure> {
+    for path in template_paths(project) {
+        let name = path.display().to_string();
+        let text = match std::fs::read_to_string(&path) {
+            // The one in this program's own repository is no one's wish.
+            Ok(text) if text == SHIPPED_TEMPLATE => continue,
+            Ok(text) => text,
+            Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => continue,
+            Err(e) => return Err(Failure::new(Exit::Config, format!("cannot read the batch template {name}: {e}"))),
+        };
+        // Comments do not count.
+        let lines: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with('#')).collect();
+        let lacking: Vec<&str> =
+            NEEDED_WORDS.into_iter().filter(|word| !lines.iter().any(|line| line.contains(word))).collect();
+        if !lacking.is_empty() {
+            let message = format!("the batch template {name} lacks {}", lacking.join(" and "));
+            return Err(Failure::new(Exit::Config, message)
+                .hint("a job leaves results only if its script runs `expctl stage-attempt`, srun and `expctl conclude`")
+                .hint("start from the one that is compiled in; docs/guide/slurm.md says what it is given"));
+        }
+        return Ok((name, text));
+    }
+    Ok(("slurm/batch.sh.j2, compiled in".to_owned(), SHIPPED_TEMPLATE.to_owned()))
+}
+
+fn template_paths(project: &Project) -> Vec<PathBuf> {
+    let own = project.root().join("slurm").join("batch.sh.j2");
+    std::iter::once(own).chain(project.config_home().map(|home| home.join("batch.sh.j2"))).collect()
+}
 
 /// Which id of the job a script names in paths.
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +145,7 @@ impl JobScripts<'_> {
         }
         // A script that is warned before its time limit needs time to act on it.
         let warned = resources.requeues.is_some() && u64::from(BEFORE_LIMIT_S) < time_min.saturating_mul(30);
-        let (name, text) = conf::batch_template(project)?;
+        let (name, text) = batch_template(project)?;
         fill_template(
             &name,
             &text,
@@ -144,13 +186,9 @@ impl JobScripts<'_> {
         )
     }
 
-    /// The script that builds the data that the trials of the job lack; `None` if they lack none.
-    pub fn build(self) -> Result<Option<String>, Failure> {
-        // Refused data fails in the building job: `submit` has checked, so it was damaged since.
-        if data_states(self.project, &self.job.trials).values().all(|state| matches!(state, DataState::There(()))) {
-            return Ok(None);
-        }
-        self.step("build").map(Some)
+    /// The script that builds the data that the trials of the job lack.
+    pub fn build(self) -> Result<String, Failure> {
+        self.step("build")
     }
 
     /// The script that gives every trial an outcome and writes the note, once nothing of the job runs.
@@ -201,7 +239,7 @@ impl JobScripts<'_> {
 pub fn profile_of(project: &Project, job: &JobRecord) -> Result<ClusterProfile, Failure> {
     match job.trials.first().map_or("", |trial| trial.settings.slurm.profile.as_str()) {
         "" => Ok(ClusterProfile::default()),
-        name => Ok(conf::profile(project, name)?),
+        name => Ok(expctl_config::profile(project, name)?),
     }
 }
 
@@ -357,5 +395,33 @@ mod tests {
     fn shell_words_are_quoted() {
         assert_eq!(shell("a b;$(c)").unwrap(), "'a b;$(c)'");
         assert!(shell("a\0b").is_err());
+    }
+
+    #[test]
+    fn the_projects_own_template_wins_unless_it_is_the_shipped_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let project = Project::find(Some(folder.path()), None).unwrap();
+        let path = folder.path().join("slurm/batch.sh.j2");
+        let write = |text: &str| {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, text).unwrap();
+        };
+        write(SHIPPED_TEMPLATE);
+        assert_ne!(batch_template(&project).unwrap().0, path.display().to_string());
+        let own = format!("{SHIPPED_TEMPLATE}# ours\n");
+        write(&own);
+        assert_eq!(batch_template(&project).unwrap(), (path.display().to_string(), own));
+    }
+
+    #[test]
+    fn a_template_without_results_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let project = Project::find(Some(folder.path()), None).unwrap();
+        std::fs::create_dir(folder.path().join("slurm")).unwrap();
+        let text = "#!/bin/bash\n# conclude\nattempt=$(expctl stage-attempt x 0)\nsrun worker\n";
+        std::fs::write(folder.path().join("slurm/batch.sh.j2"), text).unwrap();
+        let failure = batch_template(&project).unwrap_err();
+        assert_eq!(failure.exit, Exit::Config);
+        assert!(failure.message.ends_with("batch.sh.j2 lacks conclude"), "{failure}");
     }
 }

@@ -7,13 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use expctl_ledger::{AttemptDir, Cause, JobDir, JobRecord, SlurmStep, SlurmTry, SlurmUsage, TrialState};
+use expctl_ledger::{AttemptDir, Cause, JobArrays, JobDir, JobRecord, SlurmStep, SlurmTry, SlurmUsage, TrialState};
 use slurm_client::{Availability, JobId, JobStep, LastRun, Slurm, TaskRun, TaskRuns};
 
-use super::arrays::JobArrays;
+use super::array_task::job_id;
 use crate::exit::Failure;
-use crate::launch::attempt::started;
-use crate::parallel;
 use crate::project::Project;
 
 /// Time to wait for rows of the accounting: they appear some seconds after a task's end.
@@ -61,10 +59,10 @@ pub fn collect_usage(slurm: &Slurm, folder: &JobDir, id: u64, patient: bool) -> 
         for attempt in folder.attempts(&trial.id)? {
             // The newest array whose first attempt is this one or an earlier one: later arrays are retries.
             let by = made_by.iter().rev().find(|(.., first)| *first <= attempt.number());
-            attempts.extend(by.map(|(array, task, _)| (arrays.job_id(*array), *task, attempt)));
+            attempts.extend(by.map(|(array, task, _)| (job_id(&arrays, *array), *task, attempt)));
         }
     }
-    let arrays: Vec<JobId> = arrays.arrays.iter().map(|array| arrays.job_id(array.id)).collect();
+    let arrays: Vec<JobId> = arrays.arrays.iter().map(|array| job_id(&arrays, array.id)).collect();
     record(slurm, if patient { PATIENCE } else { Duration::ZERO }, folder, &arrays, &attempts)
 }
 
@@ -99,9 +97,11 @@ fn record(
     let known = known_runs(slurm, &asked, &tasks.keys().copied().collect(), since, patience);
     let tasks: Vec<(TaskKey, Vec<&AttemptDir>)> = tasks.into_iter().collect();
     // Each file that is written is waited for until it is on disk: a thousand one after another take ten seconds.
-    parallel::map(&tasks, |(key, attempts)| known.get(key).map_or(Ok(()), |known| write_usage(*key, known, attempts)))
-        .into_iter()
-        .collect()
+    parallel_map::map(&tasks, |(key, attempts)| {
+        known.get(key).map_or(Ok(()), |known| write_usage(*key, known, attempts))
+    })
+    .into_iter()
+    .collect()
 }
 
 /// Ask Slurm for the runs of those `tasks` of `arrays` that are over.
@@ -158,7 +158,7 @@ fn known_runs(
 /// Write what is known of a task into the folders of its attempts, where that is new.
 fn write_usage(key: TaskKey, known: &KnownRuns, attempts: &[&AttemptDir]) -> Result<(), Failure> {
     let mut attempts = attempts.to_vec();
-    attempts.sort_by_cached_key(|attempt| (started(attempt), attempt.number()));
+    attempts.sort_by_cached_key(|attempt| (attempt.started(), attempt.number()));
     for (attempt, usage, last) in usages(key, known, &attempts) {
         if !lacks_usage(attempt) {
             continue;
@@ -212,7 +212,7 @@ fn is_complete(runs: &[TaskRun]) -> bool {
 
 /// The usage of each of a task's attempts, and whether the attempt is the last one of its run.
 fn usages<'a>(key: TaskKey, known: &KnownRuns, attempts: &[&'a AttemptDir]) -> Vec<(&'a AttemptDir, SlurmUsage, bool)> {
-    let times: Vec<i64> = attempts.iter().map(|attempt| started(attempt)).collect();
+    let times: Vec<i64> = attempts.iter().map(|attempt| attempt.started()).collect();
     let matched = match_runs(&known.runs, &times);
     let mut found = Vec::new();
     for (position, (attempt, index)) in attempts.iter().zip(&matched).enumerate() {

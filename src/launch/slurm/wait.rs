@@ -8,15 +8,16 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use expctl_ledger::{
-    AttemptDir, Cause, JobDir, JobRecord, Outcome, RankExit, RankStatus, Trial, TrialState, write_json,
+    AttemptDir, Cause, JobArrays, JobDir, JobRecord, Outcome, RankExit, RankStatus, TrialState, TrialTask, write_json,
 };
-use slurm_client::{JobId, PollInterval, Queue, Slurm, Task};
+use expctl_settings::Trial;
+use slurm_client::{JobId, PollInterval, Queue, Task};
 
-use super::arrays::{JobArrays, TrialOutcome, TrialTask, trial_outcome};
+use super::array_task::{TrialOutcome, job_id, trial_outcome};
 use super::backend::SlurmBackend;
 use super::usage::collect_usage;
 use crate::exit::Failure;
-use crate::launch::attempt::{conclude, stage_exactly, started};
+use crate::launch::attempt::{conclude, stage_exactly};
 use crate::project::Project;
 
 /// Time for the outcome.json of a task to appear here once Slurm says that the task is over: network file systems show
@@ -134,7 +135,7 @@ impl SlurmBackend {
                 .iter()
                 .zip(&outcomes)
                 .filter(|(_, outcome)| is_open(outcome))
-                .filter_map(|(task, _)| Some(task.as_ref()?.array.clone()))
+                .filter_map(|(task, _)| Some(job_id(&arrays, task.as_ref()?.array)))
                 .collect();
             let (queued, trouble) = match self.client().queued(&open) {
                 Ok(tasks) => {
@@ -253,7 +254,7 @@ fn close(
             attempt
         }
     };
-    let mut outcome = conclude(&attempt, trial, started(&attempt), &[], cancelled && !unbuilt)?;
+    let mut outcome = conclude(&attempt, trial, attempt.started(), &[], cancelled && !unbuilt)?;
     if outcome.state == TrialState::Completed {
         return Ok(Some(outcome));
     }
@@ -337,14 +338,16 @@ impl Standings {
         let mut standings = Standings::default();
         let mut open = Vec::new();
         for (folder, record) in jobs {
-            let tasks = JobArrays::load(folder, record.job, record.trials.len())?.newest_tasks(record.trials.len());
+            let arrays = JobArrays::load(folder, record.job, record.trials.len())?;
+            let tasks = arrays.newest_tasks(record.trials.len());
             for (index, (task, trial)) in tasks.into_iter().zip(&record.trials).enumerate() {
                 let outcome = trial_outcome(folder, trial, task.as_ref())?;
                 match (outcome, task) {
                     (outcome @ (TrialOutcome::Pending | TrialOutcome::Provisional(_)), Some(task)) => {
                         let begun = has_begun(folder, trial, &task)?;
                         let outcome = outcome != TrialOutcome::Pending;
-                        open.push(OpenTrial { job: record.job, index, task, outcome, begun });
+                        let array = job_id(&arrays, task.array);
+                        open.push(OpenTrial { job: record.job, index, array, task, outcome, begun });
                     }
                     (TrialOutcome::Final(_), _) => drop(standings.trials.insert((record.job, index), Standing::Ended)),
                     (_, None) => {
@@ -354,7 +357,7 @@ impl Standings {
                 }
             }
         }
-        let arrays: Vec<_> = open.iter().map(|open| open.task.array.clone()).collect();
+        let arrays: Vec<_> = open.iter().map(|open| open.array.clone()).collect();
         let queue = match ask(&arrays) {
             Ok(queue) => Some(queue),
             Err(why) => {
@@ -362,7 +365,7 @@ impl Standings {
                 None
             }
         };
-        for OpenTrial { job, index, task, outcome, begun } in open {
+        for OpenTrial { job, index, task, outcome, begun, .. } in open {
             let queued = queue.as_ref().map(|queue| queue.get(&task.key()));
             let standing = match queued {
                 Some(Some(task)) if !task.state.is_over() => match begun || task.state.is_waiting() {
@@ -385,6 +388,7 @@ impl Standings {
 struct OpenTrial {
     job: u64,
     index: usize,
+    array: JobId,
     task: TrialTask,
     /// It has an outcome that need not be final.
     outcome: bool,
@@ -395,13 +399,4 @@ struct OpenTrial {
 /// Whether the attempt that `task` makes has begun.
 fn has_begun(folder: &JobDir, trial: &Trial, task: &TrialTask) -> Result<bool, Failure> {
     Ok(folder.attempts(&trial.id)?.last().is_some_and(|last| last.number() >= task.attempt))
-}
-
-/// Why Slurm itself stopped the array task `JOB_INDEX`: `TimeLimit`, for example. `None` if somebody cancelled it, or
-/// Slurm does not say: a task that is being stopped has no time to ask twice.
-pub fn stop_reason(task: &str) -> Option<String> {
-    let (job, index) = task.split_once('_')?;
-    let (job, index) = (job.parse().ok()?, index.parse().ok()?);
-    let task = Slurm::from_environment().queued(&[JobId::new(job)]).ok()?.remove(&(job, index))?;
-    (!task.detail.is_empty()).then_some(task.detail)
 }

@@ -3,16 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use expctl_ledger::{AttemptDir, JobDir, Rates};
+use expctl_ledger::{AttemptDir, AttemptState, JobDir, Rates};
+use expctl_stats::mean;
 use slurm_client::PollInterval;
 
 use super::pace::{Pace, TrialWindows};
-use super::{JobStatus, RunState, StatusSource, TrialStatus, ended, standings_of};
+use super::{JobStatus, StatusSource, TrialStatus, ended, standings_of};
 use crate::exit::{Exit, Failure};
-use crate::launch::attempt::started;
 use crate::launch::slurm::Standings;
-use crate::parallel;
-use expctl_stats::mean;
 
 /// Interval at which a job on this machine is looked at as a whole; in between only its trials that have not ended are.
 const WHOLE_EVERY: Duration = Duration::from_secs(10);
@@ -101,7 +99,7 @@ impl Follow {
     /// the journals.
     pub fn paces(&mut self) -> BTreeMap<usize, (Pace, f64)> {
         // An attempt with an outcome is not the one that runs, which has no folder yet.
-        let running = |t: &TrialStatus| t.state == RunState::Running && t.outcome.is_none();
+        let running = |t: &TrialStatus| t.state == AttemptState::Running && t.outcome.is_none();
         let mut windows = BTreeMap::new();
         for (index, trial) in self.status.trials.iter().enumerate().filter(|(_, t)| running(t)) {
             let Some(attempt) = &trial.attempt else { continue };
@@ -113,7 +111,7 @@ impl Follow {
         let mut paces = BTreeMap::new();
         for (index, windows) in &mut self.windows {
             windows.read();
-            let since = (now - started(windows.attempt())).max(0);
+            let since = (now - windows.attempt().started()).max(0);
             paces.insert(*index, (windows.pace(&self.status.trials[*index].trial), since as f64));
         }
         paces
@@ -124,7 +122,7 @@ impl Follow {
     pub fn completed(&mut self) -> &BTreeMap<usize, Option<Rates>> {
         let trials = self.status.trials.iter().enumerate();
         let now: BTreeSet<usize> =
-            trials.filter(|(_, t)| t.state == RunState::Completed).map(|(index, _)| index).collect();
+            trials.filter(|(_, t)| t.state == AttemptState::Completed).map(|(index, _)| index).collect();
         let before = self.completed_before.get_or_insert_with(|| now.clone());
         for index in now.difference(before) {
             self.completed.entry(*index).or_insert_with(|| {
@@ -190,7 +188,7 @@ impl Follow {
         let source = StatusSource::new(folder, record, &self.standings)?;
         let open = |t: &TrialStatus| t.state.is_active() || t.outcome.is_none();
         let active: Vec<usize> = (0..trials.len()).filter(|index| open(&trials[*index])).collect();
-        let seen = parallel::map(&active, |index| source.status(folder, *index, &trials[*index].trial));
+        let seen = parallel_map::map(&active, |index| source.status(folder, *index, &trials[*index].trial));
         let is_slurm = matches!(source, StatusSource::Slurm(..));
         for (index, now) in active.into_iter().zip(seen) {
             let mut now = now?;
@@ -198,7 +196,7 @@ impl Follow {
             if is_slurm && changed {
                 (now.state, now.reason) = match &now.outcome {
                     Some(outcome) => ended(outcome),
-                    None => (RunState::Running, String::new()),
+                    None => (AttemptState::Running, String::new()),
                 };
             }
             self.status.trials[index] = now;
@@ -218,9 +216,9 @@ fn attempt_and_outcome(trial: &TrialStatus) -> (u32, bool) {
 /// will have taken. They start as others end: as many at a time as the throttle allows, or, without one, as run now.
 /// Time in the queue before the first start is not included.
 pub fn estimated_s_left(job: &JobStatus, running: &[(&Pace, f64)]) -> Option<f64> {
-    let waiting = job.trials.iter().filter(|t| t.state == RunState::Waiting).count();
-    let active = job.trials.iter().filter(|t| t.state == RunState::Running).count();
-    let took = job.trials.iter().filter(|t| t.state == RunState::Completed).filter_map(|t| {
+    let waiting = job.trials.iter().filter(|t| t.state == AttemptState::Waiting).count();
+    let active = job.trials.iter().filter(|t| t.state == AttemptState::Running).count();
+    let took = job.trials.iter().filter(|t| t.state == AttemptState::Completed).filter_map(|t| {
         let outcome = t.outcome.as_ref()?;
         Some((outcome.ended - outcome.started).max(0) as f64)
     });

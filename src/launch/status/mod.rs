@@ -2,75 +2,19 @@
 //!
 //! Invariant: looking never writes, and a trial is called running only if something that runs it was seen.
 
-mod attempts;
 mod existing;
 mod follow;
 mod pace;
 
-use expctl_ledger::{AttemptDir, JobDir, JobRecord, JobVerdictError, Outcome, Trial, TrialState};
-
-pub use attempts::{Attempt, lineage};
 pub use existing::ExistingTrials;
+use expctl_ledger::{AttemptDir, AttemptState, JobDir, JobRecord, JobVerdictError, Outcome};
+use expctl_settings::Trial;
 pub use follow::{Follow, estimated_s_left};
 pub use pace::{Pace, RankPace, WINDOW_S};
 
 use crate::exit::Failure;
 use crate::launch::local::{Launcher, LauncherState};
 use crate::launch::slurm::{SlurmBackend, Standing, Standings};
-use crate::parallel;
-
-/// State of a trial, as seen now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RunState {
-    /// Every rank did all its steps.
-    Completed,
-    /// A rank failed, or Slurm ended the trial.
-    Failed,
-    /// It was stopped on request.
-    Interrupted,
-    /// Its ranks are at work.
-    Running,
-    /// A task or a launcher is there that will run it.
-    Waiting,
-    /// It began, left no outcome, and nothing runs it any more.
-    Lost,
-    /// It never began, and nothing is there that will run it.
-    NotStarted,
-    /// It cannot be seen from here.
-    Unknown,
-}
-
-impl RunState {
-    /// The word used in tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Interrupted => "interrupted",
-            Self::Running => "running",
-            Self::Waiting => "waiting",
-            Self::Lost => "lost",
-            Self::NotStarted => "not started",
-            Self::Unknown => "unknown",
-        }
-    }
-
-    /// Whether something runs the trial or will, or may do so.
-    pub const fn is_active(self) -> bool {
-        matches!(self, Self::Running | Self::Waiting | Self::Unknown)
-    }
-}
-
-impl From<TrialState> for RunState {
-    fn from(state: TrialState) -> Self {
-        match state {
-            TrialState::Completed => Self::Completed,
-            TrialState::Failed => Self::Failed,
-            TrialState::Interrupted => Self::Interrupted,
-        }
-    }
-}
 
 /// A trial of a job, as seen now.
 #[derive(Clone, Debug)]
@@ -78,7 +22,7 @@ pub struct TrialStatus {
     /// The trial.
     pub trial: Trial,
     /// Its state.
-    pub state: RunState,
+    pub state: AttemptState,
     /// Its last attempt on disk.
     pub attempt: Option<AttemptDir>,
     /// Outcome of that attempt, if it has one.
@@ -113,13 +57,13 @@ impl JobStatus {
     fn from_standings(folder: JobDir, record: JobRecord, standings: &Standings) -> Result<Self, Failure> {
         let source = StatusSource::new(&folder, &record, standings)?;
         let trials: Vec<(usize, &Trial)> = record.trials.iter().enumerate().collect();
-        let trials = parallel::map(&trials, |(index, trial)| source.status(&folder, *index, trial));
+        let trials = parallel_map::map(&trials, |(index, trial)| source.status(&folder, *index, trial));
         let trials = trials.into_iter().collect::<Result<_, _>>()?;
         Ok(Self { record, folder, trials })
     }
 
     /// Number of trials in each state that occurs.
-    pub fn counts(&self) -> Vec<(RunState, usize)> {
+    pub fn counts(&self) -> Vec<(AttemptState, usize)> {
         let mut counts = std::collections::BTreeMap::new();
         for trial in &self.trials {
             *counts.entry(trial.state).or_insert(0) += 1;
@@ -138,11 +82,11 @@ impl JobStatus {
     /// # Errors
     /// Exit 6 if trials did not end, exit 5 if some failed; the message names them.
     pub fn verdict(&self) -> Result<(), Failure> {
-        let ids = |which: fn(RunState) -> bool| -> Vec<&str> {
+        let ids = |which: fn(AttemptState) -> bool| -> Vec<&str> {
             self.trials.iter().filter(|t| which(t.state)).map(|t| t.trial.id.as_str()).collect()
         };
-        let failed = ids(|state| state == RunState::Failed);
-        let unended = ids(|state| !matches!(state, RunState::Completed | RunState::Failed));
+        let failed = ids(|state| state == AttemptState::Failed);
+        let unended = ids(|state| !matches!(state, AttemptState::Completed | AttemptState::Failed));
         Ok(JobVerdictError::check(self.trials.len(), &unended, &[], &failed)?)
     }
 
@@ -231,28 +175,28 @@ fn last_attempt(folder: &JobDir, trial: &Trial) -> Result<(Option<AttemptDir>, O
     Ok((attempt, outcome))
 }
 
-fn ended(outcome: &Outcome) -> (RunState, String) {
+fn ended(outcome: &Outcome) -> (AttemptState, String) {
     (outcome.state.into(), outcome.message.clone())
 }
 
-fn state_by_slurm(standing: &Standing, began: bool, outcome: Option<&Outcome>) -> (RunState, String) {
+fn state_by_slurm(standing: &Standing, began: bool, outcome: Option<&Outcome>) -> (AttemptState, String) {
     match (standing, outcome) {
         (Standing::Ended, Some(outcome)) => ended(outcome),
         // Its outcome was removed in between.
-        (Standing::Ended, None) | (Standing::Unknown, _) => (RunState::Unknown, String::new()),
-        (Standing::Later(_), _) => (RunState::Waiting, "its task runs other trials first".to_owned()),
-        (Standing::Active(task), _) if task.state.is_waiting() => (RunState::Waiting, task.detail.clone()),
+        (Standing::Ended, None) | (Standing::Unknown, _) => (AttemptState::Unknown, String::new()),
+        (Standing::Later(_), _) => (AttemptState::Waiting, "its task runs other trials first".to_owned()),
+        (Standing::Active(task), _) if task.state.is_waiting() => (AttemptState::Waiting, task.detail.clone()),
         (Standing::Active(task), _) => {
             let word = task.state.to_string();
-            (RunState::Running, if word == "RUNNING" { String::new() } else { format!("Slurm says {word}") })
+            (AttemptState::Running, if word == "RUNNING" { String::new() } else { format!("Slurm says {word}") })
         }
-        (Standing::Gone(said), None) if began => (RunState::Lost, said.clone()),
+        (Standing::Gone(said), None) if began => (AttemptState::Lost, said.clone()),
         // A retry that never began: the outcome of the attempt before it still holds.
         (Standing::Gone(said), Some(outcome)) => {
             let (state, reason) = ended(outcome);
             (state, format!("{reason}; its retry never began: {said}"))
         }
-        (Standing::Gone(said), None) => (RunState::NotStarted, said.clone()),
+        (Standing::Gone(said), None) => (AttemptState::NotStarted, said.clone()),
     }
 }
 
@@ -261,7 +205,7 @@ fn state_by_launcher(
     trial: &Trial,
     attempt: Option<&AttemptDir>,
     outcome: Option<&Outcome>,
-) -> (RunState, String) {
+) -> (AttemptState, String) {
     let running = launcher.filter(|(_, state)| *state != LauncherState::Gone);
     let planned = running.and_then(|(launcher, state)| Some((launcher, *state, *launcher.attempts.get(&trial.id)?)));
     if let Some((launcher, state, number)) = planned {
@@ -269,16 +213,16 @@ fn state_by_launcher(
         if !began || outcome.is_none() {
             return match state {
                 LauncherState::Elsewhere => {
-                    (RunState::Unknown, format!("its launcher is on {}: ask there", launcher.host))
+                    (AttemptState::Unknown, format!("its launcher is on {}: ask there", launcher.host))
                 }
-                _ if began => (RunState::Running, String::new()),
-                _ => (RunState::Waiting, String::new()),
+                _ if began => (AttemptState::Running, String::new()),
+                _ => (AttemptState::Waiting, String::new()),
             };
         }
     }
     match (attempt, outcome) {
         (_, Some(outcome)) => ended(outcome),
-        (Some(_), None) => (RunState::Lost, "its launcher is gone".to_owned()),
-        (None, None) => (RunState::NotStarted, String::new()),
+        (Some(_), None) => (AttemptState::Lost, "its launcher is gone".to_owned()),
+        (None, None) => (AttemptState::NotStarted, String::new()),
     }
 }

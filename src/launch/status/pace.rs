@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use expctl_ledger::{AttemptDir, JournalTail, PerStage, Stage, StepRecord, Trial};
-use serde::Serialize;
-
+use expctl_ledger::{AttemptDir, JournalTail, PerStage, Stage, StepRecord};
+use expctl_settings::Trial;
 use expctl_stats::median;
+use serde::Serialize;
 
 /// A rank is a straggler if its own time is at least this multiple of the median over the ranks.
 const STRAGGLER: f64 = 1.10;

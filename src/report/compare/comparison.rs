@@ -9,7 +9,7 @@ use super::decomposition::{Decomposed, decompositions};
 use super::published::Published;
 use crate::report::differences::{Difference, comparability_classes, confounds, differences, known_for_some};
 use crate::report::line::{Line, baselines, judge_together, same_point};
-use crate::report::row::{RateClass, Row, measured_row, measured_rows, published_row};
+use crate::report::variant_row::{RateClass, VariantRow, measured_row, measured_rows, published_row};
 
 /// Jobs that cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -94,8 +94,12 @@ impl Comparison {
     /// # Errors
     /// [`CompareError::NothingComparable`] if there are several jobs, no two of them ran steps of one mode on one data set, and no measured
     /// row stands beside a breakdown.
-    pub fn new(jobs: &[Vec<Row>], breakdowns: &[PublishedBreakdown], baseline: usize) -> Result<Self, CompareError> {
-        let rows: Vec<&Row> = jobs.iter().flatten().collect();
+    pub fn new(
+        jobs: &[Vec<VariantRow>],
+        breakdowns: &[PublishedBreakdown],
+        baseline: usize,
+    ) -> Result<Self, CompareError> {
+        let rows: Vec<&VariantRow> = jobs.iter().flatten().collect();
         let published = Published::from_rows(&rows, breakdowns);
         let mut kinds: Vec<StepKind<'_>> = Vec::new();
         let order = std::iter::once(baseline).chain(0..jobs.len());
@@ -131,7 +135,7 @@ impl Comparison {
     }
 
     /// All rows.
-    pub fn rows(&self) -> impl Iterator<Item = &Row> {
+    pub fn rows(&self) -> impl Iterator<Item = &VariantRow> {
         self.lines().map(|line| &line.row)
     }
 
@@ -142,7 +146,7 @@ impl Comparison {
 }
 
 /// The data set of a row: samples of different data sets are not compared.
-pub(super) fn data_set_of(row: &Row) -> &str {
+pub(super) fn data_set_of(row: &VariantRow) -> &str {
     row.settings.get("data.set").map_or("", String::as_str)
 }
 
@@ -151,11 +155,11 @@ struct StepKind<'a> {
     mode: &'a str,
     set: &'a str,
     profiler: bool,
-    rows: Vec<(usize, &'a Row)>,
+    rows: Vec<(usize, &'a VariantRow)>,
 }
 
 impl StepKind<'_> {
-    fn holds(&self, row: &Row) -> bool {
+    fn holds(&self, row: &VariantRow) -> bool {
         self.mode == row.mode && self.profiler == row.profiler && self.set == data_set_of(row)
     }
 
@@ -173,7 +177,7 @@ impl StepKind<'_> {
 
     /// The row without a profiler to compare `profiled` with: of the same variant, or among imported rows the one that differs in the fewest
     /// other settings. `None` if no such row has a rate.
-    fn unprofiled(&self, profiled: &Row) -> Option<&Row> {
+    fn unprofiled(&self, profiled: &VariantRow) -> Option<&VariantRow> {
         let rated =
             self.rows.iter().map(|(_, row)| *row).filter(|row| row.median_samples_per_s().is_some_and(|r| r > 0.0));
         let with_differences = rated.filter_map(|row| {
@@ -185,8 +189,9 @@ impl StepKind<'_> {
     }
 
     /// The row of the same variant and point in the job at `baseline`; `None` for rows of that job.
-    fn in_baseline_job(&self, (job, row): (usize, &Row), baseline: usize) -> Option<&Row> {
-        let same = |of: &Row| of.variant == row.variant && same_point(of, row, false) && same_point(row, of, false);
+    fn in_baseline_job(&self, (job, row): (usize, &VariantRow), baseline: usize) -> Option<&VariantRow> {
+        let same =
+            |of: &VariantRow| of.variant == row.variant && same_point(of, row, false) && same_point(row, of, false);
         let theirs = self.rows.iter().filter(|(of, _)| *of == baseline && job != baseline);
         theirs.map(|(_, of)| *of).find(|of| same(of))
     }
@@ -194,12 +199,12 @@ impl StepKind<'_> {
     /// Its tables, one for each class.
     fn groups(&self, baseline: usize, name_set: bool) -> Vec<Group> {
         let classes = comparability_classes(&self.rows, baseline);
-        let mut first: Vec<&Row> = Vec::new();
+        let mut first: Vec<&VariantRow> = Vec::new();
         let mut groups = Vec::new();
         for class in &classes {
-            let rows: Vec<(usize, &Row)> = class.rows.iter().map(|at| self.rows[*at]).collect();
+            let rows: Vec<(usize, &VariantRow)> = class.rows.iter().map(|at| self.rows[*at]).collect();
             let bases = baselines(&rows, baseline);
-            let plain: Vec<&Row> = rows.iter().map(|(_, row)| *row).collect();
+            let plain: Vec<&VariantRow> = rows.iter().map(|(_, row)| *row).collect();
             let line = |i: usize| {
                 let own = bases[i] == Some(i);
                 let base = match bases[i] {
@@ -232,12 +237,12 @@ impl StepKind<'_> {
 }
 
 /// Whether `row` is of the same variant as `profiled`. `differing`: number of settings in which the two differ, without those of the profiler.
-fn same_but_for_profiler(profiled: &Row, row: &Row, differing: usize) -> bool {
+fn same_but_for_profiler(profiled: &VariantRow, row: &VariantRow, differing: usize) -> bool {
     if profiled.class == RateClass::Imported {
         // Published rows have no variants: the settings that differ are named beside the figure.
         return row.class == RateClass::Imported;
     }
-    let point = |row: &Row| -> Vec<(String, String)> {
+    let point = |row: &VariantRow| -> Vec<(String, String)> {
         let swept = row.point.iter().filter(|(key, _)| !["profile.", "trace."].iter().any(|of| key.starts_with(of)));
         swept.map(|(key, value)| (key.clone(), value.clone())).collect()
     };
@@ -245,7 +250,7 @@ fn same_but_for_profiler(profiled: &Row, row: &Row, differing: usize) -> bool {
     profiled.same_processor(row) && (same_variant || differing == 0)
 }
 
-fn refuse_if_nothing_compares(jobs: &[Vec<Row>], kinds: &[StepKind<'_>]) -> Result<(), CompareError> {
+fn refuse_if_nothing_compares(jobs: &[Vec<VariantRow>], kinds: &[StepKind<'_>]) -> Result<(), CompareError> {
     let costs = kinds.iter().any(|kind| kinds.iter().any(|profiled| kind.is_unprofiled_side_of(profiled)));
     if jobs.len() < 2 || costs || kinds.iter().any(StepKind::of_several_jobs) {
         return Ok(());
@@ -289,7 +294,7 @@ type JobRuns<'a> = (&'a MeasuredJob, Vec<&'a Run>);
 ///
 /// # Errors
 /// [`CompareError::NotPoolable`] if a variant did not do the same work on the same data in all of them.
-fn pooled_rows(jobs: &[MeasuredJob]) -> Result<Vec<Row>, CompareError> {
+fn pooled_rows(jobs: &[MeasuredJob]) -> Result<Vec<VariantRow>, CompareError> {
     let name = jobs.iter().map(|job| job.record.job.to_string()).collect::<Vec<_>>().join("/");
     let mut found: Vec<(String, Vec<JobRuns<'_>>)> = Vec::new();
     for job in jobs {
@@ -303,8 +308,8 @@ fn pooled_rows(jobs: &[MeasuredJob]) -> Result<Vec<Row>, CompareError> {
     found.into_iter().map(|(label, of_jobs)| pooled(&name, label, &of_jobs)).collect()
 }
 
-fn pooled(name: &str, label: String, jobs: &[JobRuns<'_>]) -> Result<Row, CompareError> {
-    let parts: Vec<Row> = jobs.iter().map(|(job, runs)| measured_row(job, label.clone(), runs)).collect();
+fn pooled(name: &str, label: String, jobs: &[JobRuns<'_>]) -> Result<VariantRow, CompareError> {
+    let parts: Vec<VariantRow> = jobs.iter().map(|(job, runs)| measured_row(job, label.clone(), runs)).collect();
     let first = &parts[0];
     for part in &parts[1..] {
         let other = must_be_equal(part).into_iter().zip(must_be_equal(first)).find(|(part, first)| part != first);
@@ -325,7 +330,7 @@ fn pooled(name: &str, label: String, jobs: &[JobRuns<'_>]) -> Result<Row, Compar
     if !differs.is_empty() {
         notes.insert(0, format!("its jobs are not alike: {}", differs.join(", ")));
     }
-    Ok(Row {
+    Ok(VariantRow {
         job: name.to_owned(),
         config: distinct(parts.iter().map(|part| part.config.clone()), "/"),
         settings: pooled_settings(&parts),
@@ -339,7 +344,7 @@ fn pooled(name: &str, label: String, jobs: &[JobRuns<'_>]) -> Result<Row, Compar
 }
 
 /// Properties that must be equal in all pooled jobs.
-fn must_be_equal(row: &Row) -> [(&'static str, String); 5] {
+fn must_be_equal(row: &VariantRow) -> [(&'static str, String); 5] {
     [
         ("train.mode", row.mode.clone()),
         ("loader.batch_size", row.batch_size.to_string()),
@@ -361,14 +366,14 @@ fn distinct(values: impl Iterator<Item = String>, separator: &str) -> String {
 }
 
 /// Settings of all jobs; all values of those that differ.
-fn pooled_settings(parts: &[Row]) -> BTreeMap<String, String> {
+fn pooled_settings(parts: &[VariantRow]) -> BTreeMap<String, String> {
     let keys: BTreeSet<&String> = parts.iter().flat_map(|part| part.settings.keys()).collect();
     let of = |key: &String| distinct(parts.iter().filter_map(|part| part.settings.get(key).cloned()), " and ");
     keys.into_iter().map(|key| (key.clone(), of(key))).collect()
 }
 
-fn differing(parts: &[Row]) -> Vec<String> {
-    let rows: Vec<&Row> = parts.iter().collect();
+fn differing(parts: &[VariantRow]) -> Vec<String> {
+    let rows: Vec<&VariantRow> = parts.iter().collect();
     differences(&rows).iter().map(Difference::words).collect()
 }
 
@@ -376,7 +381,7 @@ fn differing(parts: &[Row]) -> Vec<String> {
 ///
 /// # Errors
 /// [`CompareError::NotPoolable`] for pooled jobs.
-pub fn rows_of(job: &LedgerJob) -> Result<Vec<Row>, CompareError> {
+pub fn rows_of(job: &LedgerJob) -> Result<Vec<VariantRow>, CompareError> {
     match job {
         LedgerJob::Published(rows) => Ok(rows.iter().map(published_row).collect()),
         LedgerJob::Measured(job) => Ok(measured_rows(job)),

@@ -11,7 +11,7 @@ use super::comparison::Group;
 use crate::report::breakdown::ISOLATION_MODES;
 use crate::report::differences::Confound;
 use crate::report::line::{Line, pairs};
-use crate::report::row::{RateClass, Row};
+use crate::report::variant_row::{RateClass, VariantRow};
 
 /// Mode of published "data only" runs, which include a step on a loss of zero.
 const ZERO_LOSS: &str = "zero_loss";
@@ -113,7 +113,7 @@ struct VariantKey<'a> {
 }
 
 impl<'a> VariantKey<'a> {
-    fn from_row(row: &'a Row) -> Self {
+    fn from_row(row: &'a VariantRow) -> Self {
         let point = row.point.iter().filter(|(key, _)| *key != "train.mode");
         let point: BTreeMap<&str, &str> = point.map(|(key, value)| (key.as_str(), value.as_str())).collect();
         // A swept mode is part of the method.

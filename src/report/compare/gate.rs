@@ -7,7 +7,7 @@ use expctl_text::{closest, format};
 
 use super::comparison::Comparison;
 use crate::report::line::{Line, too_short_words};
-use crate::report::row::Row;
+use crate::report::variant_row::VariantRow;
 
 /// A figure that a gate can be put on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -308,7 +308,7 @@ fn relative(metric: Metric, line: &Line) -> Option<GateFigure> {
 }
 
 /// The figure itself: the median of the runs, as in the table, with the interval of their mean.
-fn absolute(metric: Metric, row: &Row) -> Option<GateFigure> {
+fn absolute(metric: Metric, row: &VariantRow) -> Option<GateFigure> {
     let plain = |value: Option<f64>| value.map(|value| GateFigure { value, interval: None, scope: None });
     let of = |median: Option<f64>, rate: Option<RateOverRuns>| {
         let (interval, scope) = (rate.and_then(|rate| rate.interval), rate.map(|rate| rate.scope));

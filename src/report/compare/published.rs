@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::comparison::data_set_of;
 use super::published_breakdown::{self, BreakdownBeside};
 use crate::report::line::{Line, RatioWords, judge_together};
-use crate::report::row::{RateClass, Row, published_row};
+use crate::report::variant_row::{RateClass, VariantRow, published_row};
 
 /// Published figures beside the measured ones that repeat them.
 #[derive(Clone, Debug, Serialize)]
@@ -24,7 +24,7 @@ pub struct Published {
 
 impl Published {
     /// Match measured rows with imported ones, and with published breakdowns.
-    pub fn from_rows(rows: &[&Row], breakdowns: &[PublishedBreakdown]) -> Self {
+    pub fn from_rows(rows: &[&VariantRow], breakdowns: &[PublishedBreakdown]) -> Self {
         let mut sources: Vec<(String, PublishedSource)> = Vec::new();
         let imported = rows.iter().filter(|row| row.class == RateClass::Imported);
         let of_rows = imported.filter_map(|row| Some((row.job.clone(), row.source.clone()?)));
@@ -38,13 +38,13 @@ impl Published {
     }
 
     /// The published rows and breakdowns that name a variant among the rows of a job as the one that repeats them.
-    pub fn beside_job(ledger: &Ledger, measured: &[&Row]) -> Self {
+    pub fn beside_job(ledger: &Ledger, measured: &[&VariantRow]) -> Self {
         let named = |names: &[String]| measured.iter().any(|row| row.is_named(names));
         let rows = ledger.published_rows().iter().filter(|row| named(&row.repeated_by));
-        let imported: Vec<Row> = rows.map(published_row).collect();
+        let imported: Vec<VariantRow> = rows.map(published_row).collect();
         let breakdowns = ledger.published_breakdowns().iter().filter(|one| named(&one.repeated_by));
         let breakdowns: Vec<PublishedBreakdown> = breakdowns.cloned().collect();
-        let all: Vec<&Row> = measured.iter().copied().chain(&imported).collect();
+        let all: Vec<&VariantRow> = measured.iter().copied().chain(&imported).collect();
         Self::from_rows(&all, &breakdowns)
     }
 
@@ -100,14 +100,14 @@ pub struct RepeatedRow {
     pub lines: Vec<Line>,
     /// The published row.
     #[serde(skip)]
-    row: Row,
+    row: VariantRow,
 }
 
 /// The published rows that measured ones repeat.
-fn repeated_rows(rows: &[&Row]) -> Vec<RepeatedRow> {
+fn repeated_rows(rows: &[&VariantRow]) -> Vec<RepeatedRow> {
     let mut all = Vec::new();
     for published in rows.iter().copied().filter(|row| row.class == RateClass::Imported) {
-        let repeats = |row: &Row| {
+        let repeats = |row: &VariantRow| {
             row.repeats(&published.repeated_by, &published.variant)
                 && row.mode == published.mode
                 && row.profiler == published.profiler
@@ -193,7 +193,7 @@ fn rates_table(all: &[RepeatedRow]) -> Table {
     table
 }
 
-fn rate_cells(steps: &str, row: &Row, rates: &RepeatedRate<'_>) -> [String; 12] {
+fn rate_cells(steps: &str, row: &VariantRow, rates: &RepeatedRate<'_>) -> [String; 12] {
     let missing = || MISSING.to_owned();
     let range = |range: Option<(f64, f64)>| range.map(|(low, high)| format::range(low, high));
     let per_step = rates.it_per_s.map(|rate| 1e3 / rate);

@@ -1,14 +1,13 @@
 //! Published breakdowns of a step beside the same components of a measured row.
 
-use expctl_ledger::{
-    Amount, ComponentKind, FigureClass, Mode, PublishedBreakdown, PublishedComponent, Stage, TimeUnit,
-};
+use expctl_ledger::{Amount, ComponentKind, FigureClass, PublishedBreakdown, PublishedComponent, Stage, TimeUnit};
+use expctl_settings::Mode;
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 use serde::Serialize;
 
 use super::comparison::data_set_of;
-use crate::report::row::Row;
+use crate::report::variant_row::VariantRow;
 
 /// The modes, from the shortest step to the longest.
 const MODE_ORDER: [Mode; 5] = [Mode::Data, Mode::ZeroLoss, Mode::Forward, Mode::ForwardBackward, Mode::Train];
@@ -59,16 +58,16 @@ pub struct MeasuredComponent {
 /// Each breakdown beside the measured rows that repeat it, one of each job; once and alone if no row does.
 ///
 /// For a job with several modes this is the row with the shortest mode that has all components of the breakdown.
-pub(super) fn beside(breakdowns: &[PublishedBreakdown], rows: &[&Row]) -> Vec<BreakdownBeside> {
+pub(super) fn beside(breakdowns: &[PublishedBreakdown], rows: &[&VariantRow]) -> Vec<BreakdownBeside> {
     let mut all = Vec::new();
     for published in breakdowns {
-        let repeats = |row: &Row| {
+        let repeats = |row: &VariantRow| {
             row.repeats(&published.repeated_by, &published.variant)
                 && data_set_of(row) == published.study
                 && (published.profiler || !row.profiler)
         };
         let measured = rows.iter().copied().filter(|row| repeats(row));
-        let measured: Vec<(&Row, MeasuredComponents)> =
+        let measured: Vec<(&VariantRow, MeasuredComponents)> =
             measured.filter_map(|row| Some((row, MeasuredComponents::from_row(row, published)?))).collect();
         let mut jobs: Vec<&str> = Vec::new();
         for (row, _) in &measured {
@@ -107,7 +106,7 @@ fn longest_mode(published: &PublishedBreakdown) -> usize {
 
 impl MeasuredComponents {
     /// The components of a published breakdown in the mean step of a row. `None` without completed runs.
-    fn from_row(row: &Row, published: &PublishedBreakdown) -> Option<Self> {
+    fn from_row(row: &VariantRow, published: &PublishedBreakdown) -> Option<Self> {
         let breakdown = row.breakdown.as_ref().filter(|_| row.n > 0)?;
         let factor = match published.time_unit() {
             TimeUnit::SecondsPerIteration => 1e-9,

@@ -7,7 +7,7 @@ use super::comparison::{Comparison, Group};
 use super::decomposition;
 use crate::report::differences::{Difference, besides_the_method};
 use crate::report::line::{Line, RatioWords, needed, percent_words};
-use crate::report::row::{RateClass, Row};
+use crate::report::variant_row::{RateClass, VariantRow};
 use crate::report::warning::{RatioInterval, Warning, merged, sort_by_effect};
 
 impl Comparison {
@@ -62,7 +62,7 @@ impl Comparison {
     /// Warnings of the rows, one for each cause, those that forbid or change a verdict first.
     pub fn warnings(&self) -> Vec<Warning> {
         let ratios: Vec<RatioInterval> =
-            self.lines().filter_map(|line| RatioInterval::from_line(line, Row::name)).collect();
+            self.lines().filter_map(|line| RatioInterval::from_line(line, VariantRow::name)).collect();
         let found = self.rows().flat_map(|row| row.cautions.iter().map(|caution| (row.name(), caution.clone())));
         let mut all = merged(found, &ratios);
         sort_by_effect(&mut all);
@@ -89,7 +89,7 @@ impl Comparison {
 }
 
 fn baseline_remarks(group: &Group, of: &str, all: &mut Vec<String>) {
-    let bases: Vec<&Row> = group.lines.iter().filter(|l| l.baseline).map(|l| &l.row).collect();
+    let bases: Vec<&VariantRow> = group.lines.iter().filter(|l| l.baseline).map(|l| &l.row).collect();
     let Some(base) = bases.first() else {
         let Some((row, name)) = group.lines.iter().find_map(|l| Some((&l.row, l.row.job_baseline.as_ref()?))) else {
             return;
@@ -153,7 +153,7 @@ fn difference_remarks(group: &Group, of: &str, all: &mut Vec<String>) {
     }
     if !group.differences.is_empty() {
         let words: Vec<String> = group.differences.iter().map(Difference::words).collect();
-        let rows: Vec<&Row> = group.lines.iter().map(|line| &line.row).collect();
+        let rows: Vec<&VariantRow> = group.lines.iter().map(|line| &line.row).collect();
         let besides = besides_the_method(&rows);
         all.push(format!("not the same in all rows{of}{besides}: {}", words.join(", ")));
     }
@@ -171,7 +171,7 @@ fn profiler_remarks(group: &Group, of: &str, alone: bool, all: &mut Vec<String>)
     };
     all.push(format!("set apart{of}: a profiler ran along, {why}"));
     all.extend(group.lines.iter().map(profiler_cost));
-    let measured: Vec<&Row> = group
+    let measured: Vec<&VariantRow> = group
         .lines
         .iter()
         .map(|line| &line.row)
@@ -216,11 +216,11 @@ fn profiler_cost(line: &Line) -> String {
 }
 
 /// The rates of the single jobs of a pooled row.
-fn pooled(row: &Row) -> Option<String> {
+fn pooled(row: &VariantRow) -> Option<String> {
     if row.parts.is_empty() {
         return None;
     }
-    let one = |part: &Row| {
+    let one = |part: &VariantRow| {
         let rate = part.median_it_per_s().map_or_else(|| format::MISSING.to_owned(), format::rate);
         format!("{rate} in job {} (n = {})", part.job, part.n)
     };

@@ -10,7 +10,7 @@ use crate::report::bottleneck::StageShare;
 use crate::report::differences::confound_words;
 use crate::report::learning::{LEARNING_COLUMNS, Learning};
 use crate::report::line::Line;
-use crate::report::row::Row;
+use crate::report::variant_row::VariantRow;
 
 /// Output format of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -132,7 +132,7 @@ impl Comparison {
 }
 
 /// Cells of a job of a pooled row, without ratios.
-fn cells_of_part(part: &Row) -> Vec<String> {
+fn cells_of_part(part: &VariantRow) -> Vec<String> {
     let line = Line::new(part, false, None);
     cells(&line, None)
 }
@@ -182,7 +182,7 @@ impl Comparison {
     /// One line per row, raw values.
     fn csv(&self) -> String {
         let learned = self.rows().any(|row| row.learning.is_some());
-        let epochs = self.rows().any(Row::has_epochs);
+        let epochs = self.rows().any(VariantRow::has_epochs);
         let header = [
             "job",
             "config",

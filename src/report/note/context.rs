@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use expctl_ledger::{Ledger, MeasuredJob, Mode, Run};
+use expctl_ledger::{Attempt, Ledger, MeasuredJob, Run};
+use expctl_settings::Mode;
 use expctl_text::Frontmatter;
 use expctl_text::format::{self, MISSING};
 use serde_json::{Map, Value, json};
@@ -12,7 +13,6 @@ use super::file::{KnownNote, identity, known_notes, link_to_name, link_to_note};
 use super::{NoteOptions, Picture, learning_picture, picture_link, shown_path};
 use crate::console::say;
 use crate::exit::Failure;
-use crate::launch::status::Attempt;
 use crate::ledger::flatten_in_job;
 use crate::project::Project;
 use crate::report::attempts::attempts_table;
@@ -20,7 +20,6 @@ use crate::report::bottleneck::OTHER;
 use crate::report::caution::Bearing;
 use crate::report::compare::{CompareError, Comparison, Format, Published};
 use crate::report::learning::learning;
-use crate::report::row::{Row, measured_rows};
 use crate::report::scaling::scaling;
 use crate::report::sections::TitledTable;
 use crate::report::sections::breakdowns::breakdowns;
@@ -31,6 +30,7 @@ use crate::report::sections::provenance::{provenance, slurm_usage, trials};
 use crate::report::sections::ranks::ranks;
 use crate::report::sections::results::{Results, epochs, estimated, mixed_modes};
 use crate::report::sections::usage::usage;
+use crate::report::variant_row::{VariantRow, measured_rows};
 use crate::report::warning::{Warning, warnings};
 
 /// All values for a template. docs/guide/notes.md lists them, and a test compares the two.
@@ -151,7 +151,7 @@ fn earlier_notes(project: &Project, folder: &Path, job: &MeasuredJob, options: &
 
 /// The job beside the last earlier ones of its config, as a comparison; alone if there are none that compare. Below it: which of them are
 /// missing, and why. An earlier job without a completed trial is left out.
-fn comparison(project: &Project, job: &MeasuredJob, rows: &[&Row], options: &NoteOptions) -> Option<String> {
+fn comparison(project: &Project, job: &MeasuredJob, rows: &[&VariantRow], options: &NoteOptions) -> Option<String> {
     let record = &job.record;
     let mut earlier: Vec<(i64, u64)> = Vec::new();
     let mut missing: Vec<String> = Vec::new();
@@ -172,7 +172,7 @@ fn comparison(project: &Project, job: &MeasuredJob, rows: &[&Row], options: &Not
         }
     }
     earlier.sort_unstable_by(|a, b| b.cmp(a));
-    let mut own: Vec<Row> = rows.iter().map(|row| (*row).clone()).collect();
+    let mut own: Vec<VariantRow> = rows.iter().map(|row| (*row).clone()).collect();
     // They are among the warnings of the note.
     for row in &mut own {
         row.cautions.clear();
@@ -205,7 +205,7 @@ fn comparison(project: &Project, job: &MeasuredJob, rows: &[&Row], options: &Not
 }
 
 /// Published rows and breakdowns that name a variant of the job as the one that repeats them. `None` if nothing names one.
-fn published(project: &Project, rows: &[&Row]) -> Option<String> {
+fn published(project: &Project, rows: &[&VariantRow]) -> Option<String> {
     // The comparison with earlier jobs says why published files cannot be read.
     let ledger = Ledger::open(project).ok()?;
     Published::beside_job(&ledger, rows).markdown()
@@ -252,8 +252,8 @@ fn mode_contents(mode: Mode) -> (Vec<&'static str>, Vec<&'static str>) {
 
 /// The bottleneck of each variant with one stage above half of a step, or that waits most for *other* because of too few processors; one
 /// sentence each.
-fn causes(rows: &[&Row]) -> Vec<String> {
-    let cause = |row: &&Row| {
+fn causes(rows: &[&VariantRow]) -> Vec<String> {
+    let cause = |row: &&VariantRow| {
         let bottleneck = row.bottleneck?;
         let found = bottleneck.crowded_other().is_some() || bottleneck.waits_for.is_some_and(|most| most.share > 0.5);
         found.then(|| bottleneck.sentence(&row.label))
@@ -275,7 +275,7 @@ pub fn findings(verdicts: &[String]) -> Vec<&str> {
 }
 
 /// Each variant with the settings that differ and its rates.
-fn methods(job: &MeasuredJob, rows: &[&Row]) -> Vec<Value> {
+fn methods(job: &MeasuredJob, rows: &[&VariantRow]) -> Vec<Value> {
     let groups = job.by_label();
     let settings: Vec<BTreeMap<String, String>> =
         groups.iter().map(|(_, runs)| flatten_in_job(job, &runs[0].trial.settings)).collect();

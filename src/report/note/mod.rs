@@ -7,19 +7,17 @@ mod template;
 use std::path::{Path, PathBuf};
 
 use expctl_charts::chart_files;
-use expctl_ledger::{JobDir, JobRecord, Ledger, MeasuredJob};
+use expctl_ledger::{Attempt, JobDir, JobRecord, Ledger, MeasuredJob, read_attempts};
 use expctl_text::{GeneratedText, MergedNote, RegionError, RegionLayout, merge_regions, with_updated};
+pub use file::submission;
+use file::{HEAD_BYTES, NoteFile, identity};
 use serde::Serialize;
+pub use template::BUILT_IN;
 
 use super::pictures::{LEARNING, charts};
 use crate::console::say;
 use crate::exit::{Exit, Failure};
-use crate::launch::status::{Attempt, lineage};
 use crate::project::Project;
-use file::{HEAD_BYTES, NoteFile, identity};
-
-pub use file::submission;
-pub use template::BUILT_IN;
 
 /// How notes link each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -213,7 +211,7 @@ fn repeated_attempts(dir: &JobDir, job: &MeasuredJob) -> Result<Vec<Attempt>, Fa
     if job.runs.iter().all(|run| run.attempts < 2) {
         return Ok(Vec::new());
     }
-    let mut attempts = lineage(dir, &job.record, None)?;
+    let mut attempts = read_attempts(dir, &job.record, &|_| None)?;
     attempts.retain(|attempt| job.runs.get(attempt.task).is_some_and(|run| run.attempts > 1));
     Ok(attempts)
 }

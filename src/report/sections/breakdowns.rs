@@ -2,12 +2,13 @@
 
 use std::fmt::Write;
 
-use expctl_ledger::{MeasuredJob, Stage};
+use expctl_ledger::{MeasuredJob, RunTotals, Stage};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 
 use super::TitledTable;
-use crate::report::breakdown::{Breakdown, Closure, RunTotals, step_parts};
+use crate::ledger::totals_sentence;
+use crate::report::breakdown::{Breakdown, Closure, step_parts};
 use crate::report::rates::completed_steps;
 
 /// Explanation of the columns for steps on a GPU.
@@ -24,7 +25,7 @@ pub fn breakdowns(job: &MeasuredJob) -> Vec<TitledTable> {
             let tree = step_tree(&format!("{label}, n = {n}"), &breakdown);
             let table = format!("```\n{tree}\n```\n\n{}", table(&breakdown).markdown());
             let mut said = sentences(&breakdown);
-            said.extend(RunTotals::from_runs(&runs).map(|totals| totals.sentence()));
+            said.extend(RunTotals::from_runs(&runs).map(|totals| totals_sentence(&totals)));
             Some(TitledTable { label, table, sentence: said.join(" ") })
         })
         .collect()

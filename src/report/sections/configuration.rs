@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use expctl_ledger::{DataRead, Draw, MeasuredJob, Run, SampleSet, Sampler, Select, ShuffleQuality, Split};
+use expctl_ledger::{DataRead, MeasuredJob, Run, ShuffleQuality};
+use expctl_settings::{Draw, SampleSet, Sampler, Select, Split};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 

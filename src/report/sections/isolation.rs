@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use expctl_ledger::{MeasuredJob, Mode, Run, Stage};
+use expctl_ledger::{MeasuredJob, Run, Stage};
+use expctl_settings::Mode;
 use expctl_stats::{Difference, Verdict, difference, mean, paired_difference};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};

@@ -1,6 +1,7 @@
 //! All variants at one point of a sweep beside each other, by parts of the step of one mode.
 
-use expctl_ledger::{Mode, Run, Stage};
+use expctl_ledger::{Run, Stage};
+use expctl_settings::Mode;
 use expctl_stats::ratio;
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
@@ -30,7 +31,7 @@ struct SummaryLine {
 }
 
 /// A variant's steps in the mode that is shown.
-struct Column<'a> {
+struct VariantColumn<'a> {
     variant: &'a VariantByMode<'a>,
     breakdown: Breakdown,
     /// Breakdown of each run.
@@ -56,7 +57,7 @@ pub(super) fn summaries(baseline: Option<&str>, variants: &[VariantByMode<'_>]) 
 fn summary(baseline: Option<&str>, point: &[(String, String)], variants: &[&VariantByMode<'_>]) -> Option<Summary> {
     let all_ran = |mode: &Mode| variants.iter().all(|variant| !variant.runs(*mode).is_empty());
     let mode = ISOLATION_MODES.iter().rev().map(|(mode, _)| *mode).find(all_ran)?;
-    let columns: Vec<Column<'_>> = variants.iter().filter_map(|variant| column(variant, mode)).collect();
+    let columns: Vec<VariantColumn<'_>> = variants.iter().filter_map(|variant| column(variant, mode)).collect();
     let named = baseline.or_else(|| Some(columns.first()?.variant.variant.as_str()));
     let base = columns.iter().find(|column| Some(column.variant.variant.as_str()) == named);
     let lines: Vec<SummaryLine> = lines(&columns);
@@ -97,18 +98,18 @@ fn summary(baseline: Option<&str>, point: &[(String, String)], variants: &[&Vari
     Some(Summary { of: format!("mode {}, {}{}", mode.name(), swept.concat(), runs.join(", ")), table })
 }
 
-fn is_same(one: &Column<'_>, other: &Column<'_>) -> bool {
+fn is_same(one: &VariantColumn<'_>, other: &VariantColumn<'_>) -> bool {
     one.variant.variant == other.variant.variant
 }
 
-fn column<'a>(variant: &'a VariantByMode<'a>, mode: Mode) -> Option<Column<'a>> {
+fn column<'a>(variant: &'a VariantByMode<'a>, mode: Mode) -> Option<VariantColumn<'a>> {
     let of = |runs: &[&Run]| Breakdown::from_steps(completed_steps(runs)).filter(|of| of.samples > 0.0);
     let runs = variant.runs(mode);
-    Some(Column { variant, breakdown: of(runs)?, runs: runs.iter().filter_map(|run| of(&[*run])).collect() })
+    Some(VariantColumn { variant, breakdown: of(runs)?, runs: runs.iter().filter_map(|run| of(&[*run])).collect() })
 }
 
 /// The rows that some variant has a time for: the parts of the step, two of them with their stages.
-fn lines(columns: &[Column<'_>]) -> Vec<SummaryLine> {
+fn lines(columns: &[VariantColumn<'_>]) -> Vec<SummaryLine> {
     let happened = |stages: &[Stage]| columns.iter().any(|column| column.breakdown.exposed_in(stages).is_some());
     let parts = [
         ("data pipeline", data_stages(), true),
@@ -140,7 +141,7 @@ fn time(breakdown: &Breakdown, part: &SummaryPart) -> Option<f64> {
 }
 
 /// Time of a part for a sample, ns, a value for each run that has the part.
-fn per_sample(column: &Column<'_>, part: &SummaryPart) -> Vec<f64> {
+fn per_sample(column: &VariantColumn<'_>, part: &SummaryPart) -> Vec<f64> {
     column.runs.iter().filter_map(|run| run.per_sample(time(run, part)?)).collect()
 }
 

@@ -3,14 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use expctl_ledger::{
-    CudaFacts, MeasuredJob, Mode, ModelKind, ProgramFacts, RankDevice, Run, RunState, Settings, SlurmTry, SlurmUsage,
-};
+use expctl_ledger::{CudaFacts, MeasuredJob, ProgramFacts, RankDevice, Run, RunState, SlurmTry, SlurmUsage};
+use expctl_settings::{Mode, ModelKind, NO_DATA_SET, Settings};
 use expctl_text::Table;
-use expctl_text::format::{self, MISSING};
+use expctl_text::format::{self, MISSING, missing};
 use serde_json::Value;
 
-use crate::conf::NO_DATA_SET;
 use crate::ledger::setting_text;
 
 /// Every trial with its state and reason.
@@ -240,10 +238,6 @@ fn slurm_row(run: &Run) -> Vec<String> {
         size(usage.memory_bytes),
         share(float(usage.rss_of_all_tasks()), float(usage.memory_bytes)),
     ]
-}
-
-fn missing() -> String {
-    MISSING.to_owned()
 }
 
 /// `5, NonZeroExitCode`, `signal 9`.

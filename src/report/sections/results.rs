@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use expctl_ledger::{Estimator, MeasuredJob, Rates, Run};
+use expctl_ledger::{MeasuredJob, Rates, Run};
+use expctl_settings::Estimator;
 use expctl_stats::{MIN_RUNS_FOR_VERDICT, Verdict, median};
 use expctl_text::Table;
-use expctl_text::format::{self, MISSING};
+use expctl_text::format::{self, MISSING, missing};
 use serde_json::{Value, json};
 
 use super::TitledTable;
@@ -14,7 +15,7 @@ use crate::report::differences::{Difference, besides_the_method, confound_words,
 use crate::report::epoch_time::FirstEpoch;
 use crate::report::line::{Line, RatioWords, lines_of_job};
 use crate::report::rates::{StepTimes, all_rates, completed_steps, estimated_rates, step_times};
-use crate::report::row::{Row, measured_rows};
+use crate::report::variant_row::{VariantRow, measured_rows};
 
 /// A line of the results with its runs.
 struct ResultLine<'a> {
@@ -43,7 +44,7 @@ impl<'a> Results<'a> {
     }
 
     /// The rows.
-    pub fn rows(&self) -> Vec<&Row> {
+    pub fn rows(&self) -> Vec<&VariantRow> {
         self.lines().map(|line| &line.row).collect()
     }
 
@@ -150,7 +151,7 @@ impl<'a> Results<'a> {
         if !alone.is_empty() && entries.iter().any(|e| e.line.baseline) {
             all.push(format!("no ratio, because the baseline was not run at the same point: {}", alone.join(", ")));
         }
-        let rows: Vec<&Row> = entries.iter().map(|e| &e.line.row).collect();
+        let rows: Vec<&VariantRow> = entries.iter().map(|e| &e.line.row).collect();
         let differences: Vec<String> = differences(&rows).iter().map(Difference::words).collect();
         if !differences.is_empty() {
             let besides = besides_the_method(&rows);
@@ -162,10 +163,6 @@ impl<'a> Results<'a> {
 
 /// Words between a row and its base of another class.
 const ANOTHER_CLASS: &str = "no effect of the method alone, of another class than";
-
-fn missing() -> String {
-    MISSING.to_owned()
-}
 
 /// `2.7 s`, `2.7 s–3.6 s`: measured time of the runs; `None` without runs.
 fn measured_per_run(seconds: &[f64]) -> Option<String> {
@@ -196,7 +193,7 @@ pub fn mixed_modes(job: &MeasuredJob) -> bool {
 
 /// Time per epoch of each variant, and the rate of the first epoch beside later ones: a table, and which of the two it has. `None` if no
 /// epoch was timed whole and no config asks for epochs.
-pub fn epochs(job: &MeasuredJob, rows: &[&Row]) -> Option<Value> {
+pub fn epochs(job: &MeasuredJob, rows: &[&VariantRow]) -> Option<Value> {
     let groups = job.by_label();
     let asked = |runs: &[&Run]| {
         let settings = &runs[0].trial.settings;
@@ -227,7 +224,7 @@ pub fn epochs(job: &MeasuredJob, rows: &[&Row]) -> Option<Value> {
     Some(json!({ "table": table.markdown(), "derived": derived, "first": several }))
 }
 
-fn epoch_cells(row: &Row) -> Vec<String> {
+fn epoch_cells(row: &VariantRow) -> Vec<String> {
     let Some(time) = &row.epoch_time else {
         return std::iter::once(row.label.clone()).chain((0..4).map(|_| missing())).collect();
     };

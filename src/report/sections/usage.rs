@@ -3,7 +3,7 @@
 use expctl_ledger::{HardwareSample, MeasuredJob, RemoteCounts, Run, Stage, StepRecord};
 use expctl_stats::mean;
 use expctl_text::Table;
-use expctl_text::format::{self, MISSING};
+use expctl_text::format::{self, missing};
 
 /// The table of resource usage.
 #[derive(Clone, Debug)]
@@ -63,10 +63,6 @@ pub fn usage(job: &MeasuredJob) -> Option<UsageTable> {
         table.row(cells);
     }
     Some(UsageTable { table, sampled, gpu })
-}
-
-fn missing() -> String {
-    MISSING.to_owned()
 }
 
 /// Peak memory in use by a rank, over all samples of the attempts that count; `None` if a sample covers several ranks.
@@ -272,6 +268,8 @@ fn data_wait(step: &StepRecord) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use expctl_text::format::MISSING;
+
     use super::*;
 
     #[test]

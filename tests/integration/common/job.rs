@@ -5,10 +5,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use expctl::exit::Failure;
+use expctl::launch::SubmitOrder;
 use expctl::launch::slurm::SlurmBackend;
-use expctl::launch::{Programs, SubmitOrder};
+use expctl::program::Programs;
 use expctl::project::Project;
-use expctl_ledger::{JobRecord, Outcome, Settings, TRIAL_SCHEMA_VERSION, Trial};
+use expctl_ledger::{JobRecord, Outcome};
+use expctl_settings::{Settings, TRIAL_SCHEMA_VERSION, Trial};
 use parquet::file::reader::FileReader;
 use serde_json::json;
 use slurm_client::Slurm;

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use expctl_ledger::{
-    AttemptDir, Environment, Hardware, JobDir, JobRecord, Outcome, RankExit, RankStatus, Settings, Stage, StepRecord,
-    StepsTable, TRIAL_SCHEMA_VERSION, Trial, TrialState, write_json, write_steps,
+    AttemptDir, Environment, Hardware, JobDir, JobRecord, Outcome, RankExit, RankStatus, Stage, StepRecord, StepsTable,
+    TrialState, write_json, write_steps,
 };
+use expctl_settings::{Settings, TRIAL_SCHEMA_VERSION, Trial};
 
 use super::{TestProject, text};
 
@@ -210,7 +211,7 @@ pub fn two_variants(project: &TestProject, id: u64) -> JobDir {
     }
     for repeat in 1..=3 {
         trials.push(project.trial("ids", "Ids only", repeat, |s| {
-            s.pipeline.processor = expctl_ledger::Processor::Ids;
+            s.pipeline.processor = expctl_settings::Processor::Ids;
             s.loader.workers = 1;
         }));
     }
@@ -247,7 +248,7 @@ pub fn many(project: &TestProject, id: u64, trials: u32, ranks: u32, measured: u
         .map(|i| {
             let variant = variants[i as usize % variants.len()];
             project.trial(variant, variant, 1 + i / variants.len() as u32, |s| {
-                s.train.mode = expctl_ledger::Mode::Data;
+                s.train.mode = expctl_settings::Mode::Data;
                 s.launch.ranks = ranks;
                 s.measure.steps = measured;
                 s.measure.repeats = trials.div_ceil(variants.len() as u32);
@@ -314,7 +315,7 @@ pub fn in_epochs(project: &TestProject, id: u64) -> JobDir {
             settings.measure.steps = epochs * 100 - 20;
             settings.launch.ranks = 1;
             settings.loader.batch_size = 1000;
-            settings.train.mode = expctl_ledger::Mode::Data;
+            settings.train.mode = expctl_settings::Mode::Data;
         })
     };
     let trials = [trial("epochs", 1, 5), trial("epochs", 2, 5), trial("single", 1, 1)];

@@ -2,10 +2,12 @@
 
 use std::io::Write;
 
-use expctl_ledger::trace_rows::{COLLECTIVES, LOADER};
 use expctl_ledger::{
-    AttemptDir, JobDir, ProfileWindow, TRACE_SCHEMA_VERSION, TraceClock, TraceMeta, Trial, write_atomic,
+    AttemptDir, JobDir, TRACE_SCHEMA_VERSION, TraceClock, TraceMeta,
+    trace_rows::{COLLECTIVES, LOADER},
+    write_atomic,
 };
+use expctl_settings::{ProfileWindow, Trial};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value as Json, json};

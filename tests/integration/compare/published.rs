@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use expctl_ledger::{Estimator, JobRecord, Mode, PerStage, Stage, StepRecord, Trial};
+use expctl_ledger::{JobRecord, PerStage, Stage, StepRecord};
+use expctl_settings::{Estimator, Mode, Trial};
 
 use crate::common::ledger::{completed, steps, two_variants};
 use crate::common::{TestProject, close};

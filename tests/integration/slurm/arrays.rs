@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use expctl::launch::slurm::JobArrays;
-use expctl_ledger::{JobRecord, TrialState};
+use expctl_ledger::{JobArrays, JobRecord, TrialState};
 
 use crate::common::cluster::Cluster;
 use crate::common::job::{Flow, job};
@@ -143,7 +142,7 @@ fn a_requeued_task_goes_on_where_it_was_in_its_list() {
     for trial in &mut turns.trials {
         trial.settings.measure.interleave = true;
         // A trial that trains keeps checkpoints, so Slurm may run it again.
-        trial.settings.train.mode = expctl_ledger::Mode::Train;
+        trial.settings.train.mode = expctl_settings::Mode::Train;
     }
     let id = flow.submit(&cluster, turns).unwrap();
     cluster.until("the second turn", || !flow.files_named("asleep-").is_empty());

@@ -5,8 +5,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use expctl::launch::slurm::JobArrays;
-use expctl_ledger::{AttemptDir, JobDir, Outcome, Trial, TrialState};
+use expctl_ledger::{AttemptDir, JobArrays, JobDir, Outcome, TrialState};
+use expctl_settings::Trial;
 use slurm_client::Availability;
 
 use crate::common::cluster::Cluster;
@@ -249,7 +249,7 @@ fn run(command: &mut Command) {
 
 /// The folder of the libtorch that the worker was linked with.
 fn linked() -> PathBuf {
-    expctl::launch::libtorch_folder(&worker()).unwrap_or_else(|| panic!("the worker finds no libtorch"))
+    expctl::program::libtorch_folder(&worker()).unwrap_or_else(|| panic!("the worker finds no libtorch"))
 }
 
 /// Bring files (all, if none is named) into a new folder: as links, since they are large, or as copies where that cannot be.

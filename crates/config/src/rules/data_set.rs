@@ -18,7 +18,7 @@ impl Judge<'_> {
         let Some(study) = values.get(Experiment::STUDY) else { return };
         // Without a study of its own, the data set says what is missing.
         let Some(at) = values.at(&Experiment::STUDY) else { return };
-        if study.is_empty() || !self.project.studies().join(&study).is_dir() {
+        if study.is_empty() || !self.project.folders().studies().join(&study).is_dir() {
             let problem =
                 Problem::new(at, format!("there is no study `{study}`"), format!("no folder experiments/{study}"));
             problems.push(problem.help(choose(&study, &self.folders(false))));
@@ -27,7 +27,7 @@ impl Judge<'_> {
 
     /// Folders in experiments/, or only those with a recipe.
     fn folders(&self, with_recipe: bool) -> Vec<String> {
-        let entries = std::fs::read_dir(self.project.studies()).into_iter().flatten().flatten();
+        let entries = std::fs::read_dir(self.project.folders().studies()).into_iter().flatten().flatten();
         let chosen = entries.filter(|entry| match with_recipe {
             true => entry.path().join("dataset.toml").is_file(),
             false => entry.path().is_dir(),
@@ -65,7 +65,7 @@ impl Judge<'_> {
 
     /// The folder of a data set that has a recipe.
     fn recipe_folder(&self, values: &Values, set: &str, problems: &mut Vec<Problem>) -> Option<PathBuf> {
-        let folder = self.project.studies().join(set);
+        let folder = self.project.folders().studies().join(set);
         if !set.is_empty() && folder.join("dataset.toml").is_file() {
             return Some(folder);
         }

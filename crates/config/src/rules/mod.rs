@@ -105,7 +105,7 @@ impl<'a> Judge<'a> {
 
     /// The project folder.
     fn root(&self) -> &Path {
-        self.project.root()
+        self.project.folders().root()
     }
 
     /// The place that sets a key, or where it could be set.

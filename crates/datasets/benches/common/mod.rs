@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use expctl_datasets::graph::{Dataset, Recipe, build};
-use expctl_ledger::{BenchFigure, BenchInterval, BenchRecord, Data, LabelSource, Networks};
+use expctl_ledger::{BenchFigure, BenchInterval, BenchRecord};
+use expctl_settings::{Data, LabelSource, Networks};
 use graph_loader::{CellGraph, Sample};
 
 /// What [`against_floor`] found, for the record.

@@ -6,7 +6,7 @@ use anndata_io::CsrRows;
 use anndata_io::write::{
     AnnDataSpec, AnnDataWriter, ColumnCells, ColumnKind, ColumnSpec, Compression, Frame, Layout, Matrix,
 };
-use expctl_ledger::Data;
+use expctl_settings::Data;
 
 use crate::DatasetError;
 use crate::array::dataset::{ARRAY_SCHEMA, ArrayFile, ArrayManifest, ObsClass, ObsColumn, base_file, part};

@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anndata_io::{ArrayStore, H5adStore, MatrixFile};
-use expctl_ledger::ArrayFormat;
+use expctl_settings::ArrayFormat;
 
 use crate::array::build::Finished;
 use crate::array::convert_file::{FileConversion, Regroup, max_bytes, open};

@@ -6,7 +6,7 @@ use anndata_io::{
     ArrayStore, CsrView, H5adStore, MdsCompression, MdsOptions, MdsStore, MdsWriter, ParquetLayout, ParquetObsColumn,
     ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetStore, ParquetWriter, RowsView, ZarrStore, ZarrWriter,
 };
-use expctl_ledger::ArrayFormat;
+use expctl_settings::ArrayFormat;
 
 use crate::array::build::{Finished, file_range};
 use crate::array::convert::{check_base, describe};

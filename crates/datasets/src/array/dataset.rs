@@ -1,7 +1,6 @@
 use std::path::{Path, PathBuf};
 
-use expctl_ledger::{ArrayFormat, Data};
-use expctl_settings::{Advice, Converted};
+use expctl_settings::{ArrayFormat, Data, Advice, Converted};
 use serde::{Deserialize, Serialize};
 
 use crate::build_folder::{STORES_FOLDER, bytes_of};

@@ -1,5 +1,5 @@
 use cell_loader::AliasTable;
-use expctl_ledger::Data;
+use expctl_settings::Data;
 
 use crate::array::recipe::ArrayRecipe;
 use crate::random::{RandomStream, logarithmic_below, normal, poisson};

@@ -1,4 +1,4 @@
-use expctl_ledger::{LabelSource, Networks};
+use expctl_settings::{LabelSource, Networks};
 use proptest::prelude::*;
 
 use super::*;

@@ -5,8 +5,8 @@ use anndata_io::remote::{CacheOptions, RemoteOptions, RetryPolicy};
 use anndata_io::{
     AnnDataError, ArrayStore, Collection, GeneJoin, MdsStore, MemoryStore, ParquetStore, ZarrStore, remote,
 };
-use expctl_ledger::{Array, RemoteCounts, is_url};
-use expctl_settings::Advice;
+use expctl_ledger::RemoteCounts;
+use expctl_settings::{Array, is_url, Advice};
 
 use crate::{DatasetError, SettingError};
 
@@ -44,8 +44,8 @@ pub fn open_as_configured(
 ) -> Result<Arc<dyn ArrayStore>, DatasetError> {
     let layer = settings.layer.as_str();
     let join = match settings.join {
-        expctl_ledger::GeneJoin::Inner => GeneJoin::Inner,
-        expctl_ledger::GeneJoin::Outer => GeneJoin::Outer,
+        expctl_settings::GeneJoin::Inner => GeneJoin::Inner,
+        expctl_settings::GeneJoin::Outer => GeneJoin::Outer,
     };
     let collection = match settings.format.extension() {
         other @ ("parquet" | "mds") if !layer.is_empty() => {

@@ -1,6 +1,6 @@
 use std::path::{Path, PathBuf};
 
-use expctl_ledger::{ArrayFormat, Data};
+use expctl_settings::{ArrayFormat, Data};
 use serde::Deserialize;
 
 use crate::array::build::row_bytes;
@@ -182,7 +182,7 @@ pub fn expected_bytes(recipe: &ArrayRecipe, data: &Data, format: ArrayFormat) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use expctl_ledger::{LabelSource, Networks};
+    use expctl_settings::{LabelSource, Networks};
 
     #[test]
     fn sizes_follow_from_counts() {

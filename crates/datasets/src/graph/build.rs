@@ -2,8 +2,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
-use expctl_ledger::{Data, LabelSource};
-use expctl_settings::Advice;
+use expctl_settings::{Data, LabelSource, Advice};
 use graph_loader::{LmdbStore, LmdbWriter, text_order};
 
 use crate::build_folder::{

@@ -2,8 +2,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use expctl_ledger::StoreKind;
-use expctl_settings::Advice;
+use expctl_settings::{StoreKind, Advice};
 use graph_loader::{
     CellGraph, EdgeType, GraphError, LmdbStore, LmdbWriter, MaskForm, Metabolism, RecordDecoder, Sample, StoreDecoder,
     StoreEncoder, text_order,
@@ -327,7 +326,7 @@ fn mask(form: MaskForm, bytes: &[u8], span: &Range<usize>, entries: usize) -> Ve
 
 #[cfg(test)]
 mod tests {
-    use expctl_ledger::{Data, LabelSource, Networks};
+    use expctl_settings::{Data, LabelSource, Networks};
     use std::ops::ControlFlow;
 
     use graph_loader::RecordFormat;

@@ -1,8 +1,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use expctl_ledger::{Pipeline, StoreKind};
-use expctl_settings::{Advice, Converted};
+use expctl_settings::{Pipeline, StoreKind, Advice, Converted};
 use graph_loader::{
     CellGraph, GraphError, LmdbReader, LmdbStore, MaskSizes, ReadRecord, RecordDecoder, Records, Sample, StoreDecoder,
 };

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use expctl_ledger::{Data, StoreKind};
+use expctl_settings::{Data, StoreKind};
 use graph_loader::{MaskSizes, value_bytes};
 
 use crate::DatasetError;

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use expctl_ledger::{Data, StoreKind};
+use expctl_settings::{Data, StoreKind};
 use serde::{Deserialize, Serialize};
 
 use crate::build_folder::GENES_FILE;

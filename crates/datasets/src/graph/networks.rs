@@ -2,7 +2,7 @@ use std::collections::HashSet;
 use std::io::Read;
 use std::path::Path;
 
-use expctl_ledger::{Data, Networks};
+use expctl_settings::{Data, Networks};
 
 use crate::graph::recipe::{Bipartite, Network, NetworkSource, Recipe};
 use crate::random::RandomStream;

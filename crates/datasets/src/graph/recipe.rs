@@ -115,7 +115,7 @@ impl Recipe {
     ///
     /// # Errors
     /// The first thing that cannot be made.
-    pub fn check(&self, data: &expctl_ledger::Data) -> Result<(), RequestError> {
+    pub fn check(&self, data: &expctl_settings::Data) -> Result<(), RequestError> {
         let Samples { count: max, genes_per_sample: genes, .. } = self.samples;
         let (set, samples, scale) = (self.name(), data.samples, data.scale);
         if samples == 0 || samples > max {
@@ -124,7 +124,7 @@ impl Recipe {
         if !(scale > 0.0 && scale <= 1.0) {
             return Err(RequestError::Scale { scale });
         }
-        if data.networks == expctl_ledger::Networks::None || data.files != 1 {
+        if data.networks == expctl_settings::Networks::None || data.files != 1 {
             return Err(RequestError::NotAnArray { set });
         }
         if genes as usize != GENES_PER_SAMPLE {
@@ -137,7 +137,7 @@ impl Recipe {
     ///
     /// # Errors
     /// One of these files cannot be read.
-    pub fn digest(&self, data: &expctl_ledger::Data) -> Result<String, DatasetError> {
+    pub fn digest(&self, data: &expctl_settings::Data) -> Result<String, DatasetError> {
         let mut hasher = blake3::Hasher::new();
         let networks = self.network.iter().filter_map(|network| match &network.source {
             NetworkSource::File(file) => Some(file.as_path()),

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use expctl_ledger::{SampleSet, Select, Split};
+use expctl_settings::{SampleSet, Select, Split};
 use graph_loader::{Catalysis, Selection};
 
 use crate::DatasetError;

@@ -11,7 +11,7 @@ use anndata_io::{
 use expctl_datasets::array::{ArrayDataset, ArrayManifest, ArrayRecipe, ConvertOptions};
 use expctl_datasets::graph::{Dataset, Recipe};
 use expctl_datasets::{BuildProgress, DatasetError, array};
-use expctl_ledger::{Array, ArrayFormat, Data, LabelSource, Networks};
+use expctl_settings::{Array, ArrayFormat, Data, LabelSource, Networks};
 
 use crate::converted::quiet;
 

@@ -9,7 +9,7 @@ use std::process::Command;
 use anndata_io::write::{AnnDataSpec, AnnDataWriter, ColumnCells, ColumnKind, ColumnSpec, Frame, Layout, Matrix};
 use anndata_io::{ArrayStore, CsrRows, H5adStore, LabelKind, MdsStore, ParquetStore, RowSelection, Rows, ZarrStore};
 use expctl_datasets::array::{ConvertOptions, convert_files};
-use expctl_ledger::ArrayFormat;
+use expctl_settings::ArrayFormat;
 use rand::{RngExt, SeedableRng};
 
 const ROWS: usize = 150;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use expctl_datasets::graph::{Conversion, Dataset, Recipe, StoreManifest, build};
 use expctl_datasets::{BuildProgress, DatasetError};
-use expctl_ledger::{Data, LabelSource, Networks, Pipeline, Processor, StoreKind};
+use expctl_settings::{Data, LabelSource, Networks, Pipeline, Processor, StoreKind};
 
 /// All kinds but the base store.
 pub const MADE: [StoreKind; 4] = [StoreKind::Compressed, StoreKind::FullMasks, StoreKind::PackedMasks, StoreKind::Ids];

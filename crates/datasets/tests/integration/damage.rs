@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use expctl_datasets::graph::{Conversion, Dataset, DatasetRecords};
 use expctl_datasets::{DatasetError, graph_batch_options};
-use expctl_ledger::{Pipeline, Processor, StoreKind};
+use expctl_settings::{Pipeline, Processor, StoreKind};
 use graph_loader::{
     Assembler, CellGraph, DistributedSampler, GraphBatcher, GraphError, LmdbStore, Records, Sample, Schedule,
 };

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use expctl_datasets::graph::{Dataset, Manifest, Recipe, build, verify};
 use expctl_datasets::{BuildProgress, DataOrigin, DatasetError};
-use expctl_ledger::{Data, LabelSource, Networks, SampleSet, Select};
+use expctl_settings::{Data, LabelSource, Networks, SampleSet, Select};
 use graph_loader::{Sample, Selection};
 
 use crate::converted::quiet;

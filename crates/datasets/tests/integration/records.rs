@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use expctl_datasets::graph::{Dataset, DatasetRecords};
-use expctl_ledger::StoreKind;
+use expctl_settings::StoreKind;
 use graph_loader::{LmdbStore, Records, Sample};
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use expctl_datasets::DatasetError;
 use expctl_datasets::graph::{Conversion, Dataset, DatasetRecords, Recipe, expected_bytes, verify};
-use expctl_ledger::{Data, Pipeline, StoreKind};
+use expctl_settings::{Data, Pipeline, StoreKind};
 use graph_loader::{CellGraph, EdgeType, MaskForm, Records, Sample};
 
 use crate::converted::{MADE, built, convert, pipeline, quiet};

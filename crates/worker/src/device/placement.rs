@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use expctl_ledger::{BackendChoice, DeviceChoice, DeviceMasks, Hardware, Mode, RankDevice, RankEnv, Settings};
+use expctl_ledger::{Hardware, RankDevice, RankEnv};
+use expctl_settings::{BackendChoice, DeviceChoice, DeviceMasks, Mode, Settings};
 use tch::Device;
 use torch_dist::{Cuda, CudaError, DistError, GpuBackend, GpuProperties, Nccl, Store};
 

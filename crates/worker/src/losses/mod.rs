@@ -3,7 +3,7 @@
 
 use std::f64::consts::LN_2;
 
-use expctl_ledger::{Loss, ModelKind, Reconstruction, Settings};
+use expctl_settings::{Loss, ModelKind, Reconstruction, Settings};
 use tch::{Kind, Reduction, TchError, Tensor};
 use torch_dist::DistError;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use expctl_ledger::Gather;
+use expctl_settings::Gather;
 use rand::SeedableRng;
 use rand::rand_core::Rng;
 use rand_pcg::Pcg64;

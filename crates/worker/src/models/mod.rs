@@ -1,6 +1,6 @@
 //! The models that a trial can train, and what they read of a batch.
 
-use expctl_ledger::{ModelKind, Settings};
+use expctl_settings::{ModelKind, Settings};
 use graph_loader::{CellGraph, EdgeType};
 use tch::{Device, TchError, Tensor, nn};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use expctl_ledger::Train;
+use expctl_settings::Train;
 use tch::nn::{self, OptimizerConfig};
 use tch::{Kind, TchError, Tensor};
 use torch_dist::{foreach_norms, foreach_scale};
@@ -34,8 +34,8 @@ impl Optimizer {
         let parameters = named_parameters(vs);
         let shared = || parameters.iter().map(|(name, tensor)| (name.clone(), tensor.shallow_clone())).collect();
         let adamw = match train.optimizer {
-            expctl_ledger::Optimizer::Adamw => Some(AdamW::new(shared(), train.learning_rate, train.weight_decay)),
-            expctl_ledger::Optimizer::Sgd => None,
+            expctl_settings::Optimizer::Adamw => Some(AdamW::new(shared(), train.learning_rate, train.weight_decay)),
+            expctl_settings::Optimizer::Sgd => None,
         };
         Ok(Self { sgd, adamw, parameters })
     }

@@ -3,7 +3,8 @@
 
 use std::collections::VecDeque;
 
-use expctl_ledger::{ProfileWindow, TRACE_SCHEMA_VERSION, TraceClock, TraceMeta};
+use expctl_ledger::{TRACE_SCHEMA_VERSION, TraceClock, TraceMeta};
+use expctl_settings::ProfileWindow;
 use loader_core::{BatchTimes, Batcher, Loaded, Loader};
 use torch_dist::{ProfileOptions, ProfilerRange, Reducer, RunningProfile};
 

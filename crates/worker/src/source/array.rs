@@ -8,9 +8,8 @@ use anndata_io::{ArrayStore, Labels};
 use cell_loader::{CellBatcher, CellError, RowSampler, Sharding, ShuffleMeter};
 use expctl_datasets::array::{ArrayDataset, open};
 use expctl_datasets::{DatasetError, SettingError, cell_batch_options, ledger_shuffle, row_draw};
-use expctl_ledger::{
-    ArrayRead, AttemptDir, Data, DataRead, Draw, FileSize, RankEnv, Settings, ShuffleQuality, Trial, is_url, write_json,
-};
+use expctl_ledger::{ArrayRead, AttemptDir, DataRead, FileSize, RankEnv, ShuffleQuality, write_json};
+use expctl_settings::{Data, Draw, Settings, Trial, is_url};
 use host_metrics::free_memory;
 use loader_core::{Batcher, Interval, Loaded, Loader, LoaderOptions, Reader, Stage};
 use tch::Device;

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use expctl_datasets::graph::{Dataset, DatasetRecords, select_samples, selected_count};
 use expctl_datasets::{DatasetError, graph_batch_options};
-use expctl_ledger::{
-    AttemptDir, DataRead, FileSize, LedgerError, RankEnv, Select, Settings, Split, StoreKind, Trial, write_json,
-};
+use expctl_ledger::{AttemptDir, DataRead, FileSize, LedgerError, RankEnv, write_json};
+use expctl_settings::{Select, Settings, Split, StoreKind, Trial};
 use graph_loader::{Assembler, Batch, CellGraph, DistributedSampler, GraphBatchOptions, GraphBatcher, Schedule};
 use loader_core::Loader;
 use tch::Device;

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use expctl_ledger::{AttemptDir, Mode, RankEnv, Settings};
+use expctl_ledger::{AttemptDir, RankEnv};
+use expctl_settings::{Mode, Settings};
 use host_metrics::free_memory;
 use loader_core::{Batcher, Loader, LoaderOptions};
 use tch::{Device, Tensor};

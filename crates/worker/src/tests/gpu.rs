@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use expctl_datasets::graph_batch_options;
-use expctl_ledger::{DeviceMasks, Settings, Stage};
+use expctl_ledger::Stage;
 use expctl_rounding::{NEIGHBOURS, assert_rounding, floor, nudged};
 use graph_loader::{Batch, CellGraph, EdgeType, Processor, Sample};
 use serde_json::{Value, json};

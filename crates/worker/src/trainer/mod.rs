@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use expctl_ledger::{GradientCompression, Mode, Precision, Settings};
+use expctl_settings::{GradientCompression, Mode, Precision, Settings};
 use graph_loader::{Batch, CellGraph};
 use tch::{Device, TchError, Tensor, nn, no_grad};
 use torch_dist::{AllreduceWatch, Autocast, DistError, GradientDtype, ProcessGroup, Reducer, ReducerOptions};

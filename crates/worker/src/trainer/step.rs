@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use expctl_ledger::{Mode, PerStage, Precision, Stage, Train};
+use expctl_ledger::{PerStage, Stage};
+use expctl_settings::{Mode, Precision, Train};
 use tch::{Device, Kind, Tensor, no_grad};
 use torch_dist::{AllreduceTimes, Autocast, ProfilerRange, Reducer};
 

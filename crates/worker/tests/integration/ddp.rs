@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use expctl_ledger::Reconstruction;
 use expctl_rounding::{assert_rounding, distance, floor, nudged};
+use expctl_settings::Reconstruction;
 use expctl_worker::losses::{ReconstructionWeight, log_cosh};
 use expctl_worker::models::dango::{Dango, DangoConfig};
 use expctl_worker::models::{EdgeList, named_parameters, parameters_digest};

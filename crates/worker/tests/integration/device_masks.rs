@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use expctl_ledger::DeviceMasks;
+use expctl_settings::DeviceMasks;
 use expctl_worker::device_masks::DeviceMaskMaker;
 use graph_loader::{Batch, CellGraph, EdgeType, Processor, Sample};
 use proptest::prelude::*;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use expctl_ledger::{Aggregation, Implementation, LocalHead, Norm};
+use expctl_settings::{Aggregation, Implementation, LocalHead, Norm};
 use expctl_rounding::{RATIO, assert_rounding, at_neighbours, floor, norm, values};
 use expctl_worker::models::lazy::{Lazy, LazyConfig};
 use expctl_worker::models::{EdgeList, ModelError, SampleInputs, named_parameters};

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use expctl_ledger::{Implementation, Model, ModelKind, Processor, Settings};
 use expctl_rounding::nudged;
+use expctl_settings::{Implementation, Model, ModelKind, Processor, Settings};
 use expctl_worker::Activity;
 use expctl_worker::models::{ModelBatch, StepContext};
 use expctl_worker::trainer::{StepResult, TrainError, Trainer};

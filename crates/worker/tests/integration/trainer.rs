@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use expctl_ledger::{Aggregation, Implementation, LocalHead, Model, ModelKind, Norm};
 use expctl_rounding::{NEIGHBOURS, assert_rounding, distance, floor, gamma};
+use expctl_settings::{Aggregation, Implementation, LocalHead, Model, ModelKind, Norm};
 use expctl_worker::metrics::pearson;
 use expctl_worker::state::{StateError, all_finite, read_state, write_state};
 use expctl_worker::trainer::{TrainError, Trainer};

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use expctl_ledger::{Implementation, LocalHead, Model, Stage};
+use expctl_ledger::Stage;
 use expctl_rounding::{assert_rounding, distance, floor};
+use expctl_settings::{Implementation, LocalHead, Model};
 use expctl_worker::Activity;
 use expctl_worker::metrics::gather_predictions;
 use expctl_worker::models::StepContext;

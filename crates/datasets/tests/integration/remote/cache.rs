@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anndata_io::remote::{CacheOptions, remote_counts};
-use expctl_ledger::ArrayFormat;
+use expctl_settings::ArrayFormat;
 
 use super::{everything, impatient, open, world};
 

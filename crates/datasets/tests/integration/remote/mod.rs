@@ -14,7 +14,7 @@ use anndata_io::remote::{CacheOptions, RemoteOptions, RetryPolicy};
 use anndata_io::{ArrayStore, Form, RowSelection, Rows, remote};
 use expctl_datasets::array::{ArrayDataset, ArrayRecipe, ConvertOptions};
 use expctl_datasets::{DatasetError, array};
-use expctl_ledger::{Array, ArrayFormat, Data, LabelSource, Networks};
+use expctl_settings::{Array, ArrayFormat, Data, LabelSource, Networks};
 use server::{Bucket, Server};
 
 use crate::converted::quiet;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anndata_io::remote::{CacheOptions, remote_counts};
 use cell_loader::{CellBatchOptions, CellBatcher, CellValues, RowSampler, Sharding};
 use expctl_datasets::row_draw;
-use expctl_ledger::{ArrayFormat, Draw, Sampler};
+use expctl_settings::{ArrayFormat, Draw, Sampler};
 use loader_core::{Loader, LoaderOptions};
 
 use super::server::Fault;

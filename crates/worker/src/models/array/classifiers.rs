@@ -1,6 +1,6 @@
 //! Networks that classify the rows of an array: an MLP over all values, a transformer over tokens.
 
-use expctl_ledger::Model;
+use expctl_settings::Model;
 use tch::nn::Init;
 use tch::{Kind, TchError, Tensor, nn};
 

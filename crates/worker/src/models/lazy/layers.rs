@@ -1,6 +1,6 @@
 //! The layers of the lazy model and all of its parameters, whichever implementation computes with them.
 
-use expctl_ledger::{Aggregation as Join, LocalHead, Norm};
+use expctl_settings::{Aggregation as Join, LocalHead, Norm};
 use tch::nn::init::{FanInOut, NonLinearity, NormalOrUniform};
 use tch::nn::{self, Init};
 use tch::{TchError, Tensor};

@@ -4,7 +4,7 @@
 //! Invariant: with the same seed, configuration and names of edge types, every rank and every implementation builds the same parameters in
 //! the same order.
 
-use expctl_ledger::{Aggregation, Implementation, LocalHead, Model, Norm};
+use expctl_settings::{Aggregation, Implementation, LocalHead, Model, Norm};
 use tch::{Device, TchError, Tensor, nn};
 
 use crate::models::layers::upcast;

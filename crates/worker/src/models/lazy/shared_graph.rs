@@ -3,7 +3,7 @@
 //! Invariant: a sample differs from the wild type by its removed edges alone, and every sample starts from the same embedding. So the sums
 //! of the wild type are corrected, and the first layer is computed for the rows that differ.
 
-use expctl_ledger::Norm;
+use expctl_settings::Norm;
 use graph_loader::{Common, EdgeType, Incidence, RemovedLists};
 use tch::{Device, Kind, TchError, Tensor, nn};
 use torch_dist::{DistError, EdgeTypeJoin, LayerShape, Neighbours, RemovedRows, layer_rows, sums_of_differing};

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use expctl_ledger::{Aggregation, DeviceMasks, Implementation, LocalHead, Norm, Precision};
+use expctl_settings::{Aggregation, DeviceMasks, Implementation, LocalHead, Norm, Precision};
 use expctl_worker::device_masks::DeviceMaskMaker;
 use expctl_worker::models::lazy::{Lazy, LazyConfig};
 use expctl_worker::models::{EdgeList, SampleInputs, named_parameters};

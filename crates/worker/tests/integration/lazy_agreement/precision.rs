@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::sync::atomic::Ordering;
 
-use expctl_ledger::{DeviceMasks, Implementation, Precision};
+use expctl_settings::{DeviceMasks, Implementation, Precision};
 use expctl_rounding::{NEIGHBOURS, assert_rounding, floor, nudged};
 use graph_loader::Processor;
 use tch::{Kind, Tensor};

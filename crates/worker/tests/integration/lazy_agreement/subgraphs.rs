@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use expctl_ledger::{Implementation, Norm};
+use expctl_settings::{Implementation, Norm};
 use expctl_worker::models::lazy::LazyConfig;
 use graph_loader::{Batch, CellGraph, EdgeType, Layout, Processor, Sample};
 use tch::{Device, Kind, Tensor};

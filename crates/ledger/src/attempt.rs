@@ -1,15 +1,64 @@
 //! [`Attempt`]: what each attempt of a job's trials was asked for, how far it came, and why it ended.
 
-use expctl_ledger::{
-    AttemptDir, Cause, JobDir, JobRecord, LedgerError, Outcome, Trial, TrialState, read_learning, stopped_early,
-};
+use expctl_settings::Trial;
 use serde::Serialize;
 
-use super::{JobStatus, RunState};
-use crate::exit::Failure;
-use crate::launch::attempt::started;
-use crate::launch::slurm::JobArrays;
-use crate::parallel;
+use crate::{
+    AttemptDir, Cause, JobArrays, JobDir, JobRecord, LedgerError, Outcome, TrialState, read_learning, stopped_early,
+};
+
+/// State of an attempt, or of a trial by its last attempt, as seen now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AttemptState {
+    /// Every rank did all its steps.
+    Completed,
+    /// A rank failed, or Slurm ended the trial.
+    Failed,
+    /// It was stopped on request.
+    Interrupted,
+    /// Its ranks are at work.
+    Running,
+    /// A task or a launcher is there that will run it.
+    Waiting,
+    /// It began, left no outcome, and nothing runs it any more.
+    Lost,
+    /// It never began, and nothing is there that will run it.
+    NotStarted,
+    /// It cannot be seen from here.
+    Unknown,
+}
+
+impl AttemptState {
+    /// The word used in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Interrupted => "interrupted",
+            Self::Running => "running",
+            Self::Waiting => "waiting",
+            Self::Lost => "lost",
+            Self::NotStarted => "not started",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Whether something runs the trial or will, or may do so.
+    pub const fn is_active(self) -> bool {
+        matches!(self, Self::Running | Self::Waiting | Self::Unknown)
+    }
+}
+
+impl From<TrialState> for AttemptState {
+    fn from(state: TrialState) -> Self {
+        match state {
+            TrialState::Completed => Self::Completed,
+            TrialState::Failed => Self::Failed,
+            TrialState::Interrupted => Self::Interrupted,
+        }
+    }
+}
 
 /// One attempt of a trial.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -25,7 +74,7 @@ pub struct Attempt {
     /// The task that made it, as Slurm names it (`392_4`); `None` on this machine.
     pub slurm_task: Option<String>,
     /// Its state.
-    pub state: RunState,
+    pub state: AttemptState,
     /// The cause of its end, where that is known.
     pub cause: Option<Cause>,
     /// Steps of the trial that are done after it, as rank 0 saw it; those before a checkpoint included.
@@ -48,28 +97,29 @@ pub struct Attempt {
     pub reason: String,
 }
 
-/// The attempts of all trials of a job, in the order of the trials, oldest first. `status` gives the state of trials
-/// whose last attempt has no outcome; without it such an attempt is [`RunState::Unknown`].
+/// The attempts of all trials of a job, in the order of the trials, oldest first. `seen` gives state and reason of a trial (by its index) whose
+/// last attempt has no outcome; without it such an attempt is [`AttemptState::Unknown`].
 ///
 /// # Errors
 /// The list of arrays or a folder of the ledger cannot be read. A damaged file of an attempt is named in its reason.
-pub fn lineage(folder: &JobDir, record: &JobRecord, status: Option<&JobStatus>) -> Result<Vec<Attempt>, Failure> {
-    let arrays = match record.on_slurm() {
-        true => Some(JobArrays::load(folder, record.job, record.trials.len())?),
-        false => None,
-    };
+pub fn read_attempts(
+    folder: &JobDir,
+    record: &JobRecord,
+    seen: &(dyn Fn(usize) -> Option<(AttemptState, String)> + Sync),
+) -> Result<Vec<Attempt>, LedgerError> {
+    let arrays = JobArrays::of_job(folder, record)?;
     let trials: Vec<(usize, &Trial)> = record.trials.iter().enumerate().collect();
-    let of_trials = parallel::map(&trials, |(task, trial)| -> Result<Vec<Attempt>, Failure> {
+    let of_trials = parallel_map::map(&trials, |(task, trial)| -> Result<Vec<Attempt>, LedgerError> {
         let attempts = folder.attempts(&trial.id)?;
         let last = attempts.len().saturating_sub(1);
         let row = |(place, attempt): (usize, &AttemptDir)| {
             let mut row = Attempt::read(record.job, *task, trial, attempt, arrays.as_ref());
             if row.ended.is_none() && place < last {
-                row.state = RunState::Lost;
+                row.state = AttemptState::Lost;
             } else if row.ended.is_none()
-                && let Some(seen) = status.and_then(|job| job.trials.get(*task))
+                && let Some(seen) = seen(*task)
             {
-                (row.state, row.reason) = (seen.state, seen.reason.clone());
+                (row.state, row.reason) = seen;
             }
             row
         };
@@ -102,13 +152,13 @@ impl Attempt {
             trial: trial.id.clone(),
             attempt: attempt.number(),
             slurm_task: by.map(|(array, task)| format!("{}_{task}", array.id)),
-            state: outcome.as_ref().map_or(RunState::Unknown, |outcome| outcome.state.into()),
+            state: outcome.as_ref().map_or(AttemptState::Unknown, |outcome| outcome.state.into()),
             cause: outcome.as_ref().and_then(|outcome| outcome.cause),
             steps,
             // Training that stopped early misses no step.
             steps_total: if stopped { steps } else { measure.warmup.saturating_add(measure.steps) },
             resumed_from: all.first().map(|step| step.step).filter(|step| *step > 0),
-            started: outcome.as_ref().map_or_else(|| started(attempt), |outcome| outcome.started),
+            started: outcome.as_ref().map_or_else(|| attempt.started(), |outcome| outcome.started),
             ended: outcome.as_ref().map(|outcome| outcome.ended),
             nodes,
             memory_mib: by.map(|(array, _)| array.memory_mib).filter(|memory| *memory > 0),

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use expctl_datasets::array::{ArrayDataset, ArrayRecipe};
 use expctl_datasets::graph::{Dataset, Recipe};
 use expctl_datasets::{DatasetError, array as arrays, graph as graphs};
-use expctl_ledger::{ArrayFormat, Data, StoreKind, Trial};
+use expctl_settings::{ArrayFormat, Data, StoreKind, Trial};
 use expctl_text::format::{bytes, count};
 
-use crate::data_state::{DataState, Wanted};
+use super::data_state::{DataState, Wanted};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
 

@@ -2,20 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use expctl_ledger::{
-    Estimator, ISOLATION_SUFFIX, MeasuredJob, Processor, PublishedRow, PublishedSource, RateReading, Run,
-};
+use expctl_ledger::{MeasuredJob, PublishedRow, PublishedSource, RateReading, Run, RunTotals};
+use expctl_settings::{Estimator, ISOLATION_SUFFIX, NO_DATA_SET, Processor};
 use expctl_stats::{Estimate, MIN_SECONDS_FOR_VERDICT, RateOverRuns, median, rate_over_runs};
 use serde::Serialize;
 
 use super::attempts::attempt_sentences;
 use super::bottleneck::{Bottleneck, MasksBy, Oversubscription};
-use super::breakdown::{Breakdown, RunTotals};
+use super::breakdown::Breakdown;
 use super::caution::{Caution, cautions, sentences};
 use super::epoch_time::EpochTime;
 use super::learning::Learning;
 use super::rates::{EstimatedRate, all_rates, batch_bytes, completed_steps, measured_s, run_estimates, run_rates};
-use crate::conf::NO_DATA_SET;
 use crate::ledger::{run_settings, setting_text};
 
 /// Origin of the figures of a row.
@@ -40,7 +38,7 @@ impl RateClass {
 
 /// One row of a comparison: a variant of a job, at one point of a sweep.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct VariantRow {
     /// Job number, or several published together.
     pub job: String,
     /// Name of the config.
@@ -138,10 +136,10 @@ pub struct Row {
     pub incomplete: usize,
     /// The rows of the single jobs, if this one pools several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub parts: Vec<Row>,
+    pub parts: Vec<VariantRow>,
 }
 
-impl Row {
+impl VariantRow {
     /// Samples per iteration over all ranks.
     pub fn global_batch(&self) -> u64 {
         self.batch_size * self.ranks
@@ -226,7 +224,7 @@ fn ends(values: &[f64]) -> Option<(f64, f64)> {
 }
 
 /// The rows of a measured job.
-pub fn measured_rows(job: &MeasuredJob) -> Vec<Row> {
+pub fn measured_rows(job: &MeasuredJob) -> Vec<VariantRow> {
     job.by_label().into_iter().map(|(label, runs)| measured_row(job, label, &runs)).collect()
 }
 
@@ -235,13 +233,13 @@ fn reading_point(reading: &RateReading) -> (String, String) {
 }
 
 /// The row of a published result.
-pub fn published_row(row: &PublishedRow) -> Row {
+pub fn published_row(row: &PublishedRow) -> VariantRow {
     let (low, high) = row.it_per_s;
     // A published range has no median: it is shown, and enters no ratio.
     let rates = if low == high { vec![low] } else { Vec::new() };
     let range = (low != high).then_some((low, high));
     let batch = row.global_batch() as f64;
-    Row {
+    VariantRow {
         job: row.job_name(),
         config: row.config.clone(),
         label: row.variant.clone(),
@@ -292,7 +290,7 @@ pub fn published_row(row: &PublishedRow) -> Row {
 }
 
 /// The row of a variant of a job.
-pub fn measured_row(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
+pub fn measured_row(job: &MeasuredJob, label: String, runs: &[&Run]) -> VariantRow {
     let trial = &runs[0].trial;
     let settings = &trial.settings;
     let rates = all_rates(runs);
@@ -313,7 +311,7 @@ pub fn measured_row(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
         notes.push(format!("trial {} is not counted: {}", run.trial.id, run.state.words()));
     }
     notes.extend(runs.iter().flat_map(|run| attempt_sentences(run)));
-    Row {
+    VariantRow {
         job: job.record.job.to_string(),
         config: job.record.config.clone(),
         variant: trial.variant.clone(),

@@ -6,10 +6,8 @@ use std::path::{Path, PathBuf};
 use expctl_datasets::array::{ArrayDataset, ArrayRecipe};
 use expctl_datasets::graph::{Dataset, Recipe, StoreManifest};
 use expctl_datasets::{Damage, DatasetError, SettingError};
-use expctl_ledger::{Array, ArrayFormat, Data, Settings, StoreKind, Trial};
-use expctl_settings::Advice;
+use expctl_settings::{Advice, Array, ArrayFormat, Data, NO_DATA_SET, Settings, StoreKind, Trial};
 
-use crate::conf::NO_DATA_SET;
 use crate::project::Project;
 
 /// How a data set or a store stands.

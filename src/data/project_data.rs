@@ -1,36 +1,29 @@
-//! Answers to what configs ask about the data of a project: recipes, the user's files and their rows.
+//! [`ProjectData`]: answers to what configs and programs ask about the data of a project: recipes, the user's files and their rows.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anndata_io::remote::check_url;
 use anndata_io::{MDS_INDEX_FILE, MatrixFile, MdsStore, zarr};
-use expctl_config::{GraphDataSet, NoteNameError, ProjectFiles, Reason};
-use expctl_datasets::array::ArrayRecipe;
-use expctl_datasets::graph::Recipe;
-use expctl_ledger::{Data, is_url};
-use expctl_text::{NoteName, NoteNameError as NameMistake};
+use expctl_config::{GraphDataSet, ProjectFiles, ProjectFolders, Reason};
+use expctl_datasets::array::{ArrayDataset, ArrayRecipe};
+use expctl_datasets::graph::{Dataset, Recipe};
+use expctl_settings::{Settings, Trial, is_url};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
-use crate::program::find_program;
+use crate::exit::Failure;
+use crate::launch::command::TrialFiles;
 use crate::project::Project;
 
-impl ProjectFiles for Project {
-    fn root(&self) -> &Path {
-        self.root()
-    }
+/// A project with its data.
+#[derive(Clone, Copy, Debug)]
+pub struct ProjectData<'a>(pub &'a Project);
 
-    fn studies(&self) -> PathBuf {
-        self.studies()
-    }
-
-    fn config_home(&self) -> Option<&Path> {
-        self.config_home()
-    }
-
-    fn data_dir(&self, data: &Data) -> PathBuf {
-        self.data_dir(data)
+impl ProjectFiles for ProjectData<'_> {
+    fn folders(&self) -> &dyn ProjectFolders {
+        self.0
     }
 
     fn graph_data_set(&self, folder: &Path) -> Result<GraphDataSet, Reason> {
@@ -48,7 +41,7 @@ impl ProjectFiles for Project {
     }
 
     fn array_files(&self, named: &str) -> Result<Vec<PathBuf>, Reason> {
-        matching(self.root(), named)
+        matching(self.0.root(), named)
     }
 
     fn is_zarr(&self, path: &Path) -> bool {
@@ -58,24 +51,42 @@ impl ProjectFiles for Project {
     fn rows(&self, file: &Path, layer: &str) -> Result<u64, Reason> {
         count_rows(file, layer)
     }
+}
 
-    fn find_program(&self, name: &str) -> Result<PathBuf, Reason> {
-        Ok(find_program(self.root(), name)?)
+impl TrialFiles for ProjectData<'_> {
+    fn array_files(&self, trial: &Trial) -> Result<Vec<PathBuf>, Failure> {
+        let array = &trial.settings.array;
+        let dataset = ArrayDataset::open(&trial.data_dir).map_err(Failure::internal)?;
+        dataset.store_files_of(array.format, array.file_count).map_err(Failure::internal)
     }
 
-    fn check_note_name(&self, pattern: &str) -> Result<(), NoteNameError> {
-        // A job to fill the pattern with: a config is checked before it has one.
-        const SAMPLE: NoteName<'_> = NoteName { study: "study", config: "config", job: 1, submitted: 0 };
-        let mistake = match SAMPLE.fill(pattern) {
-            Ok(_) => return Ok(()),
-            Err(mistake) => mistake,
-        };
-        let help = match mistake {
-            NameMistake::UnknownPlaceholder { .. } => format!("known are {}", NoteName::PLACEHOLDERS),
-            NameMistake::NoFileName { .. } => "--notes names the folder, --name only the file in it".to_owned(),
-            _ => String::new(),
-        };
-        Err(NoteNameError { message: mistake.to_string(), help })
+    fn graph_store(&self, trial: &Trial) -> Result<PathBuf, Failure> {
+        let dataset = Dataset::open(&trial.data_dir).map_err(Failure::internal)?;
+        Ok(dataset.store_file(trial.settings.pipeline.store))
+    }
+}
+
+/// Genes of the graphs that recipes make; each recipe is read once.
+pub struct RecipeGenes<'a> {
+    project: &'a Project,
+    /// By name; none for a recipe that cannot be read.
+    read: BTreeMap<String, Option<Recipe>>,
+}
+
+impl<'a> RecipeGenes<'a> {
+    /// Of the recipes of a project; none is read yet.
+    pub const fn new(project: &'a Project) -> Self {
+        Self { project, read: BTreeMap::new() }
+    }
+
+    /// Genes of the graph that a trial with these settings reads; none of an array, and without a recipe.
+    pub fn of(&mut self, settings: &Settings) -> Option<u64> {
+        if settings.reads_array() {
+            return None;
+        }
+        let (project, set) = (self.project, &settings.data.set);
+        let recipe = self.read.entry(set.clone()).or_insert_with(|| Recipe::load(&project.study(set)).ok());
+        recipe.as_ref().map(|recipe| recipe.genes_at(settings.data.scale))
     }
 }
 

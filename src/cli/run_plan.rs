@@ -1,0 +1,325 @@
+//! Submitting a plan, and staying with its job: what `submit`, `isolate`, `retry` and the verbs in the background share.
+
+use clap::ValueEnum;
+use expctl_config::{Config, NotesSettings, Plan, UserDefaults};
+use expctl_ledger::{JobRecord, MeasuredJob};
+use expctl_text::format::count;
+use serde_json::json;
+use slurm_client::{Availability, Slurm};
+
+use super::data::{self, folder_json, missing_data_line};
+use super::report::note_options;
+use crate::console::{out_json, say, try_out};
+use crate::data::{DataSize, DataState, data_states};
+use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
+use crate::launch::slurm::SlurmBackend;
+use crate::launch::status::ExistingTrials;
+use crate::launch::{Backend, SubmitOrder, backend_from_name, local, slurm};
+use crate::plan;
+use crate::program::needed_worker;
+use crate::project::Project;
+use crate::provenance::JobOrigin;
+use crate::report::note::write_note;
+
+/// Where a job runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum BackendName {
+    /// Slurm if there is one, else this machine
+    Auto,
+    /// A Slurm array, by Slurm's commands
+    Slurm,
+    /// A Slurm array, over HTTP (slurmrestd at SLURMRESTD_URL)
+    Slurmrest,
+    /// Processes of this machine
+    Local,
+}
+
+/// Options of verbs that run a plan.
+#[derive(Debug, clap::Args)]
+pub struct RunOptions {
+    /// Where to run [default: what ~/.config/expctl/config.toml says, else auto]
+    #[arg(long, value_enum, env = "EXPCTL_BACKEND")]
+    backend: Option<BackendName>,
+    /// Leave out trials that have completed in a job of the ledger, or wait or run in one
+    #[arg(long)]
+    only_missing: bool,
+    /// On Slurm: build the data and write the note as jobs of Slurm, too, before and after the trials
+    #[arg(long, conflicts_with = "wait")]
+    chain: bool,
+    /// Stay until the job has ended, then write its note
+    #[arg(long)]
+    wait: bool,
+    /// Say what would be run, and do nothing
+    #[arg(long, conflicts_with_all = ["test_only", "wait"])]
+    dry_run: bool,
+    /// Ask Slurm when it would start this, and submit nothing
+    #[arg(long, conflicts_with = "wait")]
+    test_only: bool,
+    /// With --dry-run or --test-only: the answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl RunOptions {
+    /// Refuse options that exclude each other, before anything is read.
+    pub fn check(&self) -> Result<(), Failure> {
+        if self.json && !self.dry_run && !self.test_only {
+            return Err(Failure::new(Exit::Usage, "--json goes with --dry-run or --test-only")
+                .hint("what is printed otherwise is the job's number, alone"));
+        }
+        Ok(())
+    }
+}
+
+/// Submit `plan`, which is `whole` or a part of it, as `args` say; the job id goes to stdout, alone.
+pub fn run_plan(
+    project: &Project,
+    config: &Config,
+    whole: &Plan,
+    mut plan: Plan,
+    args: &RunOptions,
+) -> Result<(), Failure> {
+    let only_asks = args.dry_run || args.test_only;
+    if args.only_missing {
+        leave_out_existing(project, &mut plan)?;
+        if plan.trials.is_empty() {
+            return if args.json { print_empty_answer() } else { Ok(()) };
+        }
+    }
+    let backend = choose_backend(project, args, &plan)?;
+    let slurm = backend != "local";
+    if args.test_only && !slurm {
+        return Err(Failure::new(Exit::Usage, "--test-only asks Slurm, and this job would run on this machine")
+            .hint("--dry-run says what would be run here"));
+    }
+    if args.chain && !slurm {
+        return Err(Failure::new(Exit::Usage, "--chain makes jobs of Slurm, and this job would run on this machine")
+            .hint("on this machine a job builds its data and writes its note by itself"));
+    }
+    let job = plan::job_record(&plan, backend);
+    // What can be refused is refused before hours of data building, and before a number is taken.
+    if slurm {
+        slurm::scripts(project, &job)?;
+    } else {
+        local::check(&job)?;
+    }
+    if let Some(cost) = plan::cost(&plan) {
+        say(if slurm { cost.to_string() } else { cost.on_this_machine() });
+    }
+    if only_asks {
+        needed_worker(&job.trials)?;
+        return if args.test_only {
+            test_only(project, &job, args.json)
+        } else {
+            dry_run(project, &plan, &job, args.json, args.chain)
+        };
+    }
+    let states = data_states(project, &plan.trials);
+    data::refuse_damaged(&states)?;
+    // A chain builds on a node, whose disk may be another one.
+    if !args.chain {
+        DataSize::of(project, &plan.trials, &states).refuse()?;
+    }
+    let origin = JobOrigin::gather(project, config, whole)?;
+    let job = JobRecord { submitted: jiff::Timestamp::now().as_second(), commit: origin.commit(), ..job };
+    let interrupt = Interrupt::listen()?;
+    let builds = states.values().any(|state| !matches!(state, DataState::There(())));
+    let order = SubmitOrder { chain: args.chain, builds_data: builds };
+    if !order.chain {
+        data::ensure_all(project, &plan.trials, &interrupt)?;
+    }
+    let backend = backend_from_name(&job.backend)?;
+    let id = backend.submit(project, job, order)?;
+    print_id(id);
+    keep_origin(project, id, &origin);
+    wait_or_detach(project, backend.as_ref(), &project.job(id).record()?, args.wait, &interrupt)
+}
+
+/// The backend: of the command line, else of the user's defaults, else of the profile, else the one that is available.
+fn choose_backend(project: &Project, args: &RunOptions, plan: &Plan) -> Result<&'static str, Failure> {
+    let backend = match args.backend {
+        Some(backend) => backend,
+        None => {
+            let named = UserDefaults::load(project)?.backend.or(profile_backend(project, plan)?);
+            named.and_then(|name| BackendName::from_str(&name, false).ok()).unwrap_or(BackendName::Auto)
+        }
+    };
+    match backend {
+        BackendName::Slurm => Ok("slurm"),
+        BackendName::Slurmrest => Ok("slurmrest"),
+        BackendName::Local => Ok("local"),
+        BackendName::Auto => match Slurm::from_environment().availability() {
+            Availability::Ready => Ok("slurm"),
+            Availability::Absent => {
+                say("no Slurm found: running on this machine (--backend local)");
+                Ok("local")
+            }
+            Availability::Unreachable(reason) => {
+                Err(Failure::new(Exit::Cluster, format!("this machine has a Slurm that does not answer: {reason}"))
+                    .hint("try again later, or run on this machine: --backend local"))
+            }
+        },
+    }
+}
+
+/// The backend of the profile, if it names one.
+fn profile_backend(project: &Project, plan: &Plan) -> Result<Option<String>, Failure> {
+    match plan.trials.first().map(|trial| trial.settings.slurm.profile.as_str()) {
+        None | Some("") => Ok(None),
+        Some(name) => Ok(expctl_config::profile(project, name)?.backend),
+    }
+}
+
+/// Remove the trials that have completed, wait or run in a job of the ledger, and say in which.
+fn leave_out_existing(project: &Project, plan: &mut Plan) -> Result<(), Failure> {
+    let existing = ExistingTrials::find(project, &plan.trials.iter().map(|trial| trial.id.as_str()).collect())?;
+    existing.trouble.iter().for_each(|line| say(format!("warning: {line}")));
+    let all = plan.trials.len();
+    plan.trials.retain(|trial| existing.lacks(&trial.id));
+    let left_out = all - plan.trials.len();
+    if left_out > 0 {
+        say(format!("left out: {left_out} of {}, which {} has", count(all as u64, "trial"), existing.jobs()));
+    }
+    if plan.trials.is_empty() {
+        say("nothing to submit");
+    }
+    Ok(())
+}
+
+/// Stay with a job and write its note, or leave it.
+pub fn wait_or_detach(
+    project: &Project,
+    backend: &dyn Backend,
+    job: &JobRecord,
+    wait: bool,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
+    if wait { finish(project, job.job, backend.wait(project, job, interrupt)) } else { backend.detach(project, job) }
+}
+
+/// Record the provenance of a job. The job exists by now, and runs even if this fails.
+fn keep_origin(project: &Project, id: u64, origin: &JobOrigin) {
+    if let Err(e) = origin.write(&project.job(id)) {
+        say(format!("warning: where job {id} comes from was not kept: {}", e.message));
+    }
+}
+
+/// Print the id, alone on stdout. The job exists by now, and goes on even if stdout is closed.
+fn print_id(id: u64) {
+    if let Err(e) = try_out(id) {
+        say(format!("job {id} was submitted, but its id cannot be written to stdout: {e}"));
+    }
+}
+
+/// Write the note of a job; the states of its trials then decide the exit code.
+pub fn finish(project: &Project, job: u64, launched: Result<(), Failure>) -> Result<(), Failure> {
+    let note = note_options(project, NotesSettings::default()).and_then(|options| write_note(project, job, &options));
+    let note = match note {
+        Ok((path, job)) => {
+            say(format!("report: {}", path.display()));
+            Ok(job)
+        }
+        // A note that its author has to fix is no failure of the job.
+        Err(failure) if matches!(failure.exit, Exit::Config | Exit::Usage) => {
+            say(format!("the note was not written\n{failure}"));
+            MeasuredJob::load(&project.job(job)).map_err(Failure::from)
+        }
+        Err(failure) => Err(failure),
+    };
+    launched?;
+    Ok(note?.verdict()?)
+}
+
+/// Maximum number of trials that are named one by one.
+const MAX_NAMED_TRIALS: usize = 12;
+
+/// Say what would run; writes no file. In a `chain` the data are built by a job, maybe on another disk.
+fn dry_run(project: &Project, plan: &Plan, job: &JobRecord, json: bool, chain: bool) -> Result<(), Failure> {
+    let data = data_states(project, &plan.trials);
+    let size = DataSize::of(project, &plan.trials, &data);
+    let on_slurm = job.on_slurm();
+    let scripts = if on_slurm { slurm::scripts(project, job)? } else { Vec::new() };
+    let path = project.runs().join("<job>").join("batch.sh").display().to_string();
+    let template = slurm::batch_template(project)?.0;
+
+    say(format!("dry run: {} on {}", count(plan.trials.len() as u64, "trial"), backend_words(job)));
+    for trial in plan.trials.iter().take(MAX_NAMED_TRIALS) {
+        say(format!("  {}", trial.id));
+    }
+    if plan.trials.len() > MAX_NAMED_TRIALS {
+        say(format!("  and {} more", plan.trials.len() - MAX_NAMED_TRIALS));
+    }
+    for (folder, state) in &data {
+        match state {
+            DataState::There(()) => say(format!("data: {} is there", folder.display())),
+            DataState::Missing => say(missing_data_line(folder, &size)),
+            // The error names the folder.
+            DataState::Refused(e) => say(format!("data: {e}")),
+        }
+    }
+    size.summary().into_iter().for_each(|summary| say(format!("data: {summary}")));
+    for script in &scripts {
+        say(format!("script: {path}, from {template}, asks for\n  {}", sbatch_options(script).join("\n  ")));
+    }
+    say("nothing was written, built or submitted");
+    if json {
+        let asked: Vec<_> =
+            scripts.iter().map(|script| json!({ "path": path, "options": sbatch_options(script) })).collect();
+        let ids: Vec<&str> = plan.trials.iter().map(|trial| trial.id.as_str()).collect();
+        let states: Vec<_> = data.iter().map(|(folder, state)| folder_json(folder, state, &size)).collect();
+        let answer = json!({
+            "backend": job.backend,
+            "trials": ids,
+            "cost": on_slurm.then(|| plan::cost(plan)).flatten(),
+            "data": states,
+            "free_bytes": size.free(),
+            "template": on_slurm.then_some(template),
+            "scripts": asked,
+        });
+        out_json(&answer)?;
+    }
+    // Refuse what submitting would refuse, after everything is said.
+    data::refuse_damaged(&data)?;
+    if chain { Ok(()) } else { size.refuse() }
+}
+
+/// Ask Slurm when it would start the job, or why it would refuse it.
+fn test_only(project: &Project, job: &JobRecord, json: bool) -> Result<(), Failure> {
+    if job.backend == "slurmrest" {
+        return Err(Failure::new(Exit::Usage, "slurmrestd has nothing like `sbatch --test-only`")
+            .hint("--dry-run says what would be submitted; --backend slurm asks the commands"));
+    }
+    let cluster = SlurmBackend::default();
+    let mut answers = Vec::new();
+    for script in cluster.scripts(project, job)? {
+        let file = tempfile::Builder::new().prefix("expctl-").suffix(".sh").tempfile().map_err(Failure::internal)?;
+        std::fs::write(file.path(), &script).map_err(Failure::internal)?;
+        let answer = cluster.client().test_only(file.path())?;
+        say(format!("Slurm would take it: {answer}"));
+        answers.push(json!({ "answer": answer, "options": sbatch_options(&script) }));
+    }
+    say("nothing was submitted");
+    if json {
+        let ids: Vec<&str> = job.trials.iter().map(|trial| trial.id.as_str()).collect();
+        let answer = json!({ "backend": job.backend, "trials": ids, "scripts": answers });
+        out_json(&answer)?;
+    }
+    Ok(())
+}
+
+/// Print the answer where `--only-missing` left no trial.
+fn print_empty_answer() -> Result<(), Failure> {
+    out_json(&json!({ "trials": [], "scripts": [] }))?;
+    Ok(())
+}
+
+/// Options of the `#SBATCH` lines of a script. As in Slurm, they end where its commands begin.
+fn sbatch_options(script: &str) -> Vec<&str> {
+    let head = script.lines().take_while(|line| line.trim().is_empty() || line.starts_with('#'));
+    head.filter_map(|line| line.strip_prefix("#SBATCH ")).collect()
+}
+
+fn backend_words(job: &JobRecord) -> &'static str {
+    if job.on_slurm() { "Slurm" } else { "this machine" }
+}
