@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::common;
 use crate::common::TestProject;
-use crate::common::python::interpreter;
+use crate::common::programs::interpreter;
 use expctl_ledger::Estimator;
 
 const OF_LOG: [&str; 10] =
