@@ -8,45 +8,10 @@
 //! Invariants: a batch is a function of its rows and the options alone. Buffers are used again and never larger than the
 //! largest batch needed.
 //!
-//! ```
-//! use std::sync::Arc;
+//! A program that iterates over batches, `examples/outside/src/bin/cell_batches.rs`:
 //!
-//! use anndata_io::{ArrayStore, CsrView, H5adStore};
-//! use anndata_io::write::{AnnDataSpec, AnnDataWriter, Compression, Frame, Layout, Matrix};
-//! use cell_loader::{CellBatchOptions, CellBatcher, CellValues, Draw, RowSampler, Sharding};
-//! use loader_core::{Loader, LoaderOptions};
-//!
-//! // A small file: 4 cells × 3 genes.
-//! let folder = tempfile::tempdir()?;
-//! let path = folder.path().join("cells.h5ad");
-//! let layout = Layout::Chunked { chunk: None, compression: Compression::None };
-//! let spec = AnnDataSpec { rows: 4, columns: 3, values: 4, matrix: Matrix::Csr, layout, threads: 1 };
-//! let mut writer = AnnDataWriter::create(&path, &spec)?;
-//! let names = |names: &[&str]| Frame { index: names.iter().map(|n| n.to_string()).collect(), columns: Vec::new() };
-//! writer.put_var(&[], &names(&["gene_0", "gene_1", "gene_2"]))?;
-//! writer.begin_obs(4, &[])?;
-//! let (indptr, indices, data) = ([0, 1, 2, 3, 4], [0, 1, 2, 0], [1.0, 2.0, 3.0, 4.0]);
-//! writer.push(CsrView { indptr: &indptr, indices: &indices, data: &data })?;
-//! writer.push_obs(&names(&["a", "b", "c", "d"]))?;
-//! writer.finish()?;
-//!
-//! // Batches of two cells in random order.
-//! let store: Arc<dyn ArrayStore> = Arc::new(H5adStore::open(&path, "X")?);
-//! let sharding = Sharding { seed: 0, rank: 0, world_size: 1, batch_size: 2, drop_last: false };
-//! let sampler = Arc::new(RowSampler::new(&Draw::Uniform, store.as_ref(), sharding, None)?);
-//! let steps = sampler.batches_per_epoch();
-//! let batcher = CellBatcher::new(store, sampler, &CellBatchOptions::default(), Arc::default())?;
-//! let mut loader = Loader::start(batcher, LoaderOptions { workers: 2, steps, ..LoaderOptions::default() })?;
-//! let mut sum = 0.0;
-//! while let Some(loaded) = loader.next_batch() {
-//!     let batch = loaded?.batch;
-//!     let CellValues::Dense(values) = &batch.values else { panic!("dense by default") };
-//!     assert_eq!(values.len(), 2 * 3);
-//!     sum += values.iter().sum::<f32>();
-//!     loader.recycle(batch);
-//! }
-//! assert_eq!(sum, 10.0);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```no_run
+#![doc = include_str!("../../../examples/outside/src/bin/cell_batches.rs")]
 //! ```
 
 mod batch;
@@ -66,6 +31,7 @@ pub use chunks::LoadRequest;
 pub use collator::Collator;
 pub use error::{CellError, WeightsProblem};
 pub use loader::{CellBatchOptions, CellBatcher, CellDataset, Fetch, Output};
+pub use loader_core::{Loader, LoaderError, LoaderOptions};
 pub use permutation::Permutation;
 pub use sampler::{DEFAULT_CHUNK_ROWS, Draw, RowSampler, Sharding};
 pub use shuffle_quality::{LabelMixing, ShuffleMeter, ShuffleQuality, expected_entropy};
