@@ -23,7 +23,7 @@ root=${EXPCTL_LOAD_PROJECT:-$place/project}
 
 if [ ! -d "$root" ]; then
   echo "writing the ledger …" >&2
-  EXPCTL_LOAD_DIR=$root cargo test -q --release -p expctl --test integration -- --ignored --exact load::write_a_ledger >&2
+  EXPCTL_LOAD_DIR=$root cargo test -q --release -p expctl --test integration -- --ignored --exact slow::load::write_a_ledger >&2
 fi
 
 measure() {

@@ -6,8 +6,8 @@
 #
 # EXPCTL_REQUIRE=slurm,python,chromium (any of them) makes a test fail that would be skipped for want of it.
 #
-# A check that fails does not keep the later ones from running: the last lines name every check and every test that failed, and
-# count what was skipped.
+# A check that fails does not keep the later ones from running: the last lines say how long each check took, name every check and
+# every test that failed, and count what was skipped.
 #
 # The *numeric tests* are all tests of the packages that compute with libtorch or with kernels of their own (numeric_packages
 # below). `cargo test` runs them with the best instructions that the processor has; then they run again with each slower set,
@@ -20,17 +20,18 @@ numeric_packages=(torch-dist rounding worker)
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-failed=()
+failed=() seconds=()
 
 # check NAME COMMAND... : run it, and go on if it fails.
 check() {
-  local name=$1 status; shift
+  local name=$1 status begun=$SECONDS; shift
   say "==> $name"
   # Both streams, in the order in which they come, for the summary.
   "$@" 2>&1 | tee "$log.part" >&2
   status=${PIPESTATUS[0]}
   sed "s/^/$name: /" "$log.part" >> "$log"
   rm -f "$log.part"
+  seconds+=("$((SECONDS - begun)) $name")
   [ "$status" = 0 ] || failed+=("$name")
 }
 
@@ -89,6 +90,8 @@ numeric_tests_under_each_set() {
 
 summary() {
   local name
+  say "==> seconds: $SECONDS"
+  for name in "${seconds[@]}"; do printf '    %6d  %s\n' "${name%% *}" "${name#* }" >&2; done
   # One test may be left out under several sets of instructions: it counts each time.
   skipped=$(sed -nE 's/^[^:]*: SKIPPED ([0-9]+) numeric tests .*/\1/p; s/^[^:]*: SKIPPED.*/1/p' "$log" | awk '{ n += $1 } END { print n + 0 }')
   [ "$skipped" = 0 ] || say "==> skipped: $skipped"
@@ -101,6 +104,10 @@ summary() {
   done
   return 1
 }
+
+# Many tests wait: for clusters, for processes that end, for other ranks. Four at a time keep two processors busy.
+threads=$(nproc)
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((threads < 4 ? 4 : threads))}
 
 # A setting of the caller's would be that of the first run of the tests as well.
 unset ATEN_CPU_CAPABILITY EXPCTL_ROW_INSTRUCTIONS MKL_CBWR ONEDNN_MAX_CPU_ISA

@@ -3,6 +3,10 @@
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
+use crate::common::cluster::Cluster;
+use crate::common::ledger::{completed, finish, running, steps};
+use crate::common::local::stepped;
+use crate::common::{SMALL, TestProject, text, wait_until, worker_pids};
 use expctl_ledger::{AttemptDir, Environment, JobDir, StepRecord, TrialState, write_json};
 use expctl_settings::Trial;
 use nix::sys::signal::{Signal, kill};
@@ -217,78 +221,83 @@ fn a_trial_whose_steps_are_all_warm_up_has_no_rate() {
     assert!(note.contains("every rank: 0 of 2 measured steps: 2 steps after 1 checkpoint are warm-up"), "{note}");
 }
 
-/// A cluster whose nodes have different processors, with a project whose trials go on from checkpoints.
-struct Nodes {
-    project: TestProject,
-    cluster: Cluster,
-}
+/// What `make check` leaves out.
+mod slow {
+    use super::*;
 
-impl Nodes {
-    fn expctl(&self, args: &[&str]) -> Output {
-        let mut command = self.project.expctl(args);
-        let output =
-            command.envs(self.cluster.env()).env("EXPCTL_BACKEND", "slurm").stdin(Stdio::null()).output().unwrap();
-        assert!(output.status.success(), "expctl {args:?}: {}", text(&output.stderr));
-        output
+    /// A cluster whose nodes have different processors, with a project whose trials go on from checkpoints.
+    struct Nodes {
+        project: TestProject,
+        cluster: Cluster,
     }
 
-    fn submit(&self, more: &[&str]) -> String {
-        let conf = self.project.conf("small", SMALL);
-        let start = ["submit", conf.to_str().unwrap(), "--only", "ids", "--set", "checkpoint.every_steps=20"];
-        text(&self.expctl(&[&start[..], more].concat()).stdout).trim().to_owned()
-    }
+    impl Nodes {
+        fn expctl(&self, args: &[&str]) -> Output {
+            let mut command = self.project.expctl(args);
+            let output =
+                command.envs(self.cluster.env()).env("EXPCTL_BACKEND", "slurm").stdin(Stdio::null()).output().unwrap();
+            assert!(output.status.success(), "expctl {args:?}: {}", text(&output.stderr));
+            output
+        }
 
-    fn attempts(&self, job: &str) -> Vec<AttemptDir> {
-        let dir = self.project.job(job);
-        dir.attempts(&dir.record().unwrap().trials[0].id).unwrap()
-    }
-}
+        fn submit(&self, more: &[&str]) -> String {
+            let conf = self.project.conf("small", SMALL);
+            let start = ["submit", conf.to_str().unwrap(), "--only", "ids", "--set", "checkpoint.every_steps=20"];
+            text(&self.expctl(&[&start[..], more].concat()).stdout).trim().to_owned()
+        }
 
-/// A failing test leaves no rank behind.
-impl Drop for Nodes {
-    fn drop(&mut self) {
-        for (_, pid) in worker_pids(self.project.path()) {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        fn attempts(&self, job: &str) -> Vec<AttemptDir> {
+            let dir = self.project.job(job);
+            dir.attempts(&dir.record().unwrap().trials[0].id).unwrap()
         }
     }
-}
 
-#[test]
-fn a_trial_requeued_onto_another_processor_is_a_class_by_itself() {
-    let processors = [("n1", "Processor One 3.5 GHz"), ("n2", "Processor Two")];
-    let named = processors.map(|(node, name)| format!("{node}={name}"));
-    let Some(cluster) = Cluster::start(&["--processor", &named[0], "--processor", &named[1]]) else { return };
-    let nodes = Nodes { project: TestProject::new(), cluster };
-    let job = nodes.submit(&["--set", "measure.steps=1998"]);
-    wait_until("the ranks to step", LONG, || {
-        let first = nodes.attempts(&job).pop()?;
-        (0..2).all(|rank| first.steps(rank).is_ok_and(|steps| steps.len() > 45)).then_some(())
-    });
-    let host = |attempt: &AttemptDir| attempt.environment().unwrap().unwrap().ranks[0].host.clone();
-    let lost = host(&nodes.attempts(&job)[0]);
-    nodes.cluster.ask("scontrol", &["update", &format!("nodename={lost}"), "state=drain", "reason=test"]);
-    nodes.cluster.ask("scontrol", &["requeue", &format!("{job}_0")]);
-    wait_until("the second attempt", LONG, || nodes.attempts(&job).get(1)?.outcome().unwrap());
+    /// A failing test leaves no rank behind.
+    impl Drop for Nodes {
+        fn drop(&mut self) {
+            for (_, pid) in worker_pids(self.project.path()) {
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+        }
+    }
 
-    let attempts = nodes.attempts(&job);
-    assert_eq!(attempts[1].outcome().unwrap().unwrap().state, TrialState::Completed);
-    let on = |node: &str| processors.iter().find(|(of, _)| *of == node).unwrap().1;
-    let (first, second) = (on(&lost), on(&host(&attempts[1])));
-    assert_ne!(first, second);
-    let from = attempts[1].steps(0).unwrap()[0].step;
-    assert!(from >= 40, "{from}");
-    let mixed = format!("processor {first} (steps 0–{}), {second} (steps {from}–1999)", from - 1);
-    nodes.expctl(&["report", &job]);
-    let note = std::fs::read_to_string(nodes.project.path().join(format!("results/small_{job}.md"))).unwrap();
-    assert!(note.contains(&format!("it is a class by itself: {mixed}")), "{note}");
-    assert!(note.contains(&format!("steps 0–{} from attempt 1 ({lost})", from - 1)), "{note}");
-    assert!(note.contains("1996 of 1998 measured steps: 2 steps after 1 checkpoint are warm-up"), "{note}");
-    assert!(note.contains(first) && note.contains(second) && !note.contains("the last one counts"), "{note}");
+    #[test]
+    fn a_trial_requeued_onto_another_processor_is_a_class_by_itself() {
+        let processors = [("n1", "Processor One 3.5 GHz"), ("n2", "Processor Two")];
+        let named = processors.map(|(node, name)| format!("{node}={name}"));
+        let Some(cluster) = Cluster::start(&["--processor", &named[0], "--processor", &named[1]]) else { return };
+        let nodes = Nodes { project: TestProject::new(), cluster };
+        let job = nodes.submit(&["--set", "measure.steps=598"]);
+        wait_until("the ranks to step", LONG, || {
+            let first = nodes.attempts(&job).pop()?;
+            stepped(&first, 2, 45).then_some(())
+        });
+        let host = |attempt: &AttemptDir| attempt.environment().unwrap().unwrap().ranks[0].host.clone();
+        let lost = host(&nodes.attempts(&job)[0]);
+        nodes.cluster.ask("scontrol", &["update", &format!("nodename={lost}"), "state=drain", "reason=test"]);
+        nodes.cluster.ask("scontrol", &["requeue", &format!("{job}_0")]);
+        wait_until("the second attempt", LONG, || nodes.attempts(&job).get(1)?.outcome().unwrap());
 
-    // The same variant in one attempt, on the node that is left.
-    let plain = nodes.submit(&["--wait"]);
-    let compared = text(&nodes.expctl(&["compare", &job, &plain]).stdout);
-    for class in [format!("Steps: train, {mixed}"), format!("Steps: train, processor {second}")] {
-        assert!(compared.lines().any(|line| line == class), "{class}\n{compared}");
+        let attempts = nodes.attempts(&job);
+        assert_eq!(attempts[1].outcome().unwrap().unwrap().state, TrialState::Completed);
+        let on = |node: &str| processors.iter().find(|(of, _)| *of == node).unwrap().1;
+        let (first, second) = (on(&lost), on(&host(&attempts[1])));
+        assert_ne!(first, second);
+        let from = attempts[1].steps(0).unwrap()[0].step;
+        assert!(from >= 40, "{from}");
+        let mixed = format!("processor {first} (steps 0–{}), {second} (steps {from}–599)", from - 1);
+        nodes.expctl(&["report", &job]);
+        let note = std::fs::read_to_string(nodes.project.path().join(format!("results/small_{job}.md"))).unwrap();
+        assert!(note.contains(&format!("it is a class by itself: {mixed}")), "{note}");
+        assert!(note.contains(&format!("steps 0–{} from attempt 1 ({lost})", from - 1)), "{note}");
+        assert!(note.contains("596 of 598 measured steps: 2 steps after 1 checkpoint are warm-up"), "{note}");
+        assert!(note.contains(first) && note.contains(second) && !note.contains("the last one counts"), "{note}");
+
+        // The same variant in one attempt, on the node that is left.
+        let plain = nodes.submit(&["--wait"]);
+        let compared = text(&nodes.expctl(&["compare", &job, &plain]).stdout);
+        for class in [format!("Steps: train, {mixed}"), format!("Steps: train, processor {second}")] {
+            assert!(compared.lines().any(|line| line == class), "{class}\n{compared}");
+        }
     }
 }

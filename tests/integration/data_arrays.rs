@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::common::python::interpreter;
+use crate::common::programs::interpreter;
 use assert_cmd::assert::{Assert, OutputAssertExt};
 use assert_cmd::cargo::CommandCargoExt;
 use serde_json::Value;

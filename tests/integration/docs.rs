@@ -1,16 +1,22 @@
-//! What the documentation claims to list, it lists.
+//! What the documentation says of crates: its list of dependencies is complete, and the programs that it shows build and run.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use crate::common::text;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
 
 #[test]
 fn every_direct_dependency_is_accounted_for() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &Path| std::fs::read_to_string(path).unwrap();
-    let text = read(&root.join("docs/design/dependencies.md"));
+    let text = read(&root().join("docs/design/dependencies.md"));
     let named: BTreeSet<&str> = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_')).collect();
-    let mut manifests = vec![root.join("Cargo.toml")];
-    let crates = std::fs::read_dir(root.join("crates")).unwrap();
+    let mut manifests = vec![root().join("Cargo.toml")];
+    let crates = std::fs::read_dir(root().join("crates")).unwrap();
     manifests.extend(crates.map(|entry| entry.unwrap().path().join("Cargo.toml")).filter(|path| path.is_file()));
     assert!(manifests.len() > 4);
     let manifests: Vec<(PathBuf, toml::Table)> =
@@ -25,6 +31,87 @@ fn every_direct_dependency_is_accounted_for() {
                     "{name} of {} is not named",
                     path.display()
                 );
+            }
+        }
+    }
+}
+
+/// Programs of `examples/outside`, as somebody else's crate: outside the workspace, with nothing but paths to the libraries. The
+/// first build takes minutes.
+mod slow {
+    use super::*;
+
+    /// Folder of cargo's that the build goes to: what the workspace has built already serves again.
+    fn target() -> PathBuf {
+        Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().to_owned()
+    }
+
+    fn succeeded(output: Output) -> String {
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// A fresh copy of the crate, always in the same folder, which is a part of the names of what cargo builds.
+    fn copy() -> PathBuf {
+        let copy = target().join("tmp/outside");
+        let _ = std::fs::remove_dir_all(&copy);
+        let crates = root().join("crates");
+        let source = root().join("examples/outside");
+        std::fs::create_dir_all(copy.join("src/bin")).unwrap();
+        let manifest = std::fs::read_to_string(source.join("Cargo.toml")).unwrap();
+        let here = manifest.replace("../../crates", crates.to_str().unwrap());
+        assert_ne!(manifest, here);
+        // The profile of the workspace: with another one all libraries would be built again.
+        let workspace: toml::Table =
+            toml::from_str(&std::fs::read_to_string(root().join("Cargo.toml")).unwrap()).unwrap();
+        let profile = toml::Table::from_iter([("profile".to_owned(), workspace["profile"].clone())]);
+        std::fs::write(copy.join("Cargo.toml"), format!("{here}\n{}", toml::to_string(&profile).unwrap())).unwrap();
+        std::fs::copy(root().join("Cargo.lock"), copy.join("Cargo.lock")).unwrap();
+        for program in ["first_rows.rs", "cell_batches.rs"] {
+            std::fs::copy(source.join("src/bin").join(program), copy.join("src/bin").join(program)).unwrap();
+        }
+        copy
+    }
+
+    /// Builds the programs, and gives back what each prints about a file of 700 blood cells of 10 types.
+    fn run() -> [String; 2] {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build.args(["build", "--release", "--offline", "--bins", "--quiet"]).current_dir(copy());
+        succeeded(build.env("CARGO_TARGET_DIR", target()).stdin(Stdio::null()).output().unwrap());
+        let file = root().join("experiments/arrayloader/real/pbmc68k_reduced.h5ad");
+        ["first_rows", "cell_batches"]
+            .map(|program| succeeded(Command::new(target().join("release").join(program)).arg(&file).output().unwrap()))
+    }
+
+    /// Cells of each type in the file, as h5py reads it.
+    const CELLS: [u64; 10] = [68, 8, 19, 54, 43, 129, 95, 13, 31, 240];
+
+    #[test]
+    fn programs_outside_the_workspace_read_rows_and_batches() {
+        let [rows, batches] = run();
+        let expected = "700 cells x 765 genes\nCD14+ Monocyte: 217 values, FTL is 5.542\nDendritic: 231 values, FTL is 4.982\n\
+                        CD56+ NK: 260 values, NKG7 is 4.353\n";
+        assert_eq!(rows, expected);
+
+        let lines: Vec<&str> = batches.lines().collect();
+        let cells = |line: &str, start: &str| -> Vec<f64> {
+            let list = line.strip_prefix(start).unwrap_or_else(|| panic!("{line}")).trim_matches(['[', ']']);
+            list.split(", ").map(|count| count.parse().unwrap()).collect()
+        };
+        assert_eq!(lines[0], format!("shuffled: 11 batches, cells of each type {CELLS:?}"));
+        // Shares of the types in the sum of n_counts.
+        let by_counts: [f64; 10] =
+            [0.09334, 0.01353, 0.02750, 0.07316, 0.06225, 0.15693, 0.14485, 0.02347, 0.03594, 0.36901];
+        for (line, start, shares) in [
+            (lines[1], "weighted: 110 batches, cells of each type ", by_counts),
+            (lines[2], "balanced: 110 batches, cells of each type ", [0.1; 10]),
+        ] {
+            let counts = cells(line, start);
+            assert_eq!(counts.iter().sum::<f64>(), 7000.0, "{line}");
+            for (count, share) in counts.iter().zip(shares) {
+                let deviation = (7000.0 * share * (1.0 - share)).sqrt();
+                assert!((count - 7000.0 * share).abs() < 5.0 * deviation, "{line}: {share}");
             }
         }
     }

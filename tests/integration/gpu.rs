@@ -1,11 +1,11 @@
 //! Ranks on a GPU, end to end. What needs one says that it is skipped where none is; what is told where none is, is tested there.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use crate::common::{Guard, PATIENCE, TestProject, text, wait_until, worker_pids};
+use crate::common::local::set;
+use crate::common::{PATIENCE, TestProject, text, wait_until, worker_pids};
 use expctl_ledger::{AttemptDir, RankStatus, Stage, TrialState};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use test_support::{Requirement, skip, skip_test};
 
 const SMALL: &str = r#"
@@ -53,12 +53,7 @@ fn has_gpu(test: &str) -> bool {
 }
 
 fn submit(project: &TestProject, settings: &[&str]) -> std::process::Output {
-    let conf = project.conf("small", SMALL);
-    let mut args = vec!["submit", conf.to_str().unwrap(), "--backend", "local", "--wait"];
-    for set in settings {
-        args.extend(["--set", set]);
-    }
-    project.run(&args)
+    project.submission(SMALL, &set(settings)).output().unwrap()
 }
 
 /// The last attempt of the only trial.
@@ -183,18 +178,10 @@ fn a_killed_rank_ends_a_job_on_a_gpu_and_is_named() {
     }
     for victim in [1, 0] {
         let project = TestProject::new();
-        let conf = project.conf("small", SMALL);
-        let set = ["launch.device=cuda", "launch.backend=gloo", "launch.ranks=2", "measure.steps=100000"];
-        let mut command = project.expctl(&["submit", conf.to_str().unwrap(), "--backend", "local", "--wait"]);
-        command.args(set.iter().flat_map(|set| ["--set", set])).stdin(Stdio::null());
-        let mut job = Guard(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-        wait_until("both ranks to step", PATIENCE, || {
-            let attempt = project.attempt("1", "a")?;
-            (0..2).all(|rank| attempt.steps(rank).is_ok_and(|steps| steps.len() > 5)).then_some(())
-        });
-        let pids = worker_pids(project.path());
-        let (_, pid) = pids.iter().find(|(rank, _)| *rank == victim).expect("the rank runs");
-        kill(Pid::from_raw(*pid), Signal::SIGKILL).unwrap();
+        let settings = ["launch.device=cuda", "launch.backend=gloo", "launch.ranks=2", "measure.steps=100000"];
+        let mut job = project.started(SMALL, &set(&settings));
+        project.attempt_with_steps("1", "a", 2, 5);
+        kill(project.rank(victim), Signal::SIGKILL).unwrap();
         let ended = wait_until("the job to end", PATIENCE, || job.0.try_wait().unwrap());
         assert_eq!(ended.code(), Some(5));
         assert!(worker_pids(project.path()).is_empty(), "no rank is left");

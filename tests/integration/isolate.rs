@@ -220,9 +220,8 @@ fn what_cannot_be_isolated_is_explained() {
 #[test]
 fn an_isolated_job_runs_and_its_note_has_the_parts() {
     let project = TestProject::new();
-    let path = project.conf("small", &conf("mode = \"data\"", 2, ""));
-    let job = project.ok(&["submit", path.to_str().unwrap(), "--backend", "local", "--wait", "--only", "ids"]);
-    let isolated = project.ok(&["isolate", job.trim(), "--backend", "local", "--wait"]);
+    let job = project.completed(&conf("mode = \"data\"", 2, ""), &["--only", "ids"]);
+    let isolated = project.ok(&["isolate", &job, "--backend", "local", "--wait"]);
     assert_eq!(isolated, "2\n");
     let note = std::fs::read_to_string(project.path().join("results/small_isolation_2.md")).unwrap();
     for part in

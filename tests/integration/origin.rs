@@ -130,8 +130,7 @@ fn a_job_says_where_it_comes_from_and_what_has_changed_since() {
 #[test]
 fn the_real_worker_says_its_version_and_finds_its_libtorch() {
     let project = TestProject::new();
-    let conf = project.conf("small", SMALL);
-    let id = project.ok(&["submit", conf.to_str().unwrap(), "--backend", "local", "--only", "ids", "--wait"]);
+    let id = project.completed(SMALL, &["--only", "ids"]);
     let told = Provenance::read(&project.job(&id)).unwrap().unwrap();
     assert!(told.worker.unwrap().version.is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit())));
     assert!(told.libtorch.is_some_and(|found| found.folder.join("libtorch_cpu.so").exists()));
@@ -139,15 +138,14 @@ fn the_real_worker_says_its_version_and_finds_its_libtorch() {
 
     // The second time, everything is there.
     let again = |more: &[&str]| {
-        let all = ["submit", conf.to_str().unwrap(), "--backend", "local", "--only", "ids", "--only-missing", "--wait"];
-        let output = project.run(&[&all, more].concat());
+        let all = [&["--only", "ids", "--only-missing"], more].concat();
+        let output = project.submission(SMALL, &all).output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
         output
     };
     let second = again(&[]);
     assert_eq!(text(&second.stdout), "");
     let said = text(&second.stderr);
-    let id = id.trim();
     assert!(
         said.contains(&format!("left out: 1 of 1 trial, which job {id} (1 completed) has\nnothing to submit")),
         "{said}"
@@ -274,47 +272,6 @@ fn the_cost_is_a_bound_and_says_of_what() {
 }
 
 #[test]
-fn slurm_is_asked_when_it_would_start_a_job() {
-    let Some(cluster) = Cluster::start(&["--nodes", "1"]) else { return };
-    let project = TestProject::new();
-    let conf = project.conf("small", SMALL);
-    let ask = |more: &[&str]| -> Output {
-        let line = ["submit", conf.to_str().unwrap(), "--backend", "slurm", "--test-only"];
-        project.expctl(&[&line, more].concat()).env("SLURM_CONF", cluster.conf()).output().unwrap()
-    };
-    let taken = ask(&["--json"]);
-    let said = text(&taken.stderr);
-    assert!(taken.status.success() && said.contains("Slurm would take it: Job "), "{said}");
-    let answer: Value = serde_json::from_slice(&taken.stdout).unwrap();
-    assert!(answer["scripts"][0]["answer"].as_str().unwrap().contains(" to start at "), "{answer}");
-    let refused = ask(&["--set", "slurm.partition=nowhere"]);
-    assert_eq!(refused.status.code(), Some(4));
-    assert!(text(&refused.stderr).contains("invalid partition specified: nowhere"), "{}", text(&refused.stderr));
-    assert_eq!(cluster.ask("squeue", &["--noheader", "--states=all"]), "");
-    assert!(!project.path().join("results").exists() && !project.path().join("data").exists());
-
-    // Through Slurm a job says the same of itself, and the jobs of either backend are known to the other.
-    let submit = |more: &[&str]| {
-        let line = ["submit", conf.to_str().unwrap(), "--only", "ids"];
-        let output = project.expctl(&[&line, more].concat()).env("SLURM_CONF", cluster.conf()).output().unwrap();
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        text(&output.stdout).trim().to_owned()
-    };
-    let id = submit(&["--backend", "slurm", "--wait"]);
-    let told = Provenance::read(&project.job(&id)).unwrap().unwrap();
-    assert_eq!(told.variables["SLURM_CONF"], cluster.conf().to_str().unwrap());
-    assert!(project.job(&id).path().join("config.toml").exists());
-    assert_eq!(submit(&["--backend", "local", "--only-missing"]), "");
-    // One that waits is not missing either: its node is not to be had.
-    cluster.ask("scontrol", &["update", "nodename=n1", "state=drain", "reason=test"]);
-    let repeat = ["--backend", "slurm", "--set", "measure.repeats=2", "--only-missing"];
-    let waits = submit(&repeat);
-    assert_eq!(project.job(&waits).record().unwrap().trials.len(), 1);
-    assert_eq!(submit(&repeat), "");
-    cluster.ask("scancel", &[&waits]);
-}
-
-#[test]
 fn plan_names_the_template_of_the_script() {
     let project = TestProject::new();
     let conf = project.conf("small", SMALL);
@@ -328,4 +285,50 @@ fn plan_names_the_template_of_the_script() {
     let refused = project.run(&line);
     assert_eq!(refused.status.code(), Some(3));
     assert!(text(&refused.stderr).contains("lacks stage-attempt and conclude"), "{}", text(&refused.stderr));
+}
+
+/// What `make check` leaves out.
+mod slow {
+    use super::*;
+
+    #[test]
+    fn slurm_is_asked_when_it_would_start_a_job() {
+        let Some(cluster) = Cluster::start(&["--nodes", "1"]) else { return };
+        let project = TestProject::new();
+        let conf = project.conf("small", SMALL);
+        let ask = |more: &[&str]| -> Output {
+            let line = ["submit", conf.to_str().unwrap(), "--backend", "slurm", "--test-only"];
+            project.expctl(&[&line, more].concat()).env("SLURM_CONF", cluster.conf()).output().unwrap()
+        };
+        let taken = ask(&["--json"]);
+        let said = text(&taken.stderr);
+        assert!(taken.status.success() && said.contains("Slurm would take it: Job "), "{said}");
+        let answer: Value = serde_json::from_slice(&taken.stdout).unwrap();
+        assert!(answer["scripts"][0]["answer"].as_str().unwrap().contains(" to start at "), "{answer}");
+        let refused = ask(&["--set", "slurm.partition=nowhere"]);
+        assert_eq!(refused.status.code(), Some(4));
+        assert!(text(&refused.stderr).contains("invalid partition specified: nowhere"), "{}", text(&refused.stderr));
+        assert_eq!(cluster.ask("squeue", &["--noheader", "--states=all"]), "");
+        assert!(!project.path().join("results").exists() && !project.path().join("data").exists());
+
+        // Through Slurm a job says the same of itself, and the jobs of either backend are known to the other.
+        let submit = |more: &[&str]| {
+            let line = ["submit", conf.to_str().unwrap(), "--only", "ids"];
+            let output = project.expctl(&[&line, more].concat()).env("SLURM_CONF", cluster.conf()).output().unwrap();
+            assert!(output.status.success(), "{}", text(&output.stderr));
+            text(&output.stdout).trim().to_owned()
+        };
+        let id = submit(&["--backend", "slurm", "--wait"]);
+        let told = Provenance::read(&project.job(&id)).unwrap().unwrap();
+        assert_eq!(told.variables["SLURM_CONF"], cluster.conf().to_str().unwrap());
+        assert!(project.job(&id).path().join("config.toml").exists());
+        assert_eq!(submit(&["--backend", "local", "--only-missing"]), "");
+        // One that waits is not missing either: its node is not to be had.
+        cluster.ask("scontrol", &["update", "nodename=n1", "state=drain", "reason=test"]);
+        let repeat = ["--backend", "slurm", "--set", "measure.repeats=2", "--only-missing"];
+        let waits = submit(&repeat);
+        assert_eq!(project.job(&waits).record().unwrap().trials.len(), 1);
+        assert_eq!(submit(&repeat), "");
+        cluster.ask("scancel", &[&waits]);
+    }
 }

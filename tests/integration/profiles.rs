@@ -69,39 +69,6 @@ fn shipped_profiles_make_these_scripts() {
 }
 
 #[test]
-fn slurm_takes_the_scripts_of_shipped_profiles() {
-    let Some(cluster) = Cluster::start(&["--nodes", "1", "--gpus", "4", "--cpus", "64", "--mem", "600000"]) else {
-        return;
-    };
-    let project = TestProject::new();
-    // Two variants that ask for the same are one array, others are one each.
-    let uneven = SMALL.replace("[variant.ids]", "[variant.ids]\nlaunch.ranks = 1");
-    for (name, _) in SHIPPED_PROFILES {
-        for (config, arrays) in [(SMALL, 1), (uneven.as_str(), 2)] {
-            let all = shipped(&project, config, name, &["slurm.partition=batch", "slurm.constraint="]);
-            let scripts: Vec<&str> = all.split("#!/bin/bash\n").skip(1).collect();
-            assert_eq!(scripts.len(), arrays, "{name}: {all}");
-            for script in scripts {
-                let file = project.path().join(format!("{name}.sh"));
-                std::fs::write(&file, format!("#!/bin/bash\n{script}")).unwrap();
-                bash_reads(&file);
-                cluster.ask("sbatch", &["--test-only", file.to_str().unwrap()]);
-            }
-        }
-    }
-    let doctor = |profile: &str| {
-        let mut command = project.expctl(&["doctor", "--profile", profile, "--json"]);
-        let output = command.env("SLURM_CONF", cluster.conf()).output().unwrap();
-        let checks: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
-        let state = |name: &str| checks.iter().find(|c| c["check"] == name).unwrap()["state"].clone();
-        (output.status.code(), state("partition"), state("clock"), state("sbatch"))
-    };
-    assert_eq!(doctor("dev-cluster"), (Some(0), "ok".into(), "ok".into(), "ok".into()));
-    let (code, partition, ..) = doctor("mmli");
-    assert_eq!((code, partition), (Some(4), "problem".into()), "no such partition there");
-}
-
-#[test]
 fn the_upper_word_on_a_cluster_wins() {
     let project = TestProject::new();
     let with = |script: &str, line: &str| assert!(script.contains(line), "{line}\n{script}");
@@ -265,4 +232,42 @@ fn the_doctor_works_without_slurm() {
     let output = doctor().env("PATH", folder.path()).env("EXPCTL_WORKER", "/nonexistent").output().unwrap();
     assert_eq!(output.status.code(), Some(70));
     assert!(text(&output.stdout).contains("| worker | problem | "), "{}", text(&output.stdout));
+}
+
+/// What `make check` leaves out.
+mod slow {
+    use super::*;
+
+    #[test]
+    fn slurm_takes_the_scripts_of_shipped_profiles() {
+        let Some(cluster) = Cluster::start(&["--nodes", "1", "--gpus", "4", "--cpus", "64", "--mem", "600000"]) else {
+            return;
+        };
+        let project = TestProject::new();
+        // Two variants that ask for the same are one array, others are one each.
+        let uneven = SMALL.replace("[variant.ids]", "[variant.ids]\nlaunch.ranks = 1");
+        for (name, _) in SHIPPED_PROFILES {
+            for (config, arrays) in [(SMALL, 1), (uneven.as_str(), 2)] {
+                let all = shipped(&project, config, name, &["slurm.partition=batch", "slurm.constraint="]);
+                let scripts: Vec<&str> = all.split("#!/bin/bash\n").skip(1).collect();
+                assert_eq!(scripts.len(), arrays, "{name}: {all}");
+                for script in scripts {
+                    let file = project.path().join(format!("{name}.sh"));
+                    std::fs::write(&file, format!("#!/bin/bash\n{script}")).unwrap();
+                    bash_reads(&file);
+                    cluster.ask("sbatch", &["--test-only", file.to_str().unwrap()]);
+                }
+            }
+        }
+        let doctor = |profile: &str| {
+            let mut command = project.expctl(&["doctor", "--profile", profile, "--json"]);
+            let output = command.env("SLURM_CONF", cluster.conf()).output().unwrap();
+            let checks: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+            let state = |name: &str| checks.iter().find(|c| c["check"] == name).unwrap()["state"].clone();
+            (output.status.code(), state("partition"), state("clock"), state("sbatch"))
+        };
+        assert_eq!(doctor("dev-cluster"), (Some(0), "ok".into(), "ok".into(), "ok".into()));
+        let (code, partition, ..) = doctor("mmli");
+        assert_eq!((code, partition), (Some(4), "problem".into()), "no such partition there");
+    }
 }

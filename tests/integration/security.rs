@@ -120,27 +120,6 @@ fn hostile_texts_make_a_script_that_does_what_every_script_does() {
     nothing_was_done(&project);
 }
 
-/// One real job on a real cluster: hostile texts, secrets in the environment, a strict umask.
-#[test]
-fn a_hostile_job_with_secrets_runs_on_slurm_and_leaves_neither_marks_nor_secrets() {
-    let Some(cluster) = Cluster::start(&["--nodes", "1"]) else { return };
-    let project = TestProject::new();
-    let conf = hostile(&project);
-    let line = ["submit", conf.to_str().unwrap(), "--backend", "slurm", "--only", "ids", "--wait"];
-    // Without the token of Slurm's own: its commands would use it, and this cluster knows no tokens.
-    let secrets = SECRETS.into_iter().filter(|(name, _)| *name != "SLURM_JWT");
-    let output = under(&project, "077", &line).env("SLURM_CONF", cluster.conf()).envs(secrets).output().unwrap();
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let id = text(&output.stdout).trim().to_owned();
-    let attempt = project.attempt(&id, "ids").unwrap();
-    assert!(attempt.environment().unwrap().is_some() && attempt.steps(0).unwrap().len() == 8);
-    // One trial, one task: no directive of the texts' own was heard.
-    assert_eq!(cluster.ask("squeue", &["--noheader", "--array", "--states=all", "--format=%K %u"]), "0 root\n");
-    nothing_was_done(&project);
-    no_secrets(&project, &output);
-    modes(&project, 0o700, 0o600);
-}
-
 /// The command under a umask, as a user's shell sets it.
 fn under(project: &TestProject, umask: &str, arguments: &[&str]) -> Command {
     let expctl = project.expctl(arguments);
@@ -241,5 +220,31 @@ fn files_are_made_with_the_users_umask() {
         let output = under(&project, umask, &line).output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
         modes(&project, folder, file);
+    }
+}
+
+/// What `make check` leaves out.
+mod slow {
+    use super::*;
+
+    /// One real job on a real cluster: hostile texts, secrets in the environment, a strict umask.
+    #[test]
+    fn a_hostile_job_with_secrets_runs_on_slurm_and_leaves_neither_marks_nor_secrets() {
+        let Some(cluster) = Cluster::start(&["--nodes", "1"]) else { return };
+        let project = TestProject::new();
+        let conf = hostile(&project);
+        let line = ["submit", conf.to_str().unwrap(), "--backend", "slurm", "--only", "ids", "--wait"];
+        // Without the token of Slurm's own: its commands would use it, and this cluster knows no tokens.
+        let secrets = SECRETS.into_iter().filter(|(name, _)| *name != "SLURM_JWT");
+        let output = under(&project, "077", &line).env("SLURM_CONF", cluster.conf()).envs(secrets).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let id = text(&output.stdout).trim().to_owned();
+        let attempt = project.attempt(&id, "ids").unwrap();
+        assert!(attempt.environment().unwrap().is_some() && attempt.steps(0).unwrap().len() == 8);
+        // One trial, one task: no directive of the texts' own was heard.
+        assert_eq!(cluster.ask("squeue", &["--noheader", "--array", "--states=all", "--format=%K %u"]), "0 root\n");
+        nothing_was_done(&project);
+        no_secrets(&project, &output);
+        modes(&project, 0o700, 0o600);
     }
 }

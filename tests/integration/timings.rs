@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::common::TestProject;
 use crate::common::ledger::{in_epochs, steps_of_epochs, sweep, two_variants};
-use crate::common::python::interpreter;
+use crate::common::programs::interpreter;
 use crate::generated_times;
 use serde_json::Value;
 

@@ -32,6 +32,12 @@
 //! # }
 //! ```
 //!
+//! A whole program, `examples/outside/src/bin/first_rows.rs`:
+//!
+//! ```no_run
+#![doc = include_str!("../../../examples/outside/src/bin/first_rows.rs")]
+//! ```
+//!
 //! # Flow
 //!
 //! ```text

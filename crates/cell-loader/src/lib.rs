@@ -8,9 +8,9 @@
 //! Invariants: a batch is a function of its rows and the options alone. Buffers are used again and never larger than the
 //! largest batch needed.
 //!
-//! ```
-//! use std::sync::Arc;
+//! A program that iterates over batches, `examples/outside/src/bin/cell_batches.rs`:
 //!
+//! ```
 //! use anndata_io::{ArrayStore, H5adStore};
 //! use cell_loader::{CellBatchOptions, CellBatcher, CellValues, Draw, RowSampler, Sharding};
 //! use loader_core::{Loader, LoaderOptions};
@@ -62,6 +62,7 @@ pub use chunks::LoadRequest;
 pub use collator::{CellBatch, CellValues, Collator};
 pub use error::{CellError, WeightsProblem};
 pub use loader::{CellBatchOptions, CellBatcher, CellDataset, Fetch};
+pub use loader_core::{Loader, LoaderError, LoaderOptions};
 pub use sampler::{DEFAULT_CHUNK_ROWS, Draw, RowSampler, Sharding};
 pub use shuffle_quality::{LabelMixing, ShuffleMeter, ShuffleQuality};
 pub use transform::{GeneMap, Transform, log1p};

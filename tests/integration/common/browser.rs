@@ -1,7 +1,10 @@
-//! A browser for tests that open pages.
+//! A browser for tests that open pages, and Perfetto's own trace processor in it.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+use serde_json::Value as Json;
 use test_support::{Requirement, skip_test};
 
 /// The browser, or why there is none where it could not be installed.
@@ -34,4 +37,21 @@ pub fn python(program: &str) -> Command {
     python.args(["--kill-after=10", "400", "python3"]);
     python.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python").join(program));
     python
+}
+
+/// The rows that Perfetto answers each of `queries` (SQL) with over `trace`; none where there is no browser.
+pub fn ask_perfetto(trace: &Path, queries: &[&str]) -> Option<Vec<Vec<Vec<Json>>>> {
+    let chromium = chromium("the trace was not opened in Perfetto")?;
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/perfetto.sh");
+    let found = Command::new("bash").arg(script).stderr(Stdio::inherit()).output().unwrap();
+    assert!(found.status.success(), "scripts/perfetto.sh failed");
+    let viewer = String::from_utf8(found.stdout).unwrap();
+    let mut asked = python("perfetto.py");
+    asked.arg(chromium).arg(viewer.trim()).arg(trace);
+    asked.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut asked = asked.spawn().unwrap();
+    asked.stdin.take().unwrap().write_all(&serde_json::to_vec(queries).unwrap()).unwrap();
+    let output = asked.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(serde_json::from_slice(&output.stdout).unwrap())
 }

@@ -4,11 +4,8 @@ pub mod browser;
 pub mod cluster;
 pub mod job;
 pub mod ledger;
-pub mod perfetto;
+pub mod local;
 pub mod programs;
-pub mod python;
-pub mod rest_server;
-pub mod trace_format;
 pub mod traces;
 
 use std::path::{Path, PathBuf};

@@ -1,8 +1,10 @@
 //! Small programs that run as ranks.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use crate::common::{TestProject, python};
+use crate::common::TestProject;
 
 /// A good one, and what the bad ones have in common.
 const TRAIN: &str = r#"
@@ -95,6 +97,14 @@ if __name__ == "__main__":
         process.join()
 "#;
 
+/// Interpreter of the project's Python environment, which its script sets up where it is missing.
+pub fn interpreter() -> PathBuf {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/python.sh");
+    let setup = Command::new("bash").arg(script).stderr(Stdio::inherit()).output().unwrap();
+    assert!(setup.status.success(), "scripts/python.sh failed");
+    PathBuf::from(String::from_utf8(setup.stdout).unwrap().trim())
+}
+
 /// Where the helper is.
 pub fn helper() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("python/src")
@@ -108,13 +118,12 @@ pub fn install(project: &TestProject) {
     script(
         project,
         "python",
-        &format!("PYTHONPATH='{}' exec '{}' \"$@\"", helper().display(), python::interpreter().display()),
+        &format!("PYTHONPATH='{}' exec '{}' \"$@\"", helper().display(), interpreter().display()),
     );
 }
 
 /// A shell script in the project.
 pub fn script(project: &TestProject, name: &str, line: &str) {
-    use std::os::unix::fs::PermissionsExt;
     let path = project.path().join(name);
     std::fs::write(&path, format!("#!/bin/sh\n{line}\n")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -122,7 +131,6 @@ pub fn script(project: &TestProject, name: &str, line: &str) {
 
 /// `./torch-python`, with torch and the helper; false, and said, where there is no torch for this Python.
 pub fn install_torch(project: &TestProject) -> bool {
-    use std::process::{Command, Stdio};
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let setup =
         Command::new("bash").arg(root.join("scripts/torch_python.sh")).stderr(Stdio::inherit()).output().unwrap();

@@ -1,10 +1,14 @@
-//! The committed records that documents cite, by the name of their file.
+//! The records that documents cite, by the name of their file: those that are committed, and synthetic ones of the same names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use expctl::report::reference::ReferenceRecord;
-use expctl_ledger::{BenchFigure, BenchRecord};
+use expctl::report::reference::{REFERENCE_SCHEMA_VERSION, ReferenceRecord, VariantFigures};
+use expctl_ledger::{BenchFigure, BenchRecord, LabelMixing, ShuffleQuality};
+use regex::Regex;
+
+use super::render::templates;
+use super::root;
 
 /// A record.
 #[derive(Clone, Debug)]
@@ -26,7 +30,7 @@ impl Records {
         for entry in std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))? {
             let path = entry.map_err(|e| e.to_string())?.path();
             if path.extension().is_some_and(|extension| extension == "json") {
-                all.insert(name(&path), read(&path)?);
+                all.insert(name(&path), read_record(&path)?);
             }
         }
         Ok(Self(all))
@@ -68,7 +72,7 @@ fn name(path: &Path) -> String {
     path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-fn read(path: &Path) -> Result<Record, String> {
+fn read_record(path: &Path) -> Result<Record, String> {
     let say = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
     let text = std::fs::read_to_string(path).map_err(|e| say(&e))?;
     if text.contains("\"bench_schema\"") {
@@ -114,4 +118,145 @@ pub fn sources(root: &Path) -> Result<Vec<Source>, String> {
             _ => Err(format!("{}: four columns are expected in {line:?}", path.display())),
         })
         .collect()
+}
+
+/// A record of each name that scripts/reference.tsv has: jobs with the variants of their config, all of the same figures, benches with
+/// the figures that the templates ask for.
+pub fn synthetic() -> Records {
+    let shuffle = ShuffleQuality {
+        epoch_rows: 1_000,
+        metered_rows: 1_000,
+        metered_batches: 8,
+        duplicates: 0,
+        neighbour_correlation: Some(0.25),
+        mean_distance: 0.3,
+        expected_distance: 1.0 / 3.0,
+        labels: Some(LabelMixing { column: "cell_type".into(), classes: 3, entropy: 1.2, ideal_entropy: 1.5 }),
+    };
+    let variant = VariantFigures {
+        method: "a method".into(),
+        mode: "data".into(),
+        ranks: 1,
+        workers: 2,
+        batch_size: 128,
+        interleaved: true,
+        repeats: vec![1, 2, 3, 4, 5],
+        it_per_s: vec![10.0, 11.0, 12.0, 10.5, 11.5],
+        samples_per_s: vec![1280.0, 1408.0, 1536.0, 1344.0, 1472.0],
+        measured_s: vec![10.0; 5],
+        step_mean_ns: 1e8,
+        step_median_ns: 9e7,
+        step_p5_ns: 8e7,
+        step_p95_ns: 1.2e8,
+        exposed_ns: [("collate", 8e7), ("decode", 1e7), ("mask", 1e6), ("read", 1e6), ("allreduce", 1e6)]
+            .into_iter()
+            .map(|(stage, ns)| (stage.into(), ns))
+            .collect(),
+        busy_ns: ["read", "decode", "mask", "collate"].into_iter().map(|stage| (stage.into(), 1e7)).collect(),
+        peak_memory_bytes: Some(500_000_000),
+        storage_bytes: Some(2_000_000_000),
+        batch_bytes: Some(1e6),
+        shuffle: Some(shuffle),
+        versions: BTreeMap::new(),
+        cautions: vec!["step times drift".into()],
+    };
+    let label = Regex::new(r"(?m)^\[variant\.(\w+)\]").unwrap();
+    let key = Regex::new(r#"bench(?:_median)?\("(\w+)", "([^"]+)""#).unwrap();
+    let texts: String = templates(&root()).into_values().collect();
+    let mut all = BTreeMap::new();
+    for source in sources(&root()).unwrap() {
+        let record = if source.kind == "job" {
+            let config = source.command.split(' ').find(|word| word.ends_with(".toml")).unwrap();
+            let mut text = super::read(&root().join(config));
+            // Variants that the config takes over from another one. Where a variant extends `FILE#VARIANT`, those of that file
+            // are there as well and nobody asks for them.
+            if let Some(base) = text.lines().find_map(|line| line.strip_prefix("extends = \"")?.strip_suffix('"')) {
+                let file = base.split('#').next().unwrap_or(base);
+                text += &super::read(&root().join("conf").join(file));
+            }
+            let labels = label.captures_iter(&text).map(|found| found[1].to_owned());
+            let labels = labels.chain(swept_labels(&texts, &source.name)).enumerate();
+            let labels = labels.map(|(place, label)| (label, scattered(&variant, place)));
+            Record::Job(Box::new(ReferenceRecord {
+                schema: REFERENCE_SCHEMA_VERSION,
+                job: 1,
+                config: source.name.clone(),
+                config_path: config.into(),
+                config_hash: None,
+                command: source.command.clone(),
+                commit: Some("0123456789ab".into()),
+                flaws: Vec::new(),
+                expctl: "0.1.0".into(),
+                submitted: 1_762_214_400,
+                baseline: None,
+                machines: Vec::new(),
+                warnings: Vec::new(),
+                variants: labels.collect(),
+            }))
+        } else {
+            let mut keys: BTreeSet<String> = key
+                .captures_iter(&texts)
+                .filter(|found| found[1] == source.name)
+                .map(|found| found[2].to_owned())
+                .collect();
+            keys.extend(looped_keys(&source.name));
+            let figures =
+                keys.iter().filter_map(|key| BenchFigure::from_range(key.as_str(), "ns", &[1500.0, 1600.0, 1700.0]));
+            let record = BenchRecord::new(source.command.clone(), &root(), figures.collect());
+            Record::Bench(BenchRecord { commit: Some("0123456789ab".into()), measured: 1_762_214_400, ..record })
+        };
+        all.insert(source.name, record);
+    }
+    Records(all)
+}
+
+/// Labels of swept points, as `lazy (train.mode="forward")`, that the templates ask for of a record.
+fn swept_labels(templates: &str, record: &str) -> BTreeSet<String> {
+    let call = Regex::new(&format!(r#"\w+\("{record}", (.*?)\) *\}}\}}"#)).unwrap();
+    let label = Regex::new(r#""(\w+ \([^"]+\))"|'(\w+ \([^']+\))'"#).unwrap();
+    let arguments = call.captures_iter(templates).map(|found| found[1].to_owned());
+    arguments
+        .flat_map(|all| {
+            label
+                .captures_iter(&all)
+                .map(|found| found.get(1).or(found.get(2)).map_or_else(String::new, |label| label.as_str().to_owned()))
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+/// The same figures with runs a little apart from those of the variants at other places, and the same mean: without any spread there is
+/// no test.
+fn scattered(variant: &VariantFigures, place: usize) -> VariantFigures {
+    let wave: Vec<f64> =
+        (0..variant.samples_per_s.len()).map(|run| ((place * 7 + run * 11 + 1) as f64).sin()).collect();
+    let mean = wave.iter().sum::<f64>() / wave.len() as f64;
+    let rates = variant.samples_per_s.iter().zip(&wave).map(|(rate, wave)| rate * (1e-3 * (wave - mean)).exp());
+    VariantFigures { samples_per_s: rates.collect(), ..variant.clone() }
+}
+
+/// Keys that templates put together from lists: those that the bench of this name writes.
+fn looped_keys(bench: &str) -> Vec<String> {
+    let of = |names: &[&str], figures: &[&str]| -> Vec<String> {
+        names.iter().flat_map(|name| figures.iter().map(move |figure| format!("{name}.{figure}"))).collect()
+    };
+    let floors = ["floor", "this", "ratio"];
+    match bench {
+        "masks" => of(&["byte masks of a sample", "bit masks of a sample", "removed lists of a sample"], &floors),
+        "stores" => {
+            let stores = ["json", "ids", "compressed", "full_masks"];
+            let names: Vec<String> =
+                stores.iter().flat_map(|s| ["cache", "disk"].map(|from| format!("{s}, from the {from}"))).collect();
+            of(&names.iter().map(String::as_str).collect::<Vec<_>>(), &floors)
+        }
+        "remote_cache" | "remote_rows_cache" => of(&["cold", "warm"], &["useful", "rows", "sent"]),
+        _ if bench.starts_with("remote_") => of(&["direct"], &["useful", "rows", "sent"]),
+        _ if bench.starts_with("lazy_") => ["forward", "backward", "rate", "memory"].map(str::to_owned).into(),
+        "timing_cost" => {
+            let step = ["stages", "batch", "allreduce", "journal", "last_words", "all", "all_cold"];
+            let others = ["loader", "operations", "operations_step"];
+            step.iter().chain(&others).map(|key| (*key).to_owned()).collect()
+        }
+        _ => Vec::new(),
+    }
 }

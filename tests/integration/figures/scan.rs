@@ -5,6 +5,9 @@ use std::path::Path;
 
 use regex::Regex;
 
+use super::render::DOCS;
+use super::{read, root};
+
 /// Why a phrase may stand in a document without a record. `docs/templates/allowed.tsv` has one of these for each.
 pub const REASONS: [(&str, &str); 8] = [
     ("setting", "a value that a config, an option or a command has"),
@@ -114,4 +117,67 @@ impl Scan {
         }
         all
     }
+}
+
+#[test]
+fn documents_state_no_figure_without_a_record() {
+    let scan = Scan::new().unwrap();
+    let allowed = allowed(&root()).unwrap();
+    let mut found = Vec::new();
+    let mut scanned = BTreeSet::new();
+    for file in scanned_files() {
+        let text = read(&root().join(&file));
+        let phrases: BTreeSet<&str> =
+            allowed.iter().filter(|entry| entry.file == file).map(|entry| entry.phrase.as_str()).collect();
+        for phrase in &phrases {
+            assert!(text.lines().any(|line| line.contains(*phrase)), "{file} no longer says {phrase:?}: allowed.tsv");
+        }
+        found.extend(scan.found(&text, &phrases).into_iter().map(|(line, what)| format!("{file}:{line}: {what}")));
+        scanned.insert(file);
+    }
+    let unknown: Vec<_> = allowed.iter().filter(|entry| !scanned.contains(&entry.file)).collect();
+    assert!(unknown.is_empty(), "allowed.tsv names files that are not looked at: {unknown:?}");
+    assert!(
+        found.is_empty(),
+        "figures or comparisons without a record; take them from one, or name them in docs/templates/allowed.tsv with a reason:\n{}",
+        found.join("\n")
+    );
+}
+
+#[test]
+fn a_figure_is_told_from_a_shape() {
+    let scan = Scan::new().unwrap();
+    let found = |text: &str| scan.found(text, &BTreeSet::new()).into_iter().map(|(_, what)| what).collect::<Vec<_>>();
+    for text in
+        ["it takes 3.4 ms.", "1,234 rows/s", "12 %", "63×", "138× [129–177]", "8 times", "20 to 30 µs", "4 GB", "0.5 s"]
+    {
+        assert_eq!(found(text).len(), 1, "{text}: {:?}", found(text));
+    }
+    for text in ["it is faster", "half as large", "nine times as long", "twice the rate"] {
+        assert_eq!(found(text).len(), 1, "{text}: {:?}", found(text));
+    }
+    let fine = "chunks of 512 × 32, 128 rows of 20,000 genes; `3 ms`; {{ ratio('a', '3×', 'c') }} [a](b#5-ms) 20 variants\n```\n3 ms\n```\n";
+    assert_eq!(found(fine), Vec::<String>::new());
+    let phrases = BTreeSet::from(["after 5 s"]);
+    assert!(scan.found("it gives up after 5 s", &phrases).is_empty());
+}
+
+/// Templates, and documents that are not made from one.
+fn scanned_files() -> Vec<String> {
+    let made: BTreeSet<&str> = DOCS.iter().map(|(_, target)| *target).collect();
+    let mut files: Vec<String> = DOCS.iter().map(|(name, _)| format!("docs/templates/{name}")).collect();
+    for folder in ["docs/guide", "docs/reference", "docs/design"] {
+        for entry in std::fs::read_dir(root().join(folder)).unwrap() {
+            let file = format!("{folder}/{}", entry.unwrap().file_name().into_string().unwrap());
+            if file.ends_with(".md") && !made.contains(file.as_str()) {
+                files.push(file);
+            }
+        }
+    }
+    files.sort();
+    let in_folder = std::fs::read_dir(root().join("docs/templates")).unwrap();
+    let on_disk =
+        in_folder.filter(|entry| entry.as_ref().unwrap().path().extension().is_some_and(|e| e == "j2")).count();
+    assert_eq!(on_disk, DOCS.len(), "DOCS has a line for each template");
+    files
 }
