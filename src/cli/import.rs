@@ -17,8 +17,8 @@ const MAX_COUNT: u64 = i64::MAX as u64;
 /// Arguments of `expctl import`.
 #[derive(Debug, clap::Args)]
 pub struct ImportArgs {
-    /// TOML file of published results (docs/reference/ledger.md describes the form), or a log with progress bars of tqdm or Lightning; of a
-    /// Hydra config (YAML) it prints the TOML that stands for it (docs/guide/their-names.md)
+    /// TOML file of published results (docs/reference/published-results.md describes the form), or a log with progress bars of tqdm
+    /// or Lightning; of a Hydra config (YAML) it prints the TOML that stands for it (docs/guide/their-names.md)
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Replace what has the same name with other content

@@ -256,7 +256,7 @@ fn head(study: &str, job: u64, log: &std::fs::File) -> String {
     let changed = log.metadata().and_then(|m| m.modified()).ok().and_then(|t| jiff::Timestamp::try_from(t).ok());
     let date = changed.unwrap_or_else(jiff::Timestamp::now).strftime("%Y-%m-%d").to_string();
     let mut text = String::from(
-        "# Written by expctl import from progress text. docs/reference/ledger.md describes the form.\nschema = 1\n",
+        "# Written by expctl import from progress text. docs/reference/published-results.md describes the form.\nschema = 1\n",
     );
     let _ = write!(text, "study = {}\n\n[source]\ntitle = \"Progress text of job {job}\"\n", toml::Value::from(study));
     let _ = write!(text, "from = \"logs, named with each row\"\ndate = \"{date}\"\n");

@@ -8,7 +8,7 @@
 //! Invariants: a batch is a function of its rows and the options alone. Buffers are used again and never larger than the
 //! largest batch needed.
 //!
-//! A program that iterates over batches, `examples/outside/src/bin/cell_batches.rs`:
+//! `examples/outside/src/bin/cell_batches.rs` is a whole program for a real file; in short:
 //!
 //! ```
 //! use anndata_io::{ArrayStore, H5adStore};
