@@ -1,7 +1,5 @@
 //! What the programs print: data on stdout, everything else on stderr.
 
-#![expect(clippy::print_stderr, reason = "the one place that prints")]
-
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
 
@@ -46,7 +44,8 @@ pub fn try_out(text: impl Display) -> std::io::Result<()> {
     stdout.flush()
 }
 
-/// Print anything that is not data on stderr.
+/// Print anything that is not data on stderr. What cannot be printed is dropped: a job goes on when nobody reads its messages any more
+/// (`2>&1 | head`), or when the disk of a log is full.
 pub fn say(text: impl Display) {
-    eprintln!("{text}");
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

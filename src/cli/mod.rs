@@ -139,7 +139,10 @@ impl Verb {
 /// Run the program and turn its result into an exit code.
 pub fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("EXPCTL_LOG").unwrap_or_else(|_| "warn".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    // Where stderr is closed or full, the subscriber would complain about it with `eprintln!`, which panics then.
+    let messages =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
+    messages.with_target(false).init();
     let cli = Cli::parse();
     // A panic is a defect of this program: it has its own code, so that scripts do not take it for a failed trial.
     let result = std::panic::catch_unwind(AssertUnwindSafe(|| run(cli)))

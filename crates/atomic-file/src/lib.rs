@@ -66,18 +66,31 @@ impl AtomicFileError {
 /// # Errors
 /// The folder cannot be created, or the file not written; a file that was there before is unchanged then.
 pub fn write(path: &Path, content: &[u8]) -> Result<(), AtomicFileError> {
+    // Readable by all before the umask, as a file that is created by its own name.
+    write_with_mode(path, content, 0o666)
+}
+
+/// As [`write()`]; nobody but the user can read the file.
+///
+/// # Errors
+/// As [`write()`].
+pub fn write_private(path: &Path, content: &[u8]) -> Result<(), AtomicFileError> {
+    write_with_mode(path, content, 0o600)
+}
+
+fn write_with_mode(path: &Path, content: &[u8], mode: u32) -> Result<(), AtomicFileError> {
     let folder = folder_of(path);
     std::fs::create_dir_all(folder).map_err(AtomicFileError::create(folder))?;
     let mut file = tempfile::Builder::new()
         .prefix(TEMPORARY_PREFIX)
-        // Readable by all before the umask, as a file that is created by its own name.
-        .permissions(Permissions::from_mode(0o666))
+        .permissions(Permissions::from_mode(mode))
         .tempfile_in(folder)
         .map_err(AtomicFileError::write(path))?;
     file.write_all(content).map_err(AtomicFileError::write(path))?;
     file.as_file().sync_all().map_err(AtomicFileError::write(path))?;
     file.persist(path).map_err(|e| AtomicFileError::write(path)(e.error))?;
-    Ok(())
+    // The new name is on the disk when its folder is.
+    sync(folder)
 }
 
 /// A file or folder under a temporary name. It is removed when this is dropped before [`Staged::publish`].

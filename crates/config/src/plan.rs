@@ -13,6 +13,7 @@ use crate::node::ValueOrigin;
 use crate::problem::{ConfErrors, Problem};
 use crate::project_files::ProjectFiles;
 use crate::suggest::closest;
+use crate::sweep::MAX_TRIALS;
 
 /// The trials of a config, in the order in which they are submitted.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,6 +85,7 @@ impl Plan {
 /// Two points of the sweep that run the same.
 pub fn expand(project: &dyn ProjectFiles, config: &Config) -> Result<Plan, ConfErrors> {
     refuse_duplicates(config)?;
+    refuse_too_many(config)?;
     let repeats = config.runs.iter().filter_map(|run| run.values.get(Measure::REPEATS)).max().unwrap_or(0);
     let mut trials = Vec::new();
     for repeat in 1..=repeats {
@@ -100,6 +102,20 @@ pub fn expand(project: &dyn ProjectFiles, config: &Config) -> Result<Plan, ConfE
         estimators: config.estimators.clone(),
         trials,
     })
+}
+
+fn refuse_too_many(config: &Config) -> Result<(), ConfErrors> {
+    let repeats = |run: &Run| run.values.get(Measure::REPEATS).map_or(0, |repeats| repeats as usize);
+    let trials = config.runs.iter().map(repeats).fold(0, usize::saturating_add);
+    if trials <= MAX_TRIALS {
+        return Ok(());
+    }
+    let at = config.runs.iter().max_by_key(|run| repeats(run)).and_then(|run| run.values.at(&Measure::REPEATS));
+    let runs = config.runs.len();
+    let message = format!("{trials} trials ({runs} settings, each repeated) are more than {MAX_TRIALS}");
+    let problem = Problem::new(at.unwrap_or(Origin::start_of(0)), message, "repeats all of them");
+    let problem = problem.help("repeat less often, or submit parts of it with --only or --set");
+    Err(ConfErrors::new(config.path.display().to_string(), vec![problem], config.sources.clone()))
 }
 
 /// The trial of a repeat of a run; none for a repeat that the run does not have.

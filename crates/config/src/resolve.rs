@@ -43,7 +43,9 @@ pub fn resolve(
     let estimators = set.estimators.clone().or(estimators).unwrap_or_default();
     check_swept(&sweep, &variants, set, problems);
     check_excluding(&sweep, &names, problems);
-    let points = sweep.points(problems);
+    let too_many = sweep.too_many(variants.len());
+    let points = if too_many.is_none() { sweep.points(problems) } else { Vec::new() };
+    problems.extend(too_many);
 
     let fallback = FallbackOrigins { sections, file: ValueOrigin::start_of(0) };
     let mut judge = Judge::new(project, &fallback);

@@ -7,6 +7,9 @@ use crate::node::{Node, NodeKey, NodeTable, NodeValue, ValueOrigin, flatten};
 use crate::problem::Problem;
 use crate::suggest::closest;
 
+/// Upper bound of the trials of a config. `check` needs about 14 kB of memory for each.
+pub const MAX_TRIALS: usize = 50_000;
+
 /// One swept key of `grid` or `zip`.
 #[derive(Clone, Debug)]
 pub struct Axis {
@@ -69,6 +72,26 @@ impl Sweep {
         let rows = self.list.iter().chain(&self.include).flatten();
         let cells = rows.flat_map(|row| row.settings.iter().filter_map(|(key, s)| Some((*key, s.at?))));
         axes.chain(cells).collect()
+    }
+
+    /// Number of points before any is excluded, without making them.
+    fn count(&self) -> usize {
+        let zip = self.zip.first().map(|axis| axis.values.len());
+        let factors = self.grid.iter().map(|axis| axis.values.len()).chain(zip).chain(self.list.as_ref().map(Vec::len));
+        factors.fold(1, usize::saturating_mul).saturating_add(self.include.as_ref().map_or(0, Vec::len))
+    }
+
+    /// The problem of a sweep that makes more than [`MAX_TRIALS`] trials of `variants` variants.
+    pub fn too_many(&self, variants: usize) -> Option<Problem> {
+        let (at, points) = (self.at?, self.count());
+        if points.saturating_mul(variants) <= MAX_TRIALS {
+            return None;
+        }
+        let axes = self.grid.iter().map(|axis| format!("{} values of {}", axis.values.len(), axis.key));
+        let axes: Vec<String> = axes.collect();
+        let message = format!("{points} points of the sweep × {variants} variants are more than {MAX_TRIALS} trials");
+        let problem = Problem::new(at, message, axes.join(" × "));
+        Some(problem.help("sweep fewer keys at once, or pair their values in [sweep.zip] or [[sweep.list]]"))
     }
 
     /// The points, in order: the first axis of the grid changes slowest, then zip, then list; included ones come last.

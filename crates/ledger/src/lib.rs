@@ -62,7 +62,7 @@ pub use published_file::{
     FormMistake, MAX_BATCH, MAX_JOB, MAX_RANKS, ProgressText, PublishedError, PublishedFile, PublishedRow,
     PublishedSource, RateReading,
 };
-pub use rank_env::{RankEnv, RankEnvError, RendezvousAddress, RendezvousFile, rendezvous_address};
+pub use rank_env::{RankEnv, RankEnvError, RendezvousAddress, RendezvousFile, Secret, rendezvous_address};
 pub use samples_table::{
     SAMPLES_SCHEMA_VERSION, close_sample_journal, read_sample_journal, read_samples, write_samples,
 };

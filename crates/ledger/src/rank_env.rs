@@ -3,11 +3,15 @@
 //! Invariant: rank 0 serves one address where that is known to be reachable from all ranks, loopback alone where all ranks are on this
 //! machine, and all addresses only where neither is sure.
 
+use std::fs::File;
+use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::{AttemptDir, LedgerError, hostlist, write_atomic};
+use serde::{Deserialize, Serialize};
+
+use crate::{AttemptDir, LedgerError, hostlist};
 
 /// The rank that this process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +161,36 @@ fn own_address() -> RendezvousAddress {
     RendezvousAddress::Only(route().unwrap_or_else(|_| Ipv4Addr::LOCALHOST.into()))
 }
 
-/// The file in which rank 0 publishes `<host>:<port>` of its store.
+/// What the ranks of an attempt know and nobody else: 64 hexadecimal digits.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Secret(String);
+
+impl Secret {
+    /// A new one, from the kernel.
+    ///
+    /// # Errors
+    /// The kernel gives no random numbers.
+    pub fn generate() -> std::io::Result<Self> {
+        let mut bytes = [0; 32];
+        File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+        Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+    }
+
+    /// Whether both are the same, in a time that does not say up to where they are.
+    pub fn is(&self, other: &Self) -> bool {
+        let differ = self.0.bytes().zip(other.0.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b));
+        self.0.len() == other.0.len() && std::hint::black_box(differ) == 0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// The file in which rank 0 publishes where it listens: `<host>:<port>`, and the secret of the attempt where it asks for one. Only the user
+/// can read it.
 ///
 /// The kernel chooses the port, so two trials on one node never share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,14 +207,28 @@ impl RendezvousFile {
     /// # Errors
     /// The file cannot be written.
     pub fn publish(&self, host: &str, port: u16) -> Result<(), LedgerError> {
-        write_atomic(&self.0, format!("{host}:{port}").as_bytes())
+        Ok(atomic_file::write_private(&self.0, format!("{host}:{port}").as_bytes())?)
+    }
+
+    /// Publish the address of rank 0 with the secret that it asks for.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn publish_with_secret(&self, host: &str, port: u16, secret: &Secret) -> Result<(), LedgerError> {
+        Ok(atomic_file::write_private(&self.0, format!("{host}:{port} {}", secret.0).as_bytes())?)
     }
 
     /// The address. `None`: it is not published yet.
     pub fn lookup(&self) -> Option<(String, u16)> {
+        self.lookup_with_secret().map(|(host, port, _)| (host, port))
+    }
+
+    /// The address and the secret, which is empty where none was published. `None`: the address is not published yet.
+    pub fn lookup_with_secret(&self) -> Option<(String, u16, Secret)> {
         let text = std::fs::read_to_string(&self.0).ok()?;
-        let (host, port) = text.trim().rsplit_once(':')?;
-        Some((host.to_owned(), port.parse().ok()?))
+        let (address, secret) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
+        let (host, port) = address.rsplit_once(':')?;
+        Some((host.to_owned(), port.parse().ok()?, Secret(secret.to_owned())))
     }
 
     /// Remove the file when rank 0 no longer listens.
@@ -217,6 +264,20 @@ mod tests {
         let set = [("RANK", "1"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "2")];
         assert_eq!(message(&set, 4), "the environment says 2 ranks, the trial has 4");
         assert!(message(&[("RANK", "x"), ("WORLD_SIZE", "1")], 1).contains("RANK=x"));
+    }
+
+    #[test]
+    fn only_the_user_can_read_the_secret_of_an_attempt() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let file = RendezvousFile(folder.path().join("rendezvous"));
+        let secret = Secret::generate().unwrap();
+        file.publish_with_secret("n1", 7, &secret).unwrap();
+        let (host, port, found) = file.lookup_with_secret().unwrap();
+        assert_eq!((host.as_str(), port, file.lookup()), ("n1", 7, Some(("n1".to_owned(), 7))));
+        assert!(found.is(&secret) && !found.is(&Secret::generate().unwrap()) && !found.is(&Secret(String::new())));
+        assert_eq!(std::fs::metadata(&file.0).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(!format!("{secret:?}").contains(&secret.0));
     }
 
     fn address_of(world_size: u32, set: &[(&str, &str)]) -> RendezvousAddress {

@@ -24,7 +24,10 @@ fn main() -> ExitCode {
     // SAFETY: no other thread runs yet.
     unsafe { leave_nccl_failures_to_caller() };
     let filter = tracing_subscriber::EnvFilter::try_from_env("EXPCTL_LOG").unwrap_or_else(|_| "info".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    // Where the log's disk is full, the subscriber would complain about it with `eprintln!`, which panics then.
+    let messages =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
+    messages.with_ansi(false).init();
     match start(&Args::parse()) {
         Ok(0) => ExitCode::SUCCESS,
         // SAFETY: ends the process at once; its records are written. A rank that failed on a GPU has left loader threads and memory of the

@@ -1,14 +1,18 @@
 //! The rendezvous of the ranks of a trial, served by rank 0's process: a JSON object per line, over TCP.
 //!
+//! Whoever reaches the port may connect, so a rank shows the secret of the attempt first, which only the user can read
+//! ([`RendezvousFile`](expctl_ledger::RendezvousFile)). Connections that have not shown it are few, and each ends after [`MESSAGE_TIMEOUT`].
+//!
 //! Invariant: of several ranks that fail, the hub names the one whose failure was seen first, whichever report arrived
 //! first. Others wait a moment for reports that are under way.
 
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use expctl_ledger::Hardware;
+use expctl_ledger::{Hardware, Secret};
 use serde::{Deserialize, Serialize};
 
 /// Longest line, bytes.
@@ -20,6 +24,7 @@ pub struct JoinMessage {
     /// Trial and attempt of the rank: others that find the port are not served.
     pub trial: String,
     pub attempt: u32,
+    pub secret: Secret,
     pub rank: u32,
     /// Identifies the node: equal for ranks of the same node alone.
     pub node: String,
@@ -97,12 +102,16 @@ const TICK: Duration = Duration::from_millis(50);
 const SETTLE_TIME: Duration = Duration::from_millis(300);
 /// Time limit of the first message of a connection, and of sending one.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Upper bound of connections that have not joined, beside two for each rank. One more ends the oldest of them.
+const MAX_STRANGERS: usize = 64;
 
 /// The trial and attempt whose ranks meet, and their time limits.
 #[derive(Clone, Debug)]
 pub struct Rendezvous {
     pub trial: String,
     pub attempt: u32,
+    /// What a rank shows when it joins.
+    pub secret: Secret,
     pub world_size: u32,
     pub master_port: u16,
     /// Time limit for all ranks to join.
@@ -140,6 +149,40 @@ struct FailureReport {
 struct Hub {
     rendezvous: Rendezvous,
     state: Arc<Mutex<HubState>>,
+    strangers: Arc<Mutex<Strangers>>,
+}
+
+/// Connections that have not joined, oldest first.
+struct Strangers {
+    streams: VecDeque<(Instant, Arc<TcpStream>)>,
+    max: usize,
+}
+
+impl Strangers {
+    /// Add a connection; ends the oldest where there are too many.
+    fn add(&mut self, stream: &Arc<TcpStream>) {
+        self.streams.push_back((Instant::now(), Arc::clone(stream)));
+        if self.streams.len() > self.max {
+            self.end_oldest();
+        }
+    }
+
+    fn remove(&mut self, stream: &Arc<TcpStream>) {
+        self.streams.retain(|(_, other)| !Arc::ptr_eq(other, stream));
+    }
+
+    /// End those that had their time.
+    fn expire(&mut self) {
+        while self.streams.front().is_some_and(|(since, _)| since.elapsed() > MESSAGE_TIMEOUT) {
+            self.end_oldest();
+        }
+    }
+
+    fn end_oldest(&mut self) {
+        if let Some((_, stream)) = self.streams.pop_front() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
 }
 
 /// Serve the rendezvous on threads that live as long as the process.
@@ -148,12 +191,16 @@ struct Hub {
 /// A thread cannot be started.
 pub fn serve(listener: TcpListener, rendezvous: Rendezvous) -> std::io::Result<()> {
     let members = (0..rendezvous.world_size).map(|_| None).collect();
-    let hub = Hub { rendezvous, state: Arc::new(Mutex::new(HubState { members, ..HubState::default() })) };
+    let state = Arc::new(Mutex::new(HubState { members, ..HubState::default() }));
+    let max = 2 * rendezvous.world_size as usize + MAX_STRANGERS;
+    let strangers = Arc::new(Mutex::new(Strangers { streams: VecDeque::new(), max }));
+    let hub = Hub { rendezvous, state, strangers };
     let watching = hub.clone();
     std::thread::Builder::new().name("hub".to_owned()).spawn(move || watching.watch())?;
     std::thread::Builder::new().name("rendezvous".to_owned()).spawn(move || {
         for stream in listener.incoming().flatten() {
-            let hub = hub.clone();
+            let (hub, stream) = (hub.clone(), Arc::new(stream));
+            hub.strangers().add(&stream);
             // Without a thread that rank times out, and reports it itself.
             let _ = std::thread::Builder::new().name("rank".to_owned()).spawn(move || hub.serve_rank(stream));
         }
@@ -166,18 +213,31 @@ impl Hub {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn strangers(&self) -> MutexGuard<'_, Strangers> {
+        self.strangers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Listen to a rank that connects, if it belongs to this attempt.
-    fn serve_rank(&self, stream: TcpStream) {
+    fn serve_rank(&self, stream: Arc<TcpStream>) {
         let _ = stream.set_nodelay(true);
         let _ = stream.set_write_timeout(Some(MESSAGE_TIMEOUT));
         let _ = stream.set_read_timeout(Some(MESSAGE_TIMEOUT));
-        let stream = Arc::new(stream);
         let mut reader = BufReader::new(&*stream);
-        let Some(ToHub::Join(join)) = receive(&mut reader) else { return };
+        let first = receive(&mut reader);
+        self.strangers().remove(&stream);
+        let Some(ToHub::Join(join)) = first else { return };
         let Rendezvous { trial, attempt, .. } = &self.rendezvous;
         let rank = join.rank;
         if join.trial != *trial || join.attempt != *attempt {
-            tracing::warn!("somebody of trial {} came to the rendezvous of {trial}", join.trial);
+            tracing::warn!(
+                "a rank of trial {:?}, attempt {} came to the rendezvous of {trial}",
+                join.trial,
+                join.attempt
+            );
+            return;
+        }
+        if !join.secret.is(&self.rendezvous.secret) {
+            tracing::warn!("a connection without the secret of the attempt was refused at the rendezvous of {trial}");
             return;
         }
         {
@@ -220,6 +280,7 @@ impl Hub {
         let mut beat = Instant::now();
         loop {
             std::thread::sleep(TICK);
+            self.strangers().expire();
             let mut state = self.state();
             if !state.started {
                 self.start(&mut state, begun);
@@ -315,4 +376,48 @@ pub fn receive<T: serde::de::DeserializeOwned>(reader: &mut impl BufRead) -> Opt
     let mut line = Vec::new();
     reader.by_ref().take(MAX_MESSAGE).read_until(b'\n', &mut line).ok()?;
     serde_json::from_slice(&line).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stranger_neither_joins_nor_keeps_a_rank_out() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let secret = Secret::generate().unwrap();
+        let rendezvous = Rendezvous {
+            trial: "lazy-r1-01234567".to_owned(),
+            attempt: 1,
+            secret: secret.clone(),
+            world_size: 1,
+            master_port: 7,
+            rendezvous: Duration::from_secs(60),
+            heartbeat: Duration::from_secs(60),
+        };
+        serve(listener, rendezvous.clone()).unwrap();
+        let connect = |secret: Option<Secret>| {
+            let stream = TcpStream::connect(address).unwrap();
+            if let Some(secret) = secret {
+                let join = JoinMessage {
+                    trial: rendezvous.trial.clone(),
+                    attempt: 1,
+                    secret,
+                    rank: 0,
+                    node: "n1".to_owned(),
+                    cpus: vec![0],
+                    hardware: Hardware::default(),
+                };
+                send(&stream, &ToHub::Join(Box::new(join))).unwrap();
+            }
+            stream
+        };
+        let answer = |stream: &TcpStream| receive::<FromHub>(&mut BufReader::new(stream));
+        assert!(answer(&connect(Some(Secret::generate().unwrap()))).is_none(), "closed without a word");
+        // The first of those that say nothing is closed when there are too many.
+        let silent: Vec<TcpStream> = (0..MAX_STRANGERS + 4).map(|_| connect(None)).collect();
+        assert!(answer(&silent[0]).is_none());
+        assert!(matches!(answer(&connect(Some(secret))), Some(FromHub::Start(_))));
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use expctl_ledger::{AttemptDir, Hardware, RankEnv, RendezvousAddress, RendezvousFile, rendezvous_address};
+use expctl_ledger::{AttemptDir, Hardware, RankEnv, RendezvousAddress, RendezvousFile, Secret, rendezvous_address};
 use expctl_settings::Trial;
 use host_metrics::hardware;
 use socket2::{Domain, Socket, Type};
@@ -79,9 +79,11 @@ impl Peers {
         if let Some((_, master_port)) = &reserved {
             let (listener, host) = listen(env).map_err(own("the other ranks cannot be listened to"))?;
             let port = listener.local_addr().map_err(own("the other ranks cannot be listened to"))?.port();
+            let secret = Secret::generate().map_err(own("no secret can be made for the other ranks"))?;
             let meeting = Rendezvous {
                 trial: trial.id.clone(),
                 attempt: attempt.number(),
+                secret: secret.clone(),
                 world_size: env.world_size,
                 master_port: *master_port,
                 rendezvous,
@@ -90,12 +92,12 @@ impl Peers {
             serve(listener, meeting).map_err(own("the other ranks cannot be listened to"))?;
             // The address of an earlier start is void.
             file.clear();
-            file.publish(&host, port).map_err(|e| RendezvousError::Own(e.to_string()))?;
+            file.publish_with_secret(&host, port, &secret).map_err(|e| RendezvousError::Own(e.to_string()))?;
         }
-        let (stream, host) = connect(&file, env.world_size, rendezvous, stop)?;
+        let (stream, host, secret) = connect(&file, env.world_size, rendezvous, stop)?;
         let _ = stream.set_nodelay(true);
         let stream = Arc::new(stream);
-        let join = join_message(env, attempt, trial, cpus, found);
+        let join = join_message(env, attempt, trial, secret, cpus, found);
         send(&stream, &ToHub::Join(Box::new(join))).map_err(own("rank 0 does not listen"))?;
         let start = wait_for_start(&stream, rendezvous, stop)?;
         let steps = Arc::new(AtomicU64::new(0));
@@ -168,20 +170,20 @@ fn connect(
     world: u32,
     limit: Duration,
     stop: &AtomicBool,
-) -> Result<(TcpStream, String), RendezvousError> {
+) -> Result<(TcpStream, String, Secret), RendezvousError> {
     let begun = Instant::now();
     let mut why = String::new();
     while begun.elapsed() < limit {
         if stop.load(Ordering::SeqCst) {
             return Err(RendezvousError::Stopped);
         }
-        if let Some((host, port)) = file.lookup() {
+        if let Some((host, port, secret)) = file.lookup_with_secret() {
             let addresses = (host.as_str(), port).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
             match addresses {
                 Ok(addresses) => {
                     for address in addresses {
                         match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
-                            Ok(stream) => return Ok((stream, host)),
+                            Ok(stream) => return Ok((stream, host, secret)),
                             Err(e) => why = format!(": {address}: {e}"),
                         }
                     }
@@ -240,12 +242,20 @@ fn read_one(mut stream: &TcpStream) -> Option<FromHub> {
     serde_json::from_slice(&line).ok()
 }
 
-fn join_message(env: RankEnv, attempt: &AttemptDir, trial: &Trial, cpus: Vec<u32>, hardware: Hardware) -> JoinMessage {
+fn join_message(
+    env: RankEnv,
+    attempt: &AttemptDir,
+    trial: &Trial,
+    secret: Secret,
+    cpus: Vec<u32>,
+    hardware: Hardware,
+) -> JoinMessage {
     let numbered_by_slurm = std::env::var_os("RANK").is_none();
     let node = std::env::var("SLURM_NODEID").ok().filter(|_| numbered_by_slurm);
     JoinMessage {
         trial: trial.id.clone(),
         attempt: attempt.number(),
+        secret,
         rank: env.rank,
         node: node.unwrap_or_else(|| hardware.host.clone()),
         cpus,

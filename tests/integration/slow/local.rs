@@ -300,6 +300,21 @@ fn a_job_goes_on_when_nobody_can_read_its_id() {
 }
 
 #[test]
+fn a_job_goes_on_when_nobody_reads_its_messages() {
+    let project = TestProject::new();
+    let conf = project.conf("small", SMALL);
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let (reader, closed) = std::io::pipe().unwrap();
+    drop(reader);
+    for (job, stderr) in [("1", Stdio::from(full)), ("2", Stdio::from(closed))] {
+        let arguments = ["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--only", "ids"];
+        let output = project.expctl(&arguments).env("EXPCTL_LOG", "trace").stderr(stderr).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "job {job}");
+        assert_eq!(project.outcome(job, "ids").state, TrialState::Completed);
+    }
+}
+
+#[test]
 fn impossible_jobs_are_refused_before_anything_is_made() {
     let project = TestProject::new();
     let conf = project.conf("small", SMALL);
