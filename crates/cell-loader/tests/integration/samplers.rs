@@ -183,7 +183,8 @@ fn what_cannot_be_drawn_is_a_clear_error() {
     assert!(error(&store, none, alone(2)).starts_with("0 chunks of "));
     let long = Derived { rows: 1 << 33, ..Derived::new(0, Form::Sparse) };
     let huge = Sharding { drop_last: false, ..alone(1 << 32) };
-    let expected = "1 chunks of 34359738368 rows cannot be held; take at least 1 chunk, and at most 4,294,967,295 rows";
+    let expected = "1 chunks of 34359738368 rows, for batches of 4294967296, cannot be held; take at least 1 chunk, and at \
+                    most 4,294,967,295 rows";
     let all_at_once = Sampler { chunk_rows: 1 << 40, ..drawn(Draw::Sequential) };
     assert_eq!(error(&long, all_at_once, huge), expected);
     let dropped = Sharding { drop_last: true, ..alone(11) };
