@@ -13,10 +13,6 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::common::cluster::Cluster;
-use crate::common::ledger::{completed, finish, running, steps};
-use crate::common::{SMALL, TestProject, text, wait_until, worker_pids};
-
 const LONG: Duration = Duration::from_secs(180);
 
 /// The steps of both ranks that take `wall_ms` each, from `first` to `end`.

@@ -12,8 +12,6 @@ use expctl_settings::{Pipeline, Processor, StoreKind};
 use graph_loader::{LmdbStore, Sample};
 use serde_json::Value;
 
-use crate::common::python::interpreter;
-
 const SET: &str = "006-kuzmin-tmi";
 const SMALL: [&str; 6] = ["--samples", "1200", "--scale", "0.1", "--networks", "completed"];
 

@@ -2,11 +2,10 @@
 
 use std::process::Command;
 
-use expctl_settings::{Estimator};
-
 use crate::common;
 use crate::common::TestProject;
 use crate::common::programs::interpreter;
+use expctl_settings::Estimator;
 
 const OF_LOG: [&str; 10] =
     ["--study", "006-kuzmin-tmi", "--config", "086a", "--job", "700", "--batch-size", "28", "--ranks", "1"];

@@ -4,6 +4,9 @@ mod doubts;
 
 use crate::common::TestProject;
 use crate::common::ledger::{SUBMITTED, completed, finish, running, steps, sweep, two_variants};
+use expctl::report::reference::ReferenceRecord;
+use expctl_ledger::{DataRead, FileSize, JobDir, PerStage, Stage, StepRecord, TrialState, write_json};
+use expctl_settings::{ArrayFormat, DeviceMasks, Draw, Estimator, Split, StoreKind};
 
 fn note(project: &TestProject, code: i32) -> String {
     let (stdout, _) = project.expect(&["report", "12"], code);

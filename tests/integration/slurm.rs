@@ -4,8 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use expctl::exit::Exit;
-use expctl::program::Programs;
 use expctl::launch::slurm::{self, SlurmBackend};
+use expctl::program::Programs;
 use expctl_ledger::TrialState;
 use slurm_client::{Availability, Slurm};
 

@@ -113,7 +113,7 @@ fn refuse_too_many(config: &Config) -> Result<(), ConfErrors> {
     let at = config.runs.iter().max_by_key(|run| repeats(run)).and_then(|run| run.values.at(&Measure::REPEATS));
     let runs = config.runs.len();
     let message = format!("{trials} trials ({runs} settings, each repeated) are more than {MAX_TRIALS}");
-    let problem = Problem::new(at.unwrap_or(Origin::start_of(0)), message, "repeats all of them");
+    let problem = Problem::new(at.unwrap_or(ValueOrigin::start_of(0)), message, "repeats all of them");
     let problem = problem.help("repeat less often, or submit parts of it with --only or --set");
     Err(ConfErrors::new(config.path.display().to_string(), vec![problem], config.sources.clone()))
 }

@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use anndata_io::AnnDataError;
 use cell_loader::CellError;
-use expctl_settings::{ArrayFormat, Data, Draw, StoreKind, Advice, Converted, MergeError};
+use expctl_settings::{Advice, ArrayFormat, Converted, Data, Draw, MergeError, StoreKind};
 use graph_loader::GraphError;
 
 use crate::build_folder::{PARTIAL, STORES_FOLDER};

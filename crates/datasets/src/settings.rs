@@ -4,7 +4,7 @@
 use anndata_io::Form;
 use cell_loader::{CellBatchOptions, CellError, Draw, Fetch};
 use expctl_ledger::PerStage;
-use expctl_settings::{Array, Pipeline, Sampler, StoreKind, Advice};
+use expctl_settings::{Advice, Array, Pipeline, Sampler, StoreKind};
 use graph_loader::{Collation, GraphBatchOptions, MaskSource, Processor, RecordFormat, Walk};
 use loader_core::{BatchOperations, Stage, StageOperation, StageTimes};
 

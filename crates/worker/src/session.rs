@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use expctl_ledger::{AttemptDir, CudaFacts, Environment, Hardware, LastWords, RankEnv, RendezvousAddress, RendezvousFile, rendezvous_address, share_gpus, variables};
+use expctl_ledger::{
+    AttemptDir, CudaFacts, Environment, Hardware, LastWords, RankEnv, RendezvousAddress, RendezvousFile,
+    rendezvous_address, share_gpus, variables,
+};
 use expctl_settings::{Settings, Trial};
 use host_metrics::{MetricsRecorder, gpu_topology, hardware};
 use torch_dist::{DistError, GpuBackend, ProcessGroup, Store, libtorch_file, libtorch_version, rendezvous_until};

@@ -148,7 +148,8 @@ fn masks_of_the_step_are_no_wait() {
 #[test]
 fn equal_numbers_of_other_samples_are_kept_apart() {
     let project = TestProject::new();
-    let part = |split: Split| move |s: &mut expctl_settings::Settings| (s.select.subset, s.select.split) = (1000, split);
+    let part =
+        |split: Split| move |s: &mut expctl_settings::Settings| (s.select.subset, s.select.split) = (1000, split);
     let trials = [
         project.trial("val", "Val", 1, part(Split::Val)),
         project.trial("test", "Test", 1, part(Split::Test)),

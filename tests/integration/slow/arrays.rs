@@ -7,9 +7,6 @@ use expctl_settings::ArrayFormat;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::common;
-use crate::common::{Guard, PATIENCE, TestProject, text, wait_until};
-
 /// 600 rows of 400 genes in two files, of which an MLP learns the cell types on two ranks.
 const SMALL: &str = r#"
 [experiment]

@@ -1,6 +1,7 @@
 //! The local backend, end to end: real ranks on libtorch, real data, the ledger they leave.
 
 use std::io::Read;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::common;
@@ -9,9 +10,6 @@ use crate::common::{Guard, PATIENCE, SMALL, TestProject, text, wait_until, worke
 use expctl_ledger::{FileSize, RankStatus, Stage, TrialState};
 use expctl_settings::{Estimator, StoreKind};
 use nix::sys::signal::{Signal, kill};
-
-use crate::common;
-use crate::common::{Guard, PATIENCE, SMALL, TestProject, text, wait_until, worker_pids};
 
 #[test]
 fn two_ranks_train_and_leave_a_whole_ledger() {

@@ -8,13 +8,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use expctl::trace::{RankTrace, nest, step_times};
-use expctl_ledger::{AttemptDir, Stage};
-use expctl_settings::{Settings};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use serde_json::Value as Json;
-
 use crate::common;
 use crate::common::browser;
 use crate::common::local::set;
@@ -22,6 +15,7 @@ use crate::common::traces::{self, profiled, traced, write_trace};
 use crate::common::{TestProject, close, text, wait_until, worker};
 use expctl::trace::{RankTrace, nest, step_times};
 use expctl_ledger::{AttemptDir, Stage};
+use expctl_settings::Settings;
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value as Json;
 

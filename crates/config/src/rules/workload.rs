@@ -153,7 +153,7 @@ impl Judge<'_> {
         if program.contains('\0') || elsewhere {
             return;
         }
-        if let Err(reason) = self.project.find_program(program) {
+        if let Err(reason) = self.project.folders().find_program(program) {
             let help = match arguments.is_empty() && program.contains(' ') {
                 true => {
                     let words: Vec<String> = program.split_whitespace().map(|word| format!("{word:?}")).collect();

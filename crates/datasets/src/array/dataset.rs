@@ -1,6 +1,6 @@
 use std::path::{Path, PathBuf};
 
-use expctl_settings::{ArrayFormat, Data, Advice, Converted};
+use expctl_settings::{Advice, ArrayFormat, Converted, Data};
 use serde::{Deserialize, Serialize};
 
 use crate::build_folder::{STORES_FOLDER, bytes_of};

@@ -6,7 +6,7 @@ use anndata_io::{
     AnnDataError, ArrayStore, Collection, GeneJoin, MdsStore, MemoryStore, ParquetStore, ZarrStore, remote,
 };
 use expctl_ledger::RemoteCounts;
-use expctl_settings::{Array, is_url, Advice};
+use expctl_settings::{Advice, Array, is_url};
 
 use crate::{DatasetError, SettingError};
 

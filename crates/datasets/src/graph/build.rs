@@ -2,7 +2,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
-use expctl_settings::{Data, LabelSource, Advice};
+use expctl_settings::{Advice, Data, LabelSource};
 use graph_loader::{LmdbStore, LmdbWriter, text_order};
 
 use crate::build_folder::{

@@ -2,7 +2,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use expctl_settings::{StoreKind, Advice};
+use expctl_settings::{Advice, StoreKind};
 use graph_loader::{
     CellGraph, EdgeType, GraphError, LmdbStore, LmdbWriter, MaskForm, Metabolism, RecordDecoder, Sample, StoreDecoder,
     StoreEncoder, text_order,

@@ -1,7 +1,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use expctl_settings::{Pipeline, StoreKind, Advice, Converted};
+use expctl_settings::{Advice, Converted, Pipeline, StoreKind};
 use graph_loader::{
     CellGraph, GraphError, LmdbReader, LmdbStore, MaskSizes, ReadRecord, RecordDecoder, Records, Sample, StoreDecoder,
 };

@@ -8,6 +8,7 @@ use std::time::Duration;
 use expctl_datasets::graph_batch_options;
 use expctl_ledger::Stage;
 use expctl_rounding::{NEIGHBOURS, assert_rounding, floor, nudged};
+use expctl_settings::{DeviceMasks, Settings};
 use graph_loader::{Batch, CellGraph, EdgeType, Processor, Sample};
 use serde_json::{Value, json};
 use tch::{Device, Tensor};

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use expctl_settings::{Aggregation as Join, Implementation, LocalHead, Norm};
 use expctl_rounding::{NEIGHBOURS, RATIO};
+use expctl_settings::{Aggregation as Join, Implementation, LocalHead, Norm};
 use graph_loader::{Batch, CellGraph, EdgeType, Processor, Sample};
 use tch::{Device, Kind, Tensor, nn};
 use test_support::{Requirement, skip};

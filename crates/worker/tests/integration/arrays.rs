@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use cell_loader::{CellBatch, CellValues};
-use expctl_settings::{Loss, ModelKind, Optimizer, Settings};
 use expctl_rounding::{assert_rounding, at_neighbours, distance, floor, norm, values};
+use expctl_settings::{Loss, ModelKind, Optimizer, Settings};
 use expctl_worker::models::array::{
     ArrayInputs, Mlp, MlpConfig, RowBatch, Transformer, TransformerConfig, ValueInputs,
 };

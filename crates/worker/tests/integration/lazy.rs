@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use expctl_settings::{Aggregation, Implementation, LocalHead, Norm};
 use expctl_rounding::{RATIO, assert_rounding, at_neighbours, floor, norm, values};
+use expctl_settings::{Aggregation, Implementation, LocalHead, Norm};
 use expctl_worker::models::lazy::{Lazy, LazyConfig};
 use expctl_worker::models::{EdgeList, ModelError, SampleInputs, named_parameters};
 use graph_loader::{Batch, CellGraph, EdgeType, Edges, Layout, Processor, Sample};

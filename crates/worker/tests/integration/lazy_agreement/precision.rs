@@ -3,8 +3,8 @@
 use std::io::Write as _;
 use std::sync::atomic::Ordering;
 
-use expctl_settings::{DeviceMasks, Implementation, Precision};
 use expctl_rounding::{NEIGHBOURS, assert_rounding, floor, nudged};
+use expctl_settings::{DeviceMasks, Implementation, Precision};
 use graph_loader::Processor;
 use tch::{Kind, Tensor};
 
