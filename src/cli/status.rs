@@ -84,6 +84,22 @@ pub fn run(project: &Project, args: &StatusArgs) -> Result<(), Failure> {
         if args.jobs.is_empty() { ledger.measured_ids().into_iter().collect() } else { args.jobs.clone() };
     let folders: Vec<JobDir> = ids.iter().map(|id| ledger.measured(*id)).collect::<Result<_, _>>()?;
     let mut seen = JobStatuses::load(&folders)?;
+    print_status(project, args, &mut seen)?;
+    if seen.unreadable.is_empty() {
+        return Ok(());
+    }
+    if folders.len() == 1 {
+        return Err(seen.unreadable.swap_remove(0).1);
+    }
+    for (folder, failure) in &seen.unreadable {
+        say(format!("warning: left out: {}: {}", folder.path().display(), failure.message));
+    }
+    let (damaged, all) = (seen.unreadable.len(), folders.len());
+    Err(Failure::new(Exit::Incomplete, format!("{damaged} of {all} jobs cannot be read"))
+        .hint("move the folder of a damaged job out of the ledger, or restore the file"))
+}
+
+fn print_status(project: &Project, args: &StatusArgs, seen: &mut JobStatuses) -> Result<(), Failure> {
     if let Some(trouble) = &seen.trouble {
         say(format!("note: Slurm cannot be asked: {trouble}"));
     }

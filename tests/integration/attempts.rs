@@ -4,7 +4,7 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use crate::common::cluster::Cluster;
-use crate::common::ledger::{completed, finish, running, steps};
+use crate::common::ledger::{completed, finish, running, steps, two_variants};
 use crate::common::local::stepped;
 use crate::common::{SMALL, TestProject, text, wait_until, worker_pids};
 use expctl_ledger::{AttemptDir, Environment, JobDir, StepRecord, TrialState, write_json};
@@ -296,4 +296,22 @@ mod slow {
             assert!(compared.lines().any(|line| line == class), "{class}\n{compared}");
         }
     }
+}
+
+#[test]
+fn a_damaged_record_hides_no_other_job() {
+    let project = TestProject::new();
+    for id in [1, 2, 3] {
+        two_variants(&project, id);
+    }
+    std::fs::write(project.job("2").record_path(), "{").unwrap();
+    let outcome = &project.attempt("3", "ids").unwrap();
+    std::fs::write(outcome.path().join("outcome.json"), "").unwrap();
+    let (stdout, stderr) = project.expect(&["status", "--json"], 6);
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(rows.iter().map(|row| row["job"].as_u64()).collect::<Vec<_>>(), [Some(1)]);
+    assert!(stderr.contains("job.json is not a valid record") && stderr.contains("outcome.json"), "{stderr}");
+    assert!(stderr.contains("2 of 3 jobs cannot be read"), "{stderr}");
+    let (_, stderr) = project.expect(&["status", "2"], 70);
+    assert!(stderr.contains("job.json is not a valid record"), "{stderr}");
 }

@@ -49,6 +49,9 @@ impl JobStatus {
     /// As [`JobStatuses::load`].
     pub fn load(folder: &JobDir) -> Result<(Self, Option<String>), Failure> {
         let mut seen = JobStatuses::load(std::slice::from_ref(folder))?;
+        if let Some((_, failure)) = seen.unreadable.pop() {
+            return Err(failure);
+        }
         let job = seen.jobs.pop().ok_or_else(|| Failure::internal("a look at one job saw none"))?;
         Ok((job, seen.trouble))
     }
@@ -97,10 +100,12 @@ impl JobStatus {
 }
 
 /// Jobs, as seen now.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct JobStatuses {
     /// The jobs, in the order asked for.
     pub jobs: Vec<JobStatus>,
+    /// Jobs that cannot be read, and why: one damaged file hides no other job.
+    pub unreadable: Vec<(JobDir, Failure)>,
     /// Why Slurm could not be asked, if so.
     pub trouble: Option<String>,
 }
@@ -109,9 +114,15 @@ impl JobStatuses {
     /// Look at jobs. Slurm is asked once for all of them, and only about trials without a final outcome.
     ///
     /// # Errors
-    /// A file of the ledger cannot be read.
+    /// Slurm's answer cannot be understood.
     pub fn load(folders: &[JobDir]) -> Result<Self, Failure> {
-        let jobs = folders.iter().map(|f| Ok((f.clone(), f.record()?))).collect::<Result<Vec<_>, Failure>>()?;
+        let (mut jobs, mut unreadable) = (Vec::new(), Vec::new());
+        for folder in folders {
+            match folder.record() {
+                Ok(record) => jobs.push((folder.clone(), record)),
+                Err(e) => unreadable.push((folder.clone(), e.into())),
+            }
+        }
         let mut standings = Standings::default();
         for backend in ["slurm", "slurmrest"] {
             let jobs: Vec<_> = jobs.iter().filter(|(_, record)| record.backend == backend).cloned().collect();
@@ -120,8 +131,14 @@ impl JobStatuses {
             }
         }
         let trouble = standings.trouble.clone();
-        let jobs = jobs.into_iter().map(|(folder, record)| JobStatus::from_standings(folder, record, &standings));
-        Ok(Self { jobs: jobs.collect::<Result<_, _>>()?, trouble })
+        let mut seen = Self { jobs: Vec::new(), unreadable, trouble };
+        for (folder, record) in jobs {
+            match JobStatus::from_standings(folder.clone(), record, &standings) {
+                Ok(job) => seen.jobs.push(job),
+                Err(failure) => seen.unreadable.push((folder, failure)),
+            }
+        }
+        Ok(seen)
     }
 }
 
