@@ -1,4 +1,5 @@
 use std::ffi::{c_int, c_uint, c_void};
+use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
 
@@ -12,8 +13,9 @@ use crate::{AnnDataError, RequestError};
 /// Decompresses bytes; the second argument has the parameters of the filter.
 type Decompress = fn(&[u8], &[c_uint]) -> Option<Vec<u8>>;
 
-/// Upper bound of a chunk that libhdf5 reads itself (names, categories): HDF5's own limit.
-const MAX_CHUNK_BYTES: usize = u32::MAX as usize;
+/// Upper bound of a decompressed chunk that libhdf5 reads itself (names, categories, small columns), bytes. Writers make chunks of about
+/// 1 MiB; a file that says more would only take memory. Chunks of the matrix do not pass through here.
+const MAX_CHUNK_BYTES: usize = 256 << 20;
 
 /// Registers LZF, Blosc, LZ4 and Zstandard with libhdf5, once in a process.
 ///
@@ -87,14 +89,22 @@ impl Codec for Zstd {
             let done = zstd::bulk::decompress_to_buffer(src, &mut out).ok()?;
             return (done == out.len()).then_some(out);
         }
-        zstd::stream::decode_all(src).ok()
+        // The frame does not say its size.
+        let max = plausible_bytes(src);
+        let mut out = Vec::new();
+        zstd::stream::read::Decoder::new(src).ok()?.take(max as u64 + 1).read_to_end(&mut out).ok()?;
+        (out.len() <= max).then_some(out)
     };
+}
+
+/// Upper bound of what `src` decompresses to.
+fn plausible_bytes(src: &[u8]) -> usize {
+    src.len().saturating_mul(1 << 15).saturating_add(1 << 17).min(MAX_CHUNK_BYTES)
 }
 
 /// Space for the decompressed size of a header, if the compressed size makes it plausible.
 fn bounded_zeros(len: usize, src: &[u8]) -> Option<Vec<u8>> {
-    let most = src.len().saturating_mul(1 << 15).saturating_add(1 << 17).min(MAX_CHUNK_BYTES);
-    (len <= most).then(|| vec![0; len])
+    (len <= plausible_bytes(src)).then(|| vec![0; len])
 }
 
 fn filter_class<C: Codec>(id: c_int, name: &'static std::ffi::CStr) -> H5Z_class2_t {
@@ -150,4 +160,22 @@ unsafe extern "C" fn filter<C: Codec>(
         (*buf, *buf_size) = (place, out.len());
     }
     out.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_that_does_not_say_its_size_is_bounded() {
+        let frame = |bytes: usize| {
+            let mut encoder = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
+            encoder.include_contentsize(false).unwrap();
+            std::io::copy(&mut std::io::repeat(0).take(bytes as u64), &mut encoder).unwrap();
+            encoder.finish().unwrap()
+        };
+        let decompressed = |src: Vec<u8>| <Zstd as Codec>::DECOMPRESS(&src, &[]).map(|out| out.len());
+        assert_eq!(decompressed(frame(1 << 20)), Some(1 << 20));
+        assert_eq!(decompressed(frame(MAX_CHUNK_BYTES + 1)), None);
+    }
 }
