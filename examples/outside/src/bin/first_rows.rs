@@ -1,7 +1,7 @@
 // The shape of an .h5ad file, and the highest value in each of its first rows.
 use std::{error::Error, path::Path};
 
-use anndata_io::{ArrayStore, H5adStore, Row, RowSelection, Rows};
+use anndata_io::{ArrayStore, H5adStore, RowSelection, RowView, Rows};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::args().nth(1).ok_or("usage: first_rows FILE.h5ad")?;
@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     reader.fetch(&RowSelection::Rows(&[0, 1, 2]), &mut rows)?;
     reader.decode(&mut rows)?;
     for (cell, code) in kinds.codes[..3].iter().enumerate() {
-        let Row::Sparse(genes, values) = rows.view().row(cell) else { return Err("the matrix is dense".into()) };
+        let RowView::Sparse(genes, values) = rows.view().row(cell) else { return Err("the matrix is dense".into()) };
         let highest = values.iter().zip(genes).max_by(|a, b| a.0.total_cmp(b.0)).ok_or("an empty row")?;
         let (kind, gene) = (&kinds.categories[*code as usize], &store.genes()[*highest.1 as usize]);
         println!("{kind}: {} values, {gene} is {}", values.len(), highest.0);
