@@ -156,7 +156,7 @@ fn what_does_not_belong_is_refused() {
         (&["build", SET, "--networks", "real"][..], 3, "--networks is of data sets of graphs"),
         (&["build", SET, "--labels", "planted"], 3, "--labels is of data sets of graphs"),
         (&["build", "006-kuzmin-tmi", "--files", "2"], 3, "--files is of data sets of arrays"),
-        (&["build", SET, "--samples", "3", "--files", "4"], 3, "3 rows are in 1 to as many files, not in 4"),
+        (&["build", SET, "--samples", "3", "--files", "4"], 3, "3 rows cannot be in 4 files"),
         (&["build", SET, "--samples", "3", "--scale", "0"], 3, "scale is a share of the genes"),
         (&["build", SET, "--samples", "100000000000"], 70, "are needed"),
         (&["convert", SET, "--to", "ids"], 3, "cannot be converted to ids"),

@@ -1,3 +1,5 @@
+//! What is done to the values of a row before it is part of a batch: scaling, ln(1 + x), the choice of genes.
+
 use std::collections::HashMap;
 
 use multiversion::multiversion;

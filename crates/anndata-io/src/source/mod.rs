@@ -1,7 +1,7 @@
-//! Bytes that stores are made of.
+//! Byte sources: local files, folders of files, and remote objects, read at offsets by any number of threads at once.
 //!
-//! Invariants: bytes are read at positions, by any number of threads at a time; what was read is what was opened, or an error
-//! says that it is not, which `ByteSource::unchanged` has to be asked for after a batch was read.
+//! Invariant: the bytes of a batch are those of the file that was opened. A file that is rewritten meanwhile is detected by
+//! `ByteSource::unchanged`, which a reader calls after each batch.
 
 pub mod byte_source;
 pub mod coalesce;
@@ -9,7 +9,7 @@ pub mod folder;
 pub mod local_file;
 pub mod remote;
 
-/// Why bytes of a file, a folder or an object cannot be read, although the system or the server does not say so.
+/// Why a file, folder or object is refused although the system or server has no error for it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SourceError {
     #[error("this is no regular file")]
