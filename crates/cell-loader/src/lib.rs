@@ -11,6 +11,8 @@
 //! `examples/outside/src/bin/cell_batches.rs` is a whole program for a real file; in short:
 //!
 //! ```
+//! use std::sync::Arc;
+//!
 //! use anndata_io::{ArrayStore, H5adStore};
 //! use cell_loader::{CellBatchOptions, CellBatcher, CellValues, Draw, RowSampler, Sharding};
 //! use loader_core::{Loader, LoaderOptions};

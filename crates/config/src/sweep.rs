@@ -89,7 +89,9 @@ impl Sweep {
         }
         let axes = self.grid.iter().map(|axis| format!("{} values of {}", axis.values.len(), axis.key));
         let axes: Vec<String> = axes.collect();
-        let message = format!("{points} points of the sweep × {variants} variants are more than {MAX_TRIALS} trials");
+        let plural = if variants == 1 { "" } else { "s" };
+        let message =
+            format!("{points} points of the sweep × {variants} variant{plural} are more than {MAX_TRIALS} trials");
         let problem = Problem::new(at, message, axes.join(" × "));
         Some(problem.help("sweep fewer keys at once, or pair their values in [sweep.zip] or [[sweep.list]]"))
     }
