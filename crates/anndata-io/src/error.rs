@@ -204,7 +204,7 @@ pub enum RequestError {
     OtherColumns {
         /// Values of a row of the store.
         columns: usize,
-        /// Values of a row that is there.
+        /// Values of each row that the buffer holds already.
         found: usize,
     },
     /// The rows of a store cannot be read to given places of a buffer.

@@ -28,7 +28,7 @@ pub enum Damage {
     /// It ends too early.
     #[error("is cut short")]
     CutShort,
-    /// It is there already.
+    /// The target exists already.
     #[error("is there; it is not replaced")]
     Exists,
     /// It is a folder without a manifest.
@@ -176,7 +176,7 @@ pub enum Damage {
     /// A gene cannot have this name.
     #[error("`{0}` cannot be a gene name")]
     GeneName(String),
-    /// A gene is there twice.
+    /// A gene name occurs twice.
     #[error("`{0}` is listed twice")]
     RepeatedGene(String),
     /// A tensor is missing, or cannot be read.

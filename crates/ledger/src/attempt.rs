@@ -19,11 +19,11 @@ pub enum AttemptState {
     Interrupted,
     /// Its ranks are at work.
     Running,
-    /// A task or a launcher is there that will run it.
+    /// Waiting: a task or launcher will run it.
     Waiting,
     /// It began, left no outcome, and nothing runs it any more.
     Lost,
-    /// It never began, and nothing is there that will run it.
+    /// Never started, and no task or launcher will run it.
     NotStarted,
     /// It cannot be seen from here.
     Unknown,

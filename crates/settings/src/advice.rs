@@ -27,7 +27,7 @@ pub enum Advice {
     Verify(Data),
     /// Remove a folder and build it again.
     BuildAgain(PathBuf),
-    /// Remove what is there.
+    /// Remove the file or folder.
     Remove,
     /// Start again: what was damaged has been removed.
     StartAgain,

@@ -161,7 +161,7 @@ pub enum WriteError {
     /// There are no genes.
     #[error("there are no genes")]
     NoGenes,
-    /// The name of a gene has no line of its own in a file of names.
+    /// A gene name contains a line break, so a file with one name per line cannot hold it.
     #[error("the name of a gene is {gene:?}, which is no line of {file}")]
     GeneLine {
         /// The name.
