@@ -119,7 +119,7 @@ pub struct DenseRows {
     pub data: Vec<f32>,
 }
 
-/// Rows in the [`Form`](crate::Form) of their store.
+/// Rows in the [`Form`] of their store.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rows {
     /// CSR.

@@ -159,7 +159,7 @@ impl Activity {
         u64::try_from(self.created.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The activity now; `None` in [`Phase::Done`], where nothing can be stuck. A change during the call shows in `restarts` of the next
+    /// The activity now; `None` in `Phase::Done`, where nothing can be stuck. A change during the call shows in `restarts` of the next
     /// snapshot.
     pub fn snapshot(&self) -> Option<ActivitySnapshot> {
         let restarts = self.restarts.load(Ordering::SeqCst);
