@@ -85,8 +85,9 @@ impl Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// Records that are damaged, or that permissions or a full disk keep from being read or written.
 impl From<expctl_ledger::LedgerError> for Failure {
     fn from(e: expctl_ledger::LedgerError) -> Self {
-        Self::internal(e)
+        Self::new(Exit::Incomplete, e)
     }
 }

@@ -85,6 +85,18 @@ pub fn run(project: &Project, args: &StatusArgs) -> Result<(), Failure> {
     let folders: Vec<JobDir> = ids.iter().map(|id| ledger.measured(*id)).collect::<Result<_, _>>()?;
     let mut seen = JobStatuses::load(&folders)?;
     print_status(project, args, &mut seen)?;
+    if args.jobs.is_empty() {
+        // Asked for all: what others keep to themselves is not damage.
+        let private: Vec<String> = seen.private.iter().map(|(folder, _)| folder.name()).collect();
+        if !private.is_empty() {
+            let jobs = private.join(", ");
+            say(format!(
+                "note: not shown: jobs of other users that only they may read: {jobs} (they share later ones with launch.readers)"
+            ));
+        }
+    } else {
+        seen.unreadable.append(&mut seen.private);
+    }
     if seen.unreadable.is_empty() {
         return Ok(());
     }

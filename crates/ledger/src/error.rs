@@ -62,6 +62,13 @@ pub enum LedgerError {
     },
 }
 
+impl LedgerError {
+    /// Whether the permissions of a file or folder refused to let it be read.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied)
+    }
+}
+
 /// Why a checkpoint is not one that a run can go on from.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckpointMismatch {

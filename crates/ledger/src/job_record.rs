@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use expctl_settings::{Estimator, Trial};
+use expctl_settings::{Estimator, Readers, Trial};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +49,11 @@ impl JobRecord {
     /// Whether Slurm runs it, however it was submitted.
     pub fn on_slurm(&self) -> bool {
         matches!(self.backend.as_str(), "slurm" | "slurmrest")
+    }
+
+    /// Who may read its folder.
+    pub fn readers(&self) -> Readers {
+        self.trials.first().map_or(Readers::default(), |trial| trial.settings.launch.readers)
     }
 }
 

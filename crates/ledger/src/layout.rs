@@ -1,9 +1,11 @@
 //! Folders and files of the ledger: where they are, and reading and writing of those that are JSON.
 
+use std::fs::Permissions;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use expctl_settings::{TRIAL_SCHEMA_VERSION, Trial};
+use expctl_settings::{Readers, TRIAL_SCHEMA_VERSION, Trial};
 
 use crate::steps_table::read_table_totals;
 use crate::{
@@ -24,6 +26,39 @@ impl JobDir {
     /// The folder itself.
     pub fn path(&self) -> &Path {
         &self.0
+    }
+
+    /// Create the folder, for the user alone.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if there is one; else the reason why it cannot be created.
+    pub fn create(&self) -> std::io::Result<()> {
+        std::fs::DirBuilder::new().mode(0o700).create(&self.0)
+    }
+
+    /// Let `readers` into the folder, whatever the umask; files in it have permissions of their own.
+    ///
+    /// # Errors
+    /// The permissions cannot be read or changed.
+    pub fn admit(&self, readers: Readers) -> std::io::Result<()> {
+        let mode = match readers {
+            Readers::User => 0o700,
+            Readers::Group => 0o750,
+            Readers::All => 0o755,
+        };
+        // Folders that pass on their group go on doing so.
+        let passes_on_group = std::fs::metadata(&self.0)?.permissions().mode() & 0o2000;
+        std::fs::set_permissions(&self.0, Permissions::from_mode(mode | passes_on_group))
+    }
+
+    /// Whether the folder is another user's.
+    pub fn is_of_another_user(&self) -> bool {
+        std::fs::metadata(&self.0).is_ok_and(|folder| folder.uid() != nix::unistd::geteuid().as_raw())
+    }
+
+    /// Its last part: the number of the job.
+    pub fn name(&self) -> String {
+        self.0.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
     }
 
     /// `job.json`.

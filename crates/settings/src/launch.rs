@@ -40,6 +40,18 @@ pub enum BackendChoice {
     Nccl,
 }
 
+/// Who may read what a job leaves in the ledger.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
+pub enum Readers {
+    /// The user who submitted it.
+    #[default]
+    User,
+    /// The group of its folder, as well.
+    Group,
+    /// All users of the machine.
+    All,
+}
+
 /// `[launch]`
 #[section("launch")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +80,10 @@ pub struct Launch {
     /// Seconds in one step after which a rank counts as stuck; 0 does not watch for that.
     #[setting(default = 600, added, not_run)]
     pub hang_timeout_s: u64,
+    /// Who may read the job's folder in the ledger, with its records, logs and checkpoints: the `user` who submitted it, the `group` of
+    /// the folder as well, or `all` users of the machine. Files in it have the permissions that the umask leaves.
+    #[setting(default = Readers::User, added, per_job, not_run)]
+    pub readers: Readers,
 }
 
 /// `[slurm]`

@@ -113,7 +113,7 @@ fn allocate(project: &Project, mut job: JobRecord) -> Result<JobRecord, Failure>
         }
         let dir = project.job(id);
         // Creating the folder takes the id: two launchers never get the same one.
-        match std::fs::create_dir(dir.path()) {
+        match dir.create().and_then(|()| dir.admit(job.readers())) {
             Ok(()) => {
                 job.job = id;
                 write_json(&dir.record_path(), &job)?;

@@ -98,6 +98,8 @@ fn spawn(programs: &RankPrograms, attempt: &AttemptDir, trial: &Trial, rank: u32
         .env("EXPCTL_STORE_HOST", "127.0.0.1")
         .env_remove("MASTER_ADDR")
         .env_remove("MASTER_PORT")
+        // A token for a cluster is for nobody's program.
+        .env_remove("SLURM_JWT")
         .stdin(Stdio::null())
         .stdout(Stdio::from(stdout))
         .stderr(Stdio::from(stderr))

@@ -127,10 +127,10 @@ impl SlurmBackend {
         // Removed when dropped, on every way out but the last.
         let staged = tempfile::Builder::new()
             .prefix(".staged-")
-            .permissions(folder_permissions())
             .tempdir_in(project.runs())
             .map_err(|e| not_written(project.runs(), &e))?;
         let folder = JobDir::new(staged.path());
+        folder.admit(job.readers()).map_err(|e| not_written(folder.path(), &e))?;
         write_json(&folder.record_path(), &job)?;
         let held = SubmitOptions { hold: true, ..SubmitOptions::default() };
         let submitted = self.queue(&folder, "batch.sh", &script, &held)?;
@@ -458,12 +458,6 @@ fn enter_ledger(project: &Project, job: &JobRecord, staged: &Path) -> Result<(),
 
 fn not_written(folder: &Path, e: &std::io::Error) -> Failure {
     Failure::internal(format!("cannot write to the ledger at {}: {e}", folder.display()))
-}
-
-/// Readable by all before the umask, like the rest of the ledger.
-fn folder_permissions() -> std::fs::Permissions {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::Permissions::from_mode(0o777)
 }
 
 /// Adds to the failure of a retry that has queued some of its arrays already.

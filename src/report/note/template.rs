@@ -37,7 +37,7 @@ pub(super) fn render(own: Option<&Path>, values: &Value) -> Result<String, Failu
         }
     };
     let template = environment.get_template(&name).map_err(|e| template_failure(&e, values))?;
-    let text = template.render(Serde(escape_markers(values.clone()))).map_err(|e| template_failure(&e, values))?;
+    let text = template.render(Serde(escape_values(values.clone()))).map_err(|e| template_failure(&e, values))?;
     Ok(tidy(&text))
 }
 
@@ -80,16 +80,55 @@ fn template_failure(error: &minijinja::Error, values: &Value) -> Failure {
     failure.hint("expctl report --print-template prints the template that is compiled in")
 }
 
-/// Escape markers in all texts of the values.
-fn escape_markers(value: Value) -> Value {
+/// Escape HTML and markers in all texts of the values: names, columns and reasons are anybody's words.
+fn escape_values(value: Value) -> Value {
     match value {
-        Value::String(text) => Value::String(
-            text.replace("<!-- expctl:", "&lt;!-- expctl:").replace("&lt;!-- expctl: job", "<!-- expctl: job"),
-        ),
-        Value::Array(all) => all.into_iter().map(escape_markers).collect(),
-        Value::Object(all) => all.into_iter().map(|(key, value)| (key, escape_markers(value))).collect(),
+        Value::String(text) => Value::String(escape_html(&text)),
+        Value::Array(all) => all.into_iter().map(escape_values).collect(),
+        Value::Object(all) => all.into_iter().map(|(key, value)| (key, escape_values(value))).collect(),
         other => other,
     }
+}
+
+/// The HTML that notes are written with. It does no harm, whoever wrote it.
+const OWN_HTML: [&str; 5] = ["<details>", "</details>", "<summary>", "</summary>", "<!-- expctl: job"];
+
+/// Markdown in which no HTML but [`OWN_HTML`] begins. Code spans and fenced blocks, where `&lt;` would be shown as it is written, stay
+/// as they are.
+fn escape_html(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    let mut in_fence = false;
+    for line in text.split_inclusive('\n') {
+        let is_fence = line.trim_start().starts_with("```");
+        if in_fence || is_fence {
+            in_fence ^= is_fence;
+            escaped.push_str(line);
+            continue;
+        }
+        // Odd parts between backticks are code, if a backtick ends them on this line.
+        let parts: Vec<&str> = line.split('`').collect();
+        for (index, part) in parts.iter().enumerate() {
+            if index > 0 {
+                escaped.push('`');
+            }
+            let is_code = index % 2 == 1 && index + 1 < parts.len();
+            if is_code {
+                escaped.push_str(part);
+                continue;
+            }
+            for (at, char) in part.char_indices() {
+                let rest = &part[at..];
+                let begins_html =
+                    |after: &str| after.starts_with(|next: char| next.is_ascii_alphabetic() || "/!?".contains(next));
+                if rest.strip_prefix('<').is_some_and(begins_html) && !OWN_HTML.iter().any(|own| rest.starts_with(own)) {
+                    escaped.push_str("&lt;");
+                } else {
+                    escaped.push(char);
+                }
+            }
+        }
+    }
+    escaped
 }
 
 #[cfg(test)]
@@ -126,5 +165,15 @@ mod tests {
         let values = json!({ "title": "<!-- expctl:end results -->", "identity": "<!-- expctl: job 1 -->" });
         let text = render(Some(&path), &values).unwrap();
         assert_eq!(text, "&lt;!-- expctl:end results -->\n<!-- expctl: job 1 -->\n");
+    }
+
+    #[test]
+    fn html_in_a_name_is_text_in_a_note() {
+        assert_eq!(escape_html("| <img src=x> | `<b>` | a < b | ←<é |"), "| &lt;img src=x> | `<b>` | a < b | ←<é |");
+        assert_eq!(escape_html("<details>\n<summary>2 more</summary>\n</details>"), "<details>\n<summary>2 more</summary>\n</details>");
+        assert_eq!(escape_html("<!-- expctl:end -->\n<!-- expctl: job 3 -->"), "&lt;!-- expctl:end -->\n<!-- expctl: job 3 -->");
+        // A backtick that nothing ends begins no code.
+        assert_eq!(escape_html("it`s <script>"), "it`s &lt;script>");
+        assert_eq!(escape_html("```\n<a>\n```\n<a>"), "```\n<a>\n```\n&lt;a>");
     }
 }

@@ -110,7 +110,9 @@ impl Service {
                     .map(|store| Arc::new(store) as _)
             }
             ObjectHost::Http(origin) => {
-                let client = ClientOptions::new().with_allow_http(true).with_timeout_disabled();
+                // A server asked over TLS may not send its reader on to plain HTTP.
+                let client =
+                    ClientOptions::new().with_allow_http(origin.starts_with("http://")).with_timeout_disabled();
                 let builder = HttpBuilder::new().with_url(origin).with_client_options(client).with_retry(no_retries);
                 builder.with_http_connector(StatusConnector).build().map(|store| Arc::new(store) as _)
             }
