@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anndata_io::remote::check_url;
 use anndata_io::{MDS_INDEX_FILE, MatrixFile, MdsStore, zarr};
-use expctl_config::{GraphDataSet, ProjectFiles, ProjectFolders, Reason};
-use expctl_datasets::array::{ArrayDataset, ArrayRecipe};
+use expctl_config::{ArrayRefusal, GraphDataSet, ProjectFiles, ProjectFolders, Reason};
+use expctl_datasets::array::{ArrayDataset, ArrayRecipe, Refusal, rehearse};
 use expctl_datasets::graph::{Dataset, Recipe};
-use expctl_settings::{Settings, Trial, is_url};
+use expctl_settings::{Array, Settings, Trial, is_url};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
 use crate::exit::Failure;
@@ -50,6 +50,26 @@ impl ProjectFiles for ProjectData<'_> {
 
     fn rows(&self, file: &Path, layer: &str) -> Result<u64, Reason> {
         count_rows(file, layer)
+    }
+
+    fn array_refusal(&self, settings: &Settings) -> Option<ArrayRefusal> {
+        let array = &settings.array;
+        let files = if array.files.is_empty() {
+            let dataset = ArrayDataset::open(&self.0.data_dir(&settings.data)).ok()?;
+            dataset.store_files_of(array.format, array.file_count).ok()?
+        } else if array.files.iter().any(|named| is_url(named)) {
+            return None;
+        } else {
+            array.files.iter().flat_map(|named| matching(self.0.root(), named).unwrap_or_default()).collect()
+        };
+        let Refusal { key, problem } = rehearse(settings, &files).err()?;
+        // Damage of a data set that expctl built is no matter of the config: `submit` and `data verify` name it.
+        if array.files.is_empty() && key == Array::FILES.name() {
+            return None;
+        }
+        let text = problem.to_string();
+        let message = text.strip_prefix(key).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&text);
+        Some(ArrayRefusal { key, message: message.to_owned() })
     }
 }
 

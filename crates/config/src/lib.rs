@@ -31,7 +31,7 @@ pub use layer::{Layer, Setting};
 pub use node::{Sources, ValueOrigin};
 pub use plan::{Plan, UnknownName, expand, trial_id};
 pub use problem::{ConfErrors, Problem};
-pub use project_files::{GraphDataSet, NoteNameError, ProjectFiles, ProjectFolders, Reason};
+pub use project_files::{ArrayRefusal, GraphDataSet, NoteNameError, ProjectFiles, ProjectFolders, Reason};
 pub use suggest::closest;
 pub use synonyms::their_names;
 pub use user::{LinkStyle, NotesSettings, UserDefaults, path as user_path};

@@ -1,7 +1,7 @@
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-use expctl_settings::Data;
+use expctl_settings::{Data, Settings};
 
 /// Why a file or data set cannot be used, for the reader of a config.
 pub type Reason = Box<dyn Error + Send + Sync>;
@@ -88,4 +88,17 @@ pub trait ProjectFiles {
     /// # Errors
     /// The file cannot be read, or has no such layer.
     fn rows(&self, file: &Path, layer: &str) -> Result<u64, Reason>;
+
+    /// What the ranks of a trial with these settings would refuse of its array files before their first step; none of files that are
+    /// remote, or not built yet.
+    fn array_refusal(&self, settings: &Settings) -> Option<ArrayRefusal>;
+}
+
+/// What ranks would refuse of array files.
+#[derive(Clone, Debug)]
+pub struct ArrayRefusal {
+    /// Key of the setting that asks for it.
+    pub key: &'static str,
+    /// Why it cannot be.
+    pub message: String,
 }

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use expctl_settings::{Array, ArrayFormat, Data, Draw, Fetch, Sampler, Train, is_url};
+use expctl_settings::{Array, ArrayFormat, Data, Draw, Fetch, Sampler, Settings, Train, is_url, to_json};
 
 use super::Judge;
 use crate::config::Values;
 use crate::problem::Problem;
-use crate::project_files::Reason;
+use crate::project_files::{ArrayRefusal, Reason};
 
 /// Keys that say which rows are built. They may not be set with the user's own files, but for `data.samples` where some are remote.
 pub const BUILT_ROWS_KEYS: [&str; 6] = [
@@ -172,6 +172,20 @@ impl Judge<'_> {
         let project = self.project;
         let known = self.file_rows.entry((file.to_owned(), layer.to_owned()));
         known.or_insert_with(|| project.rows(file, layer).map_err(Arc::new)).clone()
+    }
+
+    /// What the files do not have, and ranks would end with.
+    pub fn array_content(&mut self, values: &Values, problems: &mut Vec<Problem>) {
+        let Some(settings) = values.settings() else { return };
+        // What does not change the answer: a sweep asks once.
+        let Settings { array, sampler, data, .. } = &settings;
+        let key = to_json(&(array, sampler, data)).to_string();
+        let project = self.project;
+        let refusal = self.array_refusals.entry(key).or_insert_with(|| project.array_refusal(&settings));
+        if let Some(ArrayRefusal { key, message }) = refusal.clone() {
+            let message = format!("`{key}`: {message}");
+            problems.push(Problem::new(self.at(values, key), message, "every rank would end with this"));
+        }
     }
 
     /// How rows are drawn, and settings that only some ways to draw use.

@@ -18,7 +18,7 @@ pub use workload::{derive_command, derive_workload, refuse_own_worker_keys};
 use crate::config::Values;
 use crate::node::ValueOrigin;
 use crate::problem::Problem;
-use crate::project_files::{GraphDataSet, ProjectFiles, Reason};
+use crate::project_files::{ArrayRefusal, GraphDataSet, ProjectFiles, Reason};
 use crate::resolve::FallbackOrigins;
 
 /// Judges all settings of a run, and completes them. Data sets and files that several runs name are looked at once.
@@ -31,6 +31,8 @@ pub struct Judge<'a> {
     array_data_sets: BTreeMap<String, u64>,
     /// Rows of the user's files, by file and layer.
     file_rows: BTreeMap<(PathBuf, String), Result<u64, Arc<Reason>>>,
+    /// What ranks would refuse of array files, by the settings that it depends on, as JSON.
+    array_refusals: BTreeMap<String, Option<ArrayRefusal>>,
 }
 
 impl<'a> Judge<'a> {
@@ -42,11 +44,13 @@ impl<'a> Judge<'a> {
             graph_data_sets: BTreeMap::new(),
             array_data_sets: BTreeMap::new(),
             file_rows: BTreeMap::new(),
+            array_refusals: BTreeMap::new(),
         }
     }
 
     /// Completes `values` and reports what is wrong with them. The same problem of several runs is shown once, because equal problems are.
     pub fn judge(&mut self, values: &mut Values, problems: &mut Vec<Problem>) {
+        let known = problems.len();
         self.study(values, problems);
         self.workload(values, problems);
         self.command(values, problems);
@@ -68,6 +72,9 @@ impl<'a> Judge<'a> {
         self.schedule(values, problems);
         self.profiler(values, problems);
         self.operations(values, problems);
+        if problems.len() == known && values.reads_array() && !values.runs_command() {
+            self.array_content(values, problems);
+        }
     }
 
     /// An array, and what reads it.

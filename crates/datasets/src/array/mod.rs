@@ -11,6 +11,7 @@ mod dataset;
 mod model;
 mod open;
 mod recipe;
+mod rehearsal;
 mod rows;
 mod shuffle;
 
@@ -19,6 +20,7 @@ pub use convert::{ConvertOptions, convert, convert_files};
 pub use dataset::{ARRAY_SCHEMA, ArrayDataset, ArrayFile, ArrayManifest, ArrayStoreManifest, ObsClass, ObsColumn};
 pub use open::{open, open_as_configured, remote_counts, remote_options};
 pub use recipe::{ArrayRecipe, CellTypes, Donors, expected_bytes};
+pub use rehearsal::{Refusal, rehearse};
 
 pub(crate) use convert::check_content;
 
