@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use expctl_settings::{KEYS, KeySpec, ValueType, find};
+use expctl_settings::{KEYS, KeySpec, ValueType, Worker, find};
 use serde_json::Value as Json;
 
 use crate::node::{Node, NodeKey, NodeTable, NodeValue, ValueOrigin, flatten, table_from_toml};
@@ -196,6 +196,10 @@ fn repair(value_type: &ValueType, key: &str, node: &Node) -> Option<String> {
             _ => None,
         },
         (ValueType::Integer { .. }, NodeValue::Float(x)) if x.fract() == 0.0 => Some(format!("write it as {x:.0}")),
+        (ValueType::TextList, NodeValue::Text(text)) if key == Worker::COMMAND.name() => {
+            let words: Vec<String> = text.split_whitespace().map(|word| format!("{word:?}")).collect();
+            Some(format!("write the program and its arguments as an array: [{}]", words.join(", ")))
+        }
         (ValueType::TextList, NodeValue::Text(text)) => Some(format!("write it as an array: [\"{text}\"]")),
         (ValueType::NumberList { .. }, NodeValue::Integer(n)) => Some(format!("write it as an array: [{n}]")),
         (

@@ -1,9 +1,10 @@
 //! The texts of a config as trees whose keys and values know where they stand.
 
+use std::num::IntErrorKind;
 use std::ops::Range;
 
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeInteger, DeTable, DeValue};
 
 /// A place in one of the texts that a config was read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,6 +103,8 @@ pub enum NodeValue {
     Text(String),
     /// An integer; one beyond the range is held at its end.
     Integer(i128),
+    /// Text that looks like an integer and is none: `0x`.
+    NoNumber(String),
     /// A float.
     Float(f64),
     /// A boolean.
@@ -119,10 +122,7 @@ impl Node {
         let at = ValueOrigin::new(source, value.span());
         let value = match value.get_ref() {
             DeValue::String(text) => NodeValue::Text(text.to_string()),
-            DeValue::Integer(digits) => {
-                let end = if digits.as_str().starts_with('-') { i128::MIN } else { i128::MAX };
-                NodeValue::Integer(i128::from_str_radix(digits.as_str(), digits.radix()).unwrap_or(end))
-            }
+            DeValue::Integer(digits) => integer(digits),
             // The parser let it through, so it is a float; an overflow becomes infinity.
             DeValue::Float(digits) => NodeValue::Float(digits.as_str().parse().unwrap_or(f64::NAN)),
             DeValue::Boolean(flag) => NodeValue::Bool(*flag),
@@ -138,12 +138,29 @@ impl Node {
         match &self.value {
             NodeValue::Text(text) => format!("the text \"{text}\""),
             NodeValue::Integer(n) => format!("the number {n}"),
+            NodeValue::NoNumber(text) => format!("`{text}`, which is no number in TOML"),
             NodeValue::Float(x) => format!("the number {x}"),
             NodeValue::Bool(flag) => format!("{flag}"),
             NodeValue::Datetime => "a date".to_owned(),
             NodeValue::Array(_) => "an array".to_owned(),
             NodeValue::Table(_) => "a table".to_owned(),
         }
+    }
+}
+
+/// The parser takes prefix and first digit for a number: `0x`, `007` and digits of other scripts come through.
+fn integer(digits: &DeInteger<'_>) -> NodeValue {
+    let text = digits.as_str();
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let has_form = match digits.radix() {
+        10 => unsigned == "0" || !unsigned.starts_with('0'),
+        _ => unsigned == text,
+    };
+    match i128::from_str_radix(text, digits.radix()) {
+        Ok(number) if has_form => NodeValue::Integer(number),
+        Err(e) if *e.kind() == IntErrorKind::PosOverflow => NodeValue::Integer(i128::MAX),
+        Err(e) if *e.kind() == IntErrorKind::NegOverflow => NodeValue::Integer(i128::MIN),
+        _ => NodeValue::NoNumber(digits.to_string()),
     }
 }
 

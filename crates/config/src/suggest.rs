@@ -119,7 +119,7 @@ fn plain(node: &Node) -> Option<String> {
             [one] => Some(format!("[{}]", plain(one)?)),
             _ => None,
         },
-        NodeValue::Datetime | NodeValue::Table(_) => None,
+        NodeValue::NoNumber(_) | NodeValue::Datetime | NodeValue::Table(_) => None,
     }
 }
 
