@@ -7,7 +7,9 @@ use std::process::{Command, Output};
 
 use crate::common::cluster::Cluster;
 use crate::common::{SMALL, TestProject, text};
+use expctl_ledger::JobDir;
 use serde_json::to_string as quoted;
+use test_support::{Requirement, skip};
 
 /// Everything that a shell, Slurm or a template may take for its own, with commands that leave a mark.
 const HOSTILE: &str = "it's \"a\" \\ \\\" $(touch pwned) `touch pwned` ; touch pwned & ${IFS} %A %% {{ 7*7 }} {% raw %}\
@@ -138,14 +140,19 @@ fn under(project: &TestProject, umask: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// Files and folders of the ledger, the notes and the data are as the umask has them.
-fn modes(project: &TestProject, folder: u32, file: u32) {
+/// Files and folders of the ledger, the notes and the data are as the umask has them, but for the folders of jobs.
+fn modes(project: &TestProject, job: u32, folder: u32, file: u32) {
     for place in ["results", "data"].map(|name| project.path().join(name)) {
         let all = below(&place);
         assert!(!all.is_empty(), "{}", place.display());
         for path in all {
             let meta = std::fs::symlink_metadata(&path).unwrap();
-            let expected = if meta.is_dir() { folder } else { file };
+            let is_job = path.parent().is_some_and(|parent| parent.ends_with("results/runs"));
+            let expected = match meta.is_dir() {
+                true if is_job => job,
+                true => folder,
+                false => file,
+            };
             assert_eq!(meta.permissions().mode() & 0o7777, expected, "{}", path.display());
         }
     }
@@ -211,16 +218,66 @@ fn secrets_stay_out_of_the_ledger_however_they_come_near_it() {
 }
 
 #[test]
-fn files_are_made_with_the_users_umask() {
-    for (umask, folder, file) in [("077", 0o700, 0o600), ("002", 0o775, 0o664)] {
+fn files_are_made_with_the_users_umask_and_jobs_are_shared_with_whom_the_config_says() {
+    for (umask, readers, job, folder, file) in [
+        ("077", "user", 0o700, 0o700, 0o600),
+        ("002", "user", 0o700, 0o775, 0o664),
+        ("002", "group", 0o750, 0o775, 0o664),
+        ("077", "all", 0o755, 0o700, 0o600),
+    ] {
         let project = TestProject::new();
         let conf = project.conf("small", SMALL);
-        let line =
-            ["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--set", "checkpoint.every_steps=3"];
-        let output = under(&project, umask, &line).output().unwrap();
+        let readers = format!("launch.readers={readers}");
+        let line = ["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--only", "ids", "--set", &readers];
+        let checkpoints = ["--set", "checkpoint.every_steps=3"];
+        let output = under(&project, umask, &[&line[..], &checkpoints].concat()).output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
-        modes(&project, folder, file);
+        modes(&project, job, folder, file);
     }
+}
+
+/// A second user of the machine, as on a shared node.
+#[test]
+fn another_user_sees_the_jobs_that_are_shared_and_no_others() {
+    if !nix::unistd::geteuid().is_root() {
+        return skip(Requirement::Other, "only root can run a program as another user");
+    }
+    let project = TestProject::new();
+    std::fs::set_permissions(project.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let conf = project.conf("small", &SMALL.replace("ranks = 2", "ranks = 1"));
+    let submit = |readers: &str| {
+        let readers = format!("launch.readers={readers}");
+        let line = ["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--only", "ids", "--set", &readers];
+        let output = project.run(&line);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        project.job(&text(&output.stdout))
+    };
+    let (own, shared) = (submit("user"), submit("all"));
+    // The built programs may be in a home that others do not reach.
+    let program = project.path().join("expctl");
+    let built = Path::new(env!("CARGO_BIN_EXE_expctl"));
+    std::fs::hard_link(built, &program).or_else(|_| std::fs::copy(built, &program).map(drop)).unwrap();
+    let nobody = |command: &[&str]| {
+        let mut setpriv = Command::new("setpriv");
+        setpriv.args(["--reuid", "nobody", "--regid", "nogroup", "--clear-groups", "--"]).args(command);
+        setpriv.current_dir("/").env("HOME", "/nonexistent").output().unwrap()
+    };
+    let root = project.path().to_str().unwrap();
+    let expctl = |arguments: &[&str]| nobody(&[&[program.to_str().unwrap(), "--root", root][..], arguments].concat());
+
+    let all = expctl(&["status"]);
+    assert_eq!(all.status.code(), Some(0), "{}", text(&all.stderr));
+    let note = "note: not shown: jobs of other users that only they may read: 1 (";
+    assert!(text(&all.stderr).contains(note), "{}", text(&all.stderr));
+    assert!(text(&all.stdout).contains("small"), "{}", text(&all.stdout));
+    let one = expctl(&["status", "1"]);
+    assert_eq!(one.status.code(), Some(6));
+    assert!(text(&one.stderr).contains("Permission denied"), "{}", text(&one.stderr));
+
+    let shown = |folder: &JobDir| nobody(&["cat", folder.record_path().to_str().unwrap()]).status.success();
+    assert!(!shown(&own) && shown(&shared));
+    let changed = nobody(&["touch", shared.path().join("more").to_str().unwrap()]);
+    assert!(!changed.status.success(), "a reader does not write");
 }
 
 /// What `make check` leaves out.
@@ -245,6 +302,6 @@ mod slow {
         assert_eq!(cluster.ask("squeue", &["--noheader", "--array", "--states=all", "--format=%K %u"]), "0 root\n");
         nothing_was_done(&project);
         no_secrets(&project, &output);
-        modes(&project, 0o700, 0o600);
+        modes(&project, 0o700, 0o700, 0o600);
     }
 }
