@@ -23,6 +23,9 @@ const BLOCK_ROWS: usize = 1 << 16;
 /// Key of a file's metadata for the class of its times; `generated` for those that nobody measured.
 pub const CLASS_KEY: &str = "expctl.class";
 
+/// Label of rows that have no method or epoch: a null of a parquet file, an empty field of a CSV file. They are a group of their own.
+const NO_LABEL: &str = "null";
+
 /// Read a parquet or CSV file, which its first bytes tell apart.
 ///
 /// # Errors
@@ -62,14 +65,15 @@ fn read_csv(path: &Path, columns: &TimingsColumns) -> Result<(TimingsSource, Bat
     let mut last: Option<(String, String, u32, u32)> = None;
     while reader.read_record(&mut record).map_err(fail)? {
         let text = |place: usize| record.get(place).unwrap_or_default();
+        let label = |place: usize| Some(text(place)).filter(|label| !label.is_empty()).unwrap_or(NO_LABEL);
         let wrong = |place: usize, problem: CellProblem| TimingsError::Cell {
             path: path.to_owned(),
             location: format!("line {}", record.position().map_or(0, csv::Position::line)),
             column: names[place].clone(),
             problem,
         };
-        let method = places.method.map_or(ALL_ROWS, text);
-        let epoch = places.epoch.map_or(ALL_ROWS, text);
+        let method = places.method.map_or(ALL_ROWS, label);
+        let epoch = places.epoch.map_or(ALL_ROWS, label);
         let (method, epoch) = match &last {
             Some((m, e, m_id, e_id)) if m == method && e == epoch => (*m_id, *e_id),
             _ => {
@@ -169,8 +173,8 @@ impl RowReader<'_> {
             let rows = left.min(BLOCK_ROWS);
             let methods = method.as_mut().map(|open| self.cells(open, rows)).transpose()?;
             let epochs = epoch.as_mut().map(|open| self.cells(open, rows)).transpose()?;
-            let batches = batch.as_mut().map(|open| self.cells(open, rows)).transpose()?;
-            let times = self.cells(&mut time, rows)?;
+            let batches = batch.as_mut().map(|open| self.numbers(open, rows)).transpose()?;
+            let times = self.numbers(&mut time, rows)?;
             for row in 0..times.len() {
                 let method = self.method.id(methods.as_ref().and_then(|m| m.get(row)), |n| self.store.method_id(n));
                 let epoch = self.epoch.id(epochs.as_ref().and_then(|e| e.get(row)), |n| self.store.epoch_id(n));
@@ -195,13 +199,21 @@ impl RowReader<'_> {
         Ok(())
     }
 
+    /// Values of a column in which every row has one.
+    fn numbers(&self, open: &mut OpenColumn, rows: usize) -> Result<ColumnCells, TimingsError> {
+        let cells = self.cells(open, rows)?;
+        match cells.value_of_row.as_ref().and_then(|values| values.iter().position(Option::is_none)) {
+            Some(row) => {
+                let location = format!("row {} (from 0)", self.row + row as u64);
+                Err(self.cell_error(open.index, location, CellProblem::Null))
+            }
+            None => Ok(cells),
+        }
+    }
+
     fn cells(&self, open: &mut OpenColumn, rows: usize) -> Result<ColumnCells, TimingsError> {
         read_cells(&mut open.reader, &self.leaves[open.index], rows).map_err(|e| match e {
             CellsError::Parquet(e) => self.unreadable(e),
-            CellsError::Null(row) => {
-                let location = format!("row {} (from 0)", self.row + row as u64);
-                self.cell_error(open.index, location, CellProblem::Null)
-            }
             CellsError::Type(kind) => {
                 self.cell_error(open.index, "schema".into(), CellProblem::UnsupportedType { kind })
             }
@@ -232,6 +244,7 @@ fn batch_number(cell: ColumnCell<'_>) -> Result<u64, CellProblem> {
         ColumnCell::Real(value) if value >= 0.0 && value.fract() == 0.0 => batch_in_range(value as u64),
         ColumnCell::Real(value) => Err(wrong(value.to_string())),
         ColumnCell::Text(text) => Err(wrong(format!("'{}'", String::from_utf8_lossy(text)))),
+        ColumnCell::Null => Err(CellProblem::Null),
     }
 }
 
@@ -244,6 +257,7 @@ struct LabelIds {
 /// A label as it was read.
 enum LabelKey {
     None,
+    Null,
     Integer(i64),
     Real(f64),
     Text(Vec<u8>),
@@ -253,7 +267,7 @@ impl LabelIds {
     fn id(&mut self, cell: Option<ColumnCell<'_>>, id: impl FnOnce(&str) -> u32) -> u32 {
         if let Some((key, last)) = &self.last {
             let same = match (key, &cell) {
-                (LabelKey::None, None) => true,
+                (LabelKey::None, None) | (LabelKey::Null, Some(ColumnCell::Null)) => true,
                 (LabelKey::Integer(a), Some(ColumnCell::Integer(b))) => a == b,
                 (LabelKey::Real(a), Some(ColumnCell::Real(b))) => a == b,
                 (LabelKey::Text(a), Some(ColumnCell::Text(b))) => a == b,
@@ -265,6 +279,7 @@ impl LabelIds {
         }
         let (key, name) = match cell {
             None => (LabelKey::None, ALL_ROWS.to_owned()),
+            Some(ColumnCell::Null) => (LabelKey::Null, NO_LABEL.to_owned()),
             Some(ColumnCell::Integer(value)) => (LabelKey::Integer(value), value.to_string()),
             Some(ColumnCell::Real(value)) => (LabelKey::Real(value), value.to_string()),
             Some(ColumnCell::Text(text)) => (LabelKey::Text(text.to_vec()), String::from_utf8_lossy(text).into_owned()),
@@ -275,8 +290,31 @@ impl LabelIds {
     }
 }
 
-/// Values of some rows of one column.
-enum ColumnCells {
+/// Some rows of one column.
+struct ColumnCells {
+    values: ColumnValues,
+    /// The value of each row, by its place in `values`; none: every row has one, in order.
+    value_of_row: Option<Vec<Option<usize>>>,
+}
+
+impl ColumnCells {
+    fn len(&self) -> usize {
+        self.value_of_row.as_ref().map_or_else(|| self.values.len(), Vec::len)
+    }
+
+    fn get(&self, row: usize) -> Option<ColumnCell<'_>> {
+        match &self.value_of_row {
+            None => self.values.get(row),
+            Some(values) => match values.get(row)? {
+                Some(value) => self.values.get(*value),
+                None => Some(ColumnCell::Null),
+            },
+        }
+    }
+}
+
+/// The values of a column, nulls left out.
+enum ColumnValues {
     Integers(Vec<i64>),
     Reals(Vec<f64>),
     Texts(Vec<ByteArray>),
@@ -288,9 +326,10 @@ enum ColumnCell<'a> {
     Integer(i64),
     Real(f64),
     Text(&'a [u8]),
+    Null,
 }
 
-impl ColumnCells {
+impl ColumnValues {
     fn len(&self) -> usize {
         match self {
             Self::Integers(values) => values.len(),
@@ -311,8 +350,6 @@ impl ColumnCells {
 /// Why the values of a column cannot be read.
 enum CellsError {
     Parquet(ParquetError),
-    /// The first row without a value, counted from the first one asked for.
-    Null(usize),
     /// A type that is not read.
     Type(&'static str),
 }
@@ -325,9 +362,10 @@ impl From<ParquetError> for CellsError {
 
 /// The next `rows` values of a column.
 fn read_cells(reader: &mut ColumnReader, column: &ColumnDescriptor, rows: usize) -> Result<ColumnCells, CellsError> {
+    let mut present = Vec::new();
     macro_rules! values {
         ($reader:expr) => {{
-            let (mut present, mut values) = (Vec::new(), Vec::new());
+            let mut values = Vec::new();
             let mut read = 0;
             while read < rows {
                 let (records, ..) = $reader.read_records(rows - read, Some(&mut present), None, &mut values)?;
@@ -336,47 +374,49 @@ fn read_cells(reader: &mut ColumnReader, column: &ColumnDescriptor, rows: usize)
                 }
                 read += records;
             }
-            // Required columns have no levels.
-            if let Some(row) = present.iter().position(|level| *level < column.max_def_level()) {
-                return Err(CellsError::Null(row));
-            }
             values
         }};
     }
     let scale = scale(column).map(|scale| 10f64.powi(scale));
     let whole = |values: Vec<i64>| match scale {
-        Some(scale) => ColumnCells::Reals(values.into_iter().map(|v| v as f64 / scale).collect()),
-        None => ColumnCells::Integers(values),
+        Some(scale) => ColumnValues::Reals(values.into_iter().map(|v| v as f64 / scale).collect()),
+        None => ColumnValues::Integers(values),
     };
-    Ok(match reader {
-        ColumnReader::BoolColumnReader(r) => ColumnCells::Integers(values!(r).into_iter().map(i64::from).collect()),
+    let values = match reader {
+        ColumnReader::BoolColumnReader(r) => ColumnValues::Integers(values!(r).into_iter().map(i64::from).collect()),
         ColumnReader::Int32ColumnReader(r) => {
             let values: Vec<i32> = values!(r);
             let unsigned = is_unsigned(column);
             whole(values.into_iter().map(|v| if unsigned { i64::from(v as u32) } else { i64::from(v) }).collect())
         }
         ColumnReader::Int64ColumnReader(r) => whole(values!(r)),
-        ColumnReader::FloatColumnReader(r) => ColumnCells::Reals(values!(r).into_iter().map(f64::from).collect()),
-        ColumnReader::DoubleColumnReader(r) => ColumnCells::Reals(values!(r)),
+        ColumnReader::FloatColumnReader(r) => ColumnValues::Reals(values!(r).into_iter().map(f64::from).collect()),
+        ColumnReader::DoubleColumnReader(r) => ColumnValues::Reals(values!(r)),
         ColumnReader::ByteArrayColumnReader(r) => match scale {
             Some(scale) => {
                 let values: Vec<ByteArray> = values!(r);
-                ColumnCells::Reals(values.iter().map(|v| big_endian(v.data()) / scale).collect())
+                ColumnValues::Reals(values.iter().map(|v| big_endian(v.data()) / scale).collect())
             }
-            None => ColumnCells::Texts(values!(r)),
+            None => ColumnValues::Texts(values!(r)),
         },
         ColumnReader::FixedLenByteArrayColumnReader(r) => {
             let values: Vec<FixedLenByteArray> = values!(r);
             match (scale, column.logical_type_ref()) {
-                (Some(scale), _) => ColumnCells::Reals(values.iter().map(|v| big_endian(v.data()) / scale).collect()),
+                (Some(scale), _) => ColumnValues::Reals(values.iter().map(|v| big_endian(v.data()) / scale).collect()),
                 (None, Some(LogicalType::Float16)) => {
-                    ColumnCells::Reals(values.iter().map(|v| half(v.data())).collect())
+                    ColumnValues::Reals(values.iter().map(|v| half(v.data())).collect())
                 }
                 _ => return Err(CellsError::Type("bytes of fixed length")),
             }
         }
         ColumnReader::Int96ColumnReader(_) => return Err(CellsError::Type("a moment (INT96)")),
-    })
+    };
+    // Required columns have no levels.
+    let value_of_row = present.iter().any(|level| *level < column.max_def_level()).then(|| {
+        let mut next = 0..;
+        present.iter().map(|level| if *level < column.max_def_level() { None } else { next.next() }).collect()
+    });
+    Ok(ColumnCells { values, value_of_row })
 }
 
 /// Digits behind the point of a decimal column.
