@@ -453,7 +453,50 @@ fn half(bytes: &[u8]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use parquet::data_type::{ByteArrayType, DoubleType};
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+
     use super::*;
+
+    #[test]
+    fn rows_without_a_label_are_a_group_and_rows_without_a_time_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let columns = TimingsColumns {
+            method: Some("uri".into()),
+            epoch: None,
+            batch: None,
+            time: Some("elapsed".into()),
+            unit: TimeUnit::Seconds,
+        };
+        let csv = folder.path().join("times.csv");
+        std::fs::write(&csv, "uri,elapsed\na,1\n,2\na,3\n").unwrap();
+        assert_eq!(read_file(&csv, &columns).unwrap().1.methods(), ["a", NO_LABEL]);
+
+        let write = |name: &str, times: &[f64], present: &[i16]| {
+            let path = folder.path().join(name);
+            let message = "message times { optional binary uri (UTF8); optional double elapsed; }";
+            let schema = Arc::new(parse_message_type(message).unwrap());
+            let mut writer = SerializedFileWriter::new(File::create(&path).unwrap(), schema, Arc::default()).unwrap();
+            let mut group = writer.next_row_group().unwrap();
+            let mut column = group.next_column().unwrap().unwrap();
+            let labels = [ByteArray::from("a"), ByteArray::from("b")];
+            column.typed::<ByteArrayType>().write_batch(&labels, Some(&[0, 1, 0, 1]), None).unwrap();
+            column.close().unwrap();
+            let mut column = group.next_column().unwrap().unwrap();
+            column.typed::<DoubleType>().write_batch(times, Some(present), None).unwrap();
+            column.close().unwrap();
+            group.close().unwrap();
+            writer.close().unwrap();
+            path
+        };
+        let whole = read_file(&write("whole.parquet", &[1.0, 2.0, 3.0, 4.0], &[1, 1, 1, 1]), &columns).unwrap();
+        assert_eq!(whole.1.methods(), [NO_LABEL, "a", "b"]);
+        let gap = read_file(&write("gap.parquet", &[1.0, 2.0, 4.0], &[1, 1, 0, 1]), &columns).unwrap_err();
+        assert!(gap.to_string().contains("row 2 (from 0)") && gap.to_string().contains("no value (null)"), "{gap}");
+    }
 
     #[test]
     fn halves_and_decimals_are_those_of_numpy() {
