@@ -7,7 +7,7 @@ mod settings;
 use expctl_ledger::{FindJobError, JobVerdictError, LedgerFolders, PublishedError, RunTotals, StepSeconds};
 use expctl_text::format;
 pub use import::{Imported, ImportedLog, LogRow, import, import_log};
-pub use progress_text::{BarKind, LogReading};
+pub use progress_text::{BarKind, LogReading, read_log};
 pub use settings::{differences_within, flatten_all, flatten_in_job, run_settings, setting_text, step_words};
 
 use crate::exit::{Exit, Failure};
