@@ -8,7 +8,18 @@ use rand_pcg::Pcg64Mcg;
 
 /// Numbers that are often wrong.
 const NUMBERS: [&str; 12] = [
-    "0", "1", "7", "64", "100000", "4294967296", "9223372036854775807", "18446744073709551615", "-1", "1e300", "0x", "null",
+    "0",
+    "1",
+    "7",
+    "64",
+    "100000",
+    "4294967296",
+    "9223372036854775807",
+    "18446744073709551615",
+    "-1",
+    "1e300",
+    "0x",
+    "null",
 ];
 
 /// One to four kinds of damage to a file; of text also numbers and words that are others.

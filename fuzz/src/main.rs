@@ -53,8 +53,11 @@ fn run(arguments: &[&str]) -> Outcome<bool> {
             _ => return Err(USAGE.into()),
         }
     }
-    let chosen: Vec<&Target> =
-        if *names == "all" { TARGETS.iter().collect() } else { names.split(',').map(target).collect::<Outcome<_>>()? };
+    let chosen: Vec<&Target> = if *names == "all" {
+        TARGETS.iter().collect()
+    } else {
+        names.split(',').map(target).collect::<Outcome<_>>()?
+    };
     let time = Duration::from_secs(seconds.parse()?);
     let mut all_fine = true;
     for target in chosen {

@@ -1,5 +1,7 @@
 //! Five seconds of damage for every reader.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
 /// What `make check` leaves out.
 mod slow {
     use std::process::Command;

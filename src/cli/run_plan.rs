@@ -1,8 +1,11 @@
 //! Submitting a plan, and staying with its job: what `submit`, `isolate`, `retry` and the verbs in the background share.
 
+use std::collections::BTreeSet;
+
 use clap::ValueEnum;
-use expctl_config::{Config, NotesSettings, Plan, UserDefaults};
+use expctl_config::{ArrayRefusal, Config, NotesSettings, Plan, ProjectFiles, UserDefaults};
 use expctl_ledger::{JobRecord, MeasuredJob};
+use expctl_settings::{Trial, to_json};
 use expctl_text::format::count;
 use serde_json::json;
 use slurm_client::{Availability, Slurm};
@@ -10,7 +13,7 @@ use slurm_client::{Availability, Slurm};
 use super::data::{self, folder_json, missing_data_line};
 use super::report::note_options;
 use crate::console::{out_json, say, try_out};
-use crate::data::{DataSize, DataState, data_states};
+use crate::data::{DataSize, DataState, ProjectData, data_states};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::launch::slurm::SlurmBackend;
@@ -128,12 +131,30 @@ pub fn run_plan(
     let order = SubmitOrder { chain: args.chain, builds_data: builds };
     if !order.chain {
         data::ensure_all(project, &plan.trials, &interrupt)?;
+        if builds {
+            refuse_of_built_arrays(project, &plan.trials)?;
+        }
     }
     let backend = backend_from_name(&job.backend)?;
     let id = backend.submit(project, job, order)?;
     print_id(id);
     keep_origin(project, id, &origin);
     wait_or_detach(project, backend.as_ref(), &project.job(id).record()?, args.wait, &interrupt)
+}
+
+/// Refuse what ranks would refuse of arrays that have just been built. Of files that were there before, the config's rules have seen it.
+fn refuse_of_built_arrays(project: &Project, trials: &[Trial]) -> Result<(), Failure> {
+    let mut seen = BTreeSet::new();
+    for Trial { variant, settings, .. } in trials {
+        let is_read = settings.reads_array() && !settings.runs_command();
+        if !is_read || !seen.insert(to_json(&(&settings.array, &settings.sampler, &settings.data)).to_string()) {
+            continue;
+        }
+        if let Some(ArrayRefusal { key, message }) = ProjectData(project).array_refusal(settings) {
+            return Err(Failure::new(Exit::Config, format!("variant {variant}: `{key}`: {message}")));
+        }
+    }
+    Ok(())
 }
 
 /// The backend: of the command line, else of the user's defaults, else of the profile, else the one that is available.

@@ -469,7 +469,7 @@ mod tests {
             epoch: None,
             batch: None,
             time: Some("elapsed".into()),
-            unit: TimeUnit::Seconds,
+            unit: TimeUnit::S,
         };
         let csv = folder.path().join("times.csv");
         std::fs::write(&csv, "uri,elapsed\na,1\n,2\na,3\n").unwrap();

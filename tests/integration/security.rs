@@ -228,7 +228,8 @@ fn files_are_made_with_the_users_umask_and_jobs_are_shared_with_whom_the_config_
         let project = TestProject::new();
         let conf = project.conf("small", SMALL);
         let readers = format!("launch.readers={readers}");
-        let line = ["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--only", "ids", "--set", &readers];
+        let line =
+            ["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--only", "ids", "--set", &readers];
         let checkpoints = ["--set", "checkpoint.every_steps=3"];
         let output = under(&project, umask, &[&line[..], &checkpoints].concat()).output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
@@ -247,7 +248,8 @@ fn another_user_sees_the_jobs_that_are_shared_and_no_others() {
     let conf = project.conf("small", &SMALL.replace("ranks = 2", "ranks = 1"));
     let submit = |readers: &str| {
         let readers = format!("launch.readers={readers}");
-        let line = ["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--only", "ids", "--set", &readers];
+        let line =
+            ["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--only", "ids", "--set", &readers];
         let output = project.run(&line);
         assert!(output.status.success(), "{}", text(&output.stderr));
         project.job(&text(&output.stdout))

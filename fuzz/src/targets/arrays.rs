@@ -14,9 +14,8 @@ const PIECE_ROWS: u64 = 1000;
 /// A dense matrix may have any number of rows that were never written.
 const MAX_ROWS: u64 = 20_000;
 /// Columns of obs that seeds have.
-const OBS: [&str; 12] = [
-    "cell_type", "donor", "weight", "text", "batch", "small", "wide", "score", "half", "digits", "decimal", "kind",
-];
+const OBS: [&str; 12] =
+    ["cell_type", "donor", "weight", "text", "batch", "small", "wide", "score", "half", "digits", "decimal", "kind"];
 
 /// A folder in zarr.
 pub fn zarr(path: &Path) -> Outcome<u64> {

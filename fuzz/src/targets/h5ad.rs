@@ -70,7 +70,7 @@ fn rows(path: &Path, location: &str) -> Result<Rows, AnnDataError> {
 /// Of the rows as far as a checksum can tell: to fletcher32, which counts modulo 65535, 0xffff is 0.
 fn digest(rows: &Rows) -> u64 {
     let mut digest = Digest::new();
-    let mut floats = |data: &[f32], digest: &mut Digest| {
+    let floats = |data: &[f32], digest: &mut Digest| {
         for value in data {
             let halves = [value.to_bits() >> 16, value.to_bits() & 0xffff];
             halves.into_iter().for_each(|half| digest.add(u64::from(if half == 0xffff { 0 } else { half })));

@@ -53,8 +53,22 @@ pub fn damage(seed: &Path, case: &Path, rng: &mut Pcg64Mcg) -> Outcome<()> {
 fn change(value: &mut Value, rng: &mut Pcg64Mcg) {
     const NUMBERS: [u64; 12] = [0, 1, 2, 3, 7, 255, 65_536, 0x7fff_ffff, 0xffff_ffff, 1 << 32, 1 << 40, u64::MAX];
     const TEXTS: [&str; 16] = [
-        "zstd", "gz", "snappy", "br", "mds", "x", "indices", "values", "ndarray", "ndarray:int8", "ndarray:float64",
-        "ndarray:uint16:3", "bytes", "str", "int", "../x",
+        "zstd",
+        "gz",
+        "snappy",
+        "br",
+        "mds",
+        "x",
+        "indices",
+        "values",
+        "ndarray",
+        "ndarray:int8",
+        "ndarray:float64",
+        "ndarray:uint16:3",
+        "bytes",
+        "str",
+        "int",
+        "../x",
     ];
     let deeper = rng.random_range(0..12) > 0;
     match value {

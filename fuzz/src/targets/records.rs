@@ -22,7 +22,7 @@ pub fn graph(folder: &Path) -> Outcome<u64> {
     let mut digest = Digest::new();
     let mut refused = None;
     match dataset.graph(&networks, true) {
-        Ok(graph) => digest.add(graph.genes().len() as u64),
+        Ok(graph) => digest.add(graph.genes.len() as u64),
         Err(refusal) => refused = Some(refusal),
     }
     for store in STORES {
@@ -37,11 +37,7 @@ pub fn graph(folder: &Path) -> Outcome<u64> {
     refused.map_or(Ok(digest.value()), |refusal| Err(refusal.into()))
 }
 
-fn records(
-    dataset: &Dataset,
-    pipeline: &Pipeline,
-    digest: &mut Digest,
-) -> Result<(), expctl_datasets::DatasetError> {
+fn records(dataset: &Dataset, pipeline: &Pipeline, digest: &mut Digest) -> Result<(), expctl_datasets::DatasetError> {
     let (store, decoder) = dataset.records(pipeline)?;
     let mut reader = store.reader()?;
     let (mut bytes, mut sample) = (Vec::new(), Sample::default());

@@ -103,8 +103,9 @@ const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(10);
 /// # Errors
 /// The ledger cannot be read or written.
 fn allocate(project: &Project, mut job: JobRecord) -> Result<JobRecord, Failure> {
-    std::fs::create_dir_all(project.runs())
-        .map_err(|e| Failure::internal(format!("cannot create the ledger {}: {e}", project.runs().display())))?;
+    std::fs::create_dir_all(project.runs()).map_err(|e| {
+        Failure::new(Exit::Incomplete, format!("cannot create the ledger {}: {e}", project.runs().display()))
+    })?;
     let mut id = last_local_job(project)? + 1;
     let taken = taken_ids(project)?;
     loop {
@@ -120,7 +121,9 @@ fn allocate(project: &Project, mut job: JobRecord) -> Result<JobRecord, Failure>
                 return Ok(job);
             }
             Err(e) if e.kind() == ErrorKind::AlreadyExists => id += 1,
-            Err(e) => return Err(Failure::internal(format!("cannot create {}: {e}", dir.path().display()))),
+            Err(e) => {
+                return Err(Failure::new(Exit::Incomplete, format!("cannot create {}: {e}", dir.path().display())));
+            }
         }
     }
 }

@@ -457,7 +457,7 @@ fn enter_ledger(project: &Project, job: &JobRecord, staged: &Path) -> Result<(),
 }
 
 fn not_written(folder: &Path, e: &std::io::Error) -> Failure {
-    Failure::internal(format!("cannot write to the ledger at {}: {e}", folder.display()))
+    Failure::new(Exit::Incomplete, format!("cannot write to the ledger at {}: {e}", folder.display()))
 }
 
 /// Adds to the failure of a retry that has queued some of its arrays already.

@@ -120,7 +120,8 @@ fn escape_html(text: &str) -> String {
                 let rest = &part[at..];
                 let begins_html =
                     |after: &str| after.starts_with(|next: char| next.is_ascii_alphabetic() || "/!?".contains(next));
-                if rest.strip_prefix('<').is_some_and(begins_html) && !OWN_HTML.iter().any(|own| rest.starts_with(own)) {
+                if rest.strip_prefix('<').is_some_and(begins_html) && !OWN_HTML.iter().any(|own| rest.starts_with(own))
+                {
                     escaped.push_str("&lt;");
                 } else {
                     escaped.push(char);
@@ -170,8 +171,14 @@ mod tests {
     #[test]
     fn html_in_a_name_is_text_in_a_note() {
         assert_eq!(escape_html("| <img src=x> | `<b>` | a < b | ←<é |"), "| &lt;img src=x> | `<b>` | a < b | ←<é |");
-        assert_eq!(escape_html("<details>\n<summary>2 more</summary>\n</details>"), "<details>\n<summary>2 more</summary>\n</details>");
-        assert_eq!(escape_html("<!-- expctl:end -->\n<!-- expctl: job 3 -->"), "&lt;!-- expctl:end -->\n<!-- expctl: job 3 -->");
+        assert_eq!(
+            escape_html("<details>\n<summary>2 more</summary>\n</details>"),
+            "<details>\n<summary>2 more</summary>\n</details>"
+        );
+        assert_eq!(
+            escape_html("<!-- expctl:end -->\n<!-- expctl: job 3 -->"),
+            "&lt;!-- expctl:end -->\n<!-- expctl: job 3 -->"
+        );
         // A backtick that nothing ends begins no code.
         assert_eq!(escape_html("it`s <script>"), "it`s &lt;script>");
         assert_eq!(escape_html("```\n<a>\n```\n<a>"), "```\n<a>\n```\n&lt;a>");

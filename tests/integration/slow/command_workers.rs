@@ -238,7 +238,7 @@ fn what_cannot_work_is_refused_before_anything_runs() {
         ("worker.command = [\"train.py\"]", "there is no program \"train.py\" in PATH"),
         ("worker.command = [\"./train.py\"]", "may not be run (chmod +x)"),
         ("worker.command = [\"./python good.py\"]", "no shell takes it apart: write [\"./python\", \"good.py\"]"),
-        ("worker.command = \"./python\"", "write it as an array"),
+        ("worker.command = \"./python good.py\"", "its arguments as an array: [\"./python\", \"good.py\"]"),
         ("worker.command = [\"./python\", \"a\\u0000b\"]", "holds a NUL byte"),
         ("worker.starts_ranks = true", "there is no `worker.command`"),
         ("worker.command = [\"./python\"]\nmodel.hidden = 8", "`model.hidden` is of expctl's own worker"),

@@ -288,7 +288,7 @@ fn full(bench: &Bench) {
     let said = case.becomes(&["failed", "lost"]);
     let (before, slurm) = (case.recorded(), case.slurm_says());
     // Nothing can be written about it either, and nothing is started that could not be written down.
-    case.code(&["retry"], 70);
+    case.code(&["retry"], 6);
     assert_eq!(case.attempts().len(), 1);
     drop(filled);
     let cure = case.retry();
@@ -303,7 +303,7 @@ fn sealed(bench: &Bench) {
     let sealed = Sealed::new(vec![checkpoint, attempt.path().to_owned(), trial, case.folder().path().to_owned()]);
     let said = case.becomes(&["lost"]);
     let (before, slurm) = (case.recorded(), case.slurm_says());
-    case.code(&["retry"], 70);
+    case.code(&["retry"], 6);
     drop(sealed);
     let cure = case.retry();
     case.proven("the ledger cannot be written", &before).seen(&slurm, said, cure);

@@ -17,12 +17,12 @@ pub struct Refusal {
     /// The key of the setting.
     pub key: &'static str,
     /// Why it cannot be.
-    pub problem: DatasetError,
+    pub problem: Box<DatasetError>,
 }
 
 impl Refusal {
     fn of(key: &'static str) -> impl Fn(DatasetError) -> Self {
-        move |problem| Self { key, problem }
+        move |problem| Self { key, problem: Box::new(problem) }
     }
 }
 
@@ -37,7 +37,7 @@ pub fn rehearse(settings: &Settings, files: &[PathBuf]) -> Result<(), Refusal> {
     let from_files = Array { memory: false, ..array.clone() };
     let store = open_as_configured(&from_files, files, 1, u64::MAX).map_err(Refusal::of(Array::FILES.name()))?;
     let labels = Labels::from_store(store.as_ref(), &array.labels);
-    let labels = labels.map_err(|problem| Refusal { key: Array::LABELS.name(), problem: problem.into() })?;
+    let labels = labels.map_err(|problem| Refusal::of(Array::LABELS.name())(problem.into()))?;
     // Which rows a rank has is judged by the config's own rules.
     let whole = Sharding { seed: 0, rank: 0, world_size: 1, batch_size: 1, drop_last: false };
     let classes = array.labels.iter().position(|column| *column == sampler.by).and_then(|column| labels.get(column));
@@ -45,7 +45,7 @@ pub fn rehearse(settings: &Settings, files: &[PathBuf]) -> Result<(), Refusal> {
     let rows = RowSampler::new(&draw, store.as_ref(), whole, classes).map_err(DatasetError::from);
     let rows = Arc::new(rows.map_err(Refusal::of(Sampler::BY.name()))?);
     CellBatcher::new(Arc::clone(&store), rows, &cell_batch_options(array), labels)
-        .map_err(|problem| Refusal { key: Array::GENES.name(), problem: problem.into() })?;
+        .map_err(|problem| Refusal::of(Array::GENES.name())(problem.into()))?;
     read_first_rows(store.as_ref()).map_err(Refusal::of(Array::FILES.name()))
 }
 
