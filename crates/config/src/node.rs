@@ -190,3 +190,30 @@ pub(crate) fn flatten(prefix: &str, table: &NodeTable) -> Vec<(NodeKey, Node)> {
     }
     flat
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(text: &str) -> Option<NodeValue> {
+        let text = format!("a = {text}");
+        let table = DeTable::parse(&text).ok()?;
+        Some(table_from_toml(0, table.get_ref()).remove(0).1.value)
+    }
+
+    /// The invalid integers of toml-test that the parser lets through, and their like.
+    #[test]
+    fn what_looks_like_an_integer_and_is_none_is_no_number() {
+        for text in ["0x", "0o", "0b", "\u{660}", "0\u{661}", "007", "+0x1", "0x-1"] {
+            assert!(matches!(value(text), None | Some(NodeValue::NoNumber(_))), "{text}: {:?}", value(text));
+        }
+        for (text, number) in
+            [("0", 0), ("-0", 0), ("+7", 7), ("0x1F", 31), ("0o17", 15), ("0b101", 5), ("1_000", 1000)]
+        {
+            assert!(matches!(value(text), Some(NodeValue::Integer(n)) if n == number), "{text}: {:?}", value(text));
+        }
+        let huge = "9".repeat(60);
+        assert!(matches!(value(&huge), Some(NodeValue::Integer(i128::MAX))));
+        assert!(matches!(value(&format!("-{huge}")), Some(NodeValue::Integer(i128::MIN))));
+    }
+}
