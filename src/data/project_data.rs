@@ -1,17 +1,14 @@
 //! [`ProjectData`]: answers to what configs and programs ask about the data of a project: recipes, the user's files and their rows.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anndata_io::remote::check_url;
-use anndata_io::{MDS_INDEX_FILE, MatrixFile, MdsStore, zarr};
+use anndata_io::{ArrayStore, MDS_INDEX_FILE, MatrixFile, MdsStore, ParquetStore, zarr};
 use expctl_config::{ArrayRefusal, GraphDataSet, ProjectFiles, ProjectFolders, Reason};
 use expctl_datasets::array::{ArrayDataset, ArrayRecipe, Refusal, rehearse};
 use expctl_datasets::graph::{Dataset, Recipe};
 use expctl_settings::{Array, Settings, Trial, is_url};
-use parquet::file::reader::{FileReader, SerializedFileReader};
 
 use crate::exit::Failure;
 use crate::launch::command::TrialFiles;
@@ -120,10 +117,7 @@ fn count_rows(file: &Path, layer: &str) -> Result<u64, Reason> {
         return Ok(MdsStore::rows(file)?);
     }
     if file.extension().is_some_and(|extension| extension == "parquet") {
-        let fail = |reason: &dyn Display| format!("{}: {reason}", file.display());
-        let open = File::open(file).map_err(|e| fail(&e))?;
-        let reader = SerializedFileReader::new(open).map_err(|e| fail(&e))?;
-        return Ok(u64::try_from(reader.metadata().file_metadata().num_rows()).map_err(|e| fail(&e))?);
+        return Ok(ParquetStore::open(file)?.len());
     }
     Ok(MatrixFile::size(file, layer)?.0)
 }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use expctl_ledger::without_panics;
 use parquet::basic::{ConvertedType, LogicalType};
 use parquet::column::reader::ColumnReader;
 use parquet::data_type::{ByteArray, FixedLenByteArray};
@@ -112,7 +113,7 @@ fn read_csv(path: &Path, columns: &TimingsColumns) -> Result<(TimingsSource, Bat
 fn read_parquet(path: &Path, columns: &TimingsColumns) -> Result<(TimingsSource, BatchTimes), TimingsError> {
     let fail = |reason: FileProblem| TimingsError::Read { path: path.to_owned(), reason };
     let file = File::open(path).map_err(|e| fail(FileProblem::Io(e)))?;
-    let reader = SerializedFileReader::new(file).map_err(|e| fail(FileProblem::Parquet(e)))?;
+    let reader = without_panics(|| SerializedFileReader::new(file)).map_err(|e| fail(FileProblem::Parquet(e)))?;
     let metadata = reader.metadata().file_metadata();
     let schema = metadata.schema_descr();
     let leaves: Vec<ColumnDescPtr> = schema.columns().to_vec();
@@ -134,7 +135,8 @@ fn read_parquet(path: &Path, columns: &TimingsColumns) -> Result<(TimingsSource,
     };
     for g in 0..reader.num_row_groups() {
         let group = reader.get_row_group(g).map_err(|e| fail(FileProblem::Parquet(e)))?;
-        rows.add_group(group.as_ref(), &places)?;
+        let added = without_panics(|| Ok::<_, ParquetError>(rows.add_group(group.as_ref(), &places)));
+        added.map_err(|e| fail(FileProblem::Parquet(e)))??;
     }
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     let class = if generated { TimingsClass::Generated } else { TimingsClass::Imported };

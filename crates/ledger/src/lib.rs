@@ -22,6 +22,7 @@ mod learning;
 mod ledger;
 mod measured_job;
 mod outcome;
+mod panics;
 mod provenance;
 mod published_breakdown;
 mod published_file;
@@ -54,6 +55,7 @@ pub use outcome::{
     Cause, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, EXIT_STUCK, LastWords, Outcome, RankExit,
     RankStatus, TrialState,
 };
+pub use panics::without_panics;
 pub use provenance::{
     ConfigFile, ConfigOrigin, LibtorchFound, PROVENANCE_SCHEMA_VERSION, Program, Provenance, SourceState,
 };

@@ -14,7 +14,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
 
-use crate::{LedgerError, TableError, write_atomic};
+use crate::{LedgerError, TableError, without_panics, write_atomic};
 
 /// Key of the schema version.
 const SCHEMA: &str = "schema";
@@ -164,7 +164,7 @@ impl TableReader {
     /// The file cannot be read, or its schema has another version.
     pub fn open(path: &Path, schema_version: u32) -> Result<Self, LedgerError> {
         let file = File::open(path).map_err(LedgerError::io("read", path))?;
-        let reader = SerializedFileReader::new(file).map_err(|e| LedgerError::table(path, e))?;
+        let reader = without_panics(|| SerializedFileReader::new(file)).map_err(|e| LedgerError::table(path, e))?;
         let table = Self { path: path.to_owned(), reader };
         let found = table.number(SCHEMA)?;
         if found != schema_version {
@@ -194,7 +194,7 @@ impl TableReader {
 
     /// Read the columns whose names are `wanted`, in the order of the file. Columns of other types than those of [`ColumnValues`] are left out.
     pub fn columns(&self, wanted: impl Fn(&str) -> bool) -> Result<Columns, LedgerError> {
-        self.decode(wanted).map_err(|e| LedgerError::table(&self.path, e))
+        without_panics(|| self.decode(wanted)).map_err(|e| LedgerError::table(&self.path, e))
     }
 
     fn decode(&self, wanted: impl Fn(&str) -> bool) -> Result<Columns, ParquetError> {
