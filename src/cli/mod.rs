@@ -17,6 +17,7 @@ mod submit;
 mod timings;
 mod trace;
 
+use std::io::IsTerminal;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -142,7 +143,9 @@ pub fn main() -> ExitCode {
     // Where stderr is closed or full, the subscriber would complain about it with `eprintln!`, which panics then.
     let messages =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
-    messages.with_target(false).init();
+    // In a file, as the log of a rank is, codes of colours would be noise.
+    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    messages.with_target(false).with_ansi(colours).init();
     let cli = Cli::parse();
     // A panic is a defect of this program: it has its own code, so that scripts do not take it for a failed trial.
     let result = std::panic::catch_unwind(AssertUnwindSafe(|| run(cli)))
