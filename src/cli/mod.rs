@@ -73,11 +73,11 @@ enum Verb {
     Submit(SubmitArgs),
     /// Show where jobs and their trials stand
     Status(StatusArgs),
-    /// Show how a job goes, until it has ended
+    /// Show live progress of a job
     Watch(WatchArgs),
     /// Print what the ranks of a job printed
     Logs(LogsArgs),
-    /// Stop a job; what it measured is kept
+    /// Stop a job; completed trials keep their figures
     Cancel(CancelArgs),
     /// Run again the trials of a job that did not complete
     Retry(RetryArgs),

@@ -195,8 +195,10 @@ pub fn run(project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<
         if interrupt.is_set() {
             let done = i + usize::from(outcome.state == TrialState::Completed);
             let message = format!("stopped after {done} of {} trials of job {}", trials.len(), job.job);
-            return Err(Failure::new(Exit::Incomplete, message)
-                .hint(format!("what was measured is kept: `expctl report {}`", job.job)));
+            return Err(Failure::new(Exit::Incomplete, message).hint(format!(
+                "completed trials are in `expctl report {0}`; `expctl retry {0}` runs the others again",
+                job.job
+            )));
         }
     }
     Ok(())
@@ -318,7 +320,7 @@ fn stop_launcher(id: u64, folder: &JobDir) -> Result<bool, Failure> {
         if asked.elapsed() > STOP_TIMEOUT {
             let message = format!("job {id} has not stopped after {} s", STOP_TIMEOUT.as_secs());
             return Err(Failure::new(Exit::Incomplete, message)
-                .hint(format!("its launcher is process {}; what was measured so far is kept", launcher.pid)));
+                .hint(format!("its launcher is process {}; its steps so far are on disk", launcher.pid)));
         }
         std::thread::sleep(Duration::from_millis(50));
     }
