@@ -192,7 +192,7 @@ fn ways_to_make_masks_go_with_what_makes_them() {
     let command = trials(SMALL, &command).unwrap_err();
     assert_eq!(command, ["`profile.operations` is of expctl's own worker, but `worker.command` runs in its place"]);
     let rows = trials(&format!("{ROWS}array.format = \"h5ad\"\n"), &["profile.operations=true"]).unwrap_err();
-    assert_eq!(rows, ["`profile.operations` is of graphs, but rows of an array are read"]);
+    assert_eq!(rows, ["`profile.operations` only applies to graph data"]);
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn genes_and_files_of_an_array_are_asked_for_by_number() {
         assert_eq!(of(&set).map(|_| ()), Err(vec![message.to_owned()]), "{set:?}");
     }
     let graph = trials(&format!("{SMALL}data.genes = 60_000\n"), &[]).map(|_| ());
-    assert_eq!(graph, Err(vec!["`data.genes` is of arrays, but samples of a graph are read".to_owned()]));
+    assert_eq!(graph, Err(vec!["`data.genes` only applies to arrays".to_owned()]));
 }
 
 #[test]
