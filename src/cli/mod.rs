@@ -167,7 +167,8 @@ pub fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<(), Failure> {
-    if let Some(root) = cli.root.as_deref().filter(|root| !root.as_os_str().is_empty() && !root.is_dir()) {
+    let named = cli.root.as_deref().filter(|root| cli.verb.is_for_users() && !root.as_os_str().is_empty());
+    if let Some(root) = named.filter(|root| !root.is_dir()) {
         return Err(Failure::new(Exit::Config, format!("--root: there is no folder {}", root.display())));
     }
     let project = Project::find(cli.root.as_deref(), cli.verb.config()).map_err(Failure::internal)?;

@@ -187,7 +187,8 @@ fn text(
         let settings = flat(first);
         for spec in KEYS.iter().filter(|spec| spec.per_job) {
             let is = |key: &str| spec.key == key;
-            if is(&Experiment::STUDY) && setting(&settings, spec.key) == setting(&settings, &Data::SET) {
+            let derived = |trial: &&Trial| trial.settings.experiment.study == trial.settings.data.set;
+            if is(&Experiment::STUDY) && chosen.iter().all(derived) {
                 // Derived again. Own files have no study, and one that is written must be a folder.
                 continue;
             }

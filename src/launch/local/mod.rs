@@ -370,3 +370,19 @@ impl LocalLock {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_of_a_log_are_plain_text() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("rank-0.log");
+        assert!(last_lines(&log).is_empty());
+        std::fs::write(&log, "1\n2\n\n3\n4\n10%\r20%\r\n\x1b[31mImportError\x1b[0m: no module").unwrap();
+        assert_eq!(last_lines(&log), ["2", "3", "4", "20%", "[31mImportError[0m: no module"]);
+        std::fs::write(&log, "x".repeat(1 << 15) + "\nend\n").unwrap();
+        assert_eq!(last_lines(&log).last().map(String::as_str), Some("end"));
+    }
+}

@@ -167,14 +167,14 @@ impl Judge<'_> {
         let steps = total.zip(warm_up).and_then(|(total, warm_up)| total.checked_sub(warm_up));
         let steps = steps.filter(|steps| *steps > 0);
         // What is not known here follows from a mistake that is reported where it is, as too few samples for one step are.
-        let no_step = total == Some(0)
+        let too_few = values.get(Data::SET).as_deref() != Some(NO_DATA_SET)
             && step_and_samples(values).is_some_and(|(batch, ranks, samples)| batch.saturating_mul(ranks) > samples);
         if steps.is_none() && values.get(Select::SAMPLES) == Some(SampleSet::Metabolic) {
             let message = "how many samples are metabolic is not known before the data set is built".to_owned();
             let help = format!("set measure.steps instead of {key}");
             report(key, message, "its steps cannot be counted", &help);
         } else if let (Some(total), Some(warm_up), None) = (total, warm_up, steps)
-            && !no_step
+            && !too_few
         {
             let message =
                 format!("the run has {total} steps, the warm-up takes {warm_up}{}", why_warm_up(values, warm_up));
