@@ -71,7 +71,7 @@ impl Judge<'_> {
         }
         let label = format!("no experiments/{set}/dataset.toml");
         let problem = Problem::new(self.at(values, &Data::SET), format!("there is no data set `{set}`"), label);
-        let help = if values.at(&Data::SET).is_none() {
+        let help = if values.at(&Data::SET).is_none() && !values.reads_array() {
             "a config reads graphs unless it says otherwise: set [data] set, [array] files for your own .h5ad, or \
              worker.command for your own program"
                 .to_owned()
