@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The demo: two real jobs on this machine, and the notes they wrote. Run through `make demo`.
+# The demo: two real jobs on this machine, and what their notes say. Run through `make demo`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
@@ -24,13 +24,19 @@ fi
 run conf/086_dataloader.toml "${small[@]}"
 second=$note
 
+# Of a note, the summary and the first table of its results.
+short() { # NOTE
+  awk '/^<!-- expctl:begin (summary|results) /{ on = 1; table = 0; next }
+       /^<!-- expctl:end / || (table && !/^\|/) { on = 0 }
+       on { print }
+       /^\|/ { table = 1 }' "$1"
+}
+
 for n in "$first" "$second"; do
   say ""; say "==> $n"; say ""
-  cat "$n"
+  short "$n"
 done
 say ""
-say "==> the same tables for published results: expctl compare 392 447 456"
-expctl compare 392 447 456
-say ""
-say "Notes of this run:"
+say "Published results in the same form: expctl compare 392 447 456"
+say "The whole notes of this run:"
 printf '%s\n' "$first" "$second"

@@ -124,6 +124,39 @@ pub fn worker_version(path: &Path, limit: Duration) -> Result<String, String> {
     if output.status.success() { Ok(line) } else { Err(format!("it does not start: {line} ({})", output.status)) }
 }
 
+/// Libraries that `worker` needs and that the dynamic linker does not find on this machine; none if it is a script, or if there is no `ldd`.
+fn missing_libraries(worker: &Path) -> Vec<String> {
+    let output = Command::new("ldd").arg(worker).env("LC_ALL", "C").stdin(Stdio::null()).output();
+    output.map(|output| not_found(&String::from_utf8_lossy(&output.stdout))).unwrap_or_default()
+}
+
+/// Names in the lines `libtorch_cpu.so => not found` of what `ldd` printed, each once.
+fn not_found(ldd: &str) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for name in ldd.lines().filter_map(|line| line.trim().strip_suffix("=> not found")) {
+        let name = name.trim().to_owned();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// As [`needed_worker`], for trials that run on this machine: the worker's libraries are here, too.
+///
+/// # Errors
+/// Exit 70 if it is no program, or if a library that it needs is missing.
+pub fn needed_worker_here<'a>(trials: impl IntoIterator<Item = &'a Trial>) -> Result<Option<PathBuf>, Failure> {
+    let worker = needed_worker(trials)?;
+    let missing = worker.as_deref().map(missing_libraries).unwrap_or_default();
+    if missing.is_empty() {
+        return Ok(worker);
+    }
+    let path = worker.unwrap_or_default();
+    let message = format!("the worker {} cannot start: {} not found", path.display(), missing.join(", "));
+    Err(Failure::internal(message).hint("run `make setup`, or set LD_LIBRARY_PATH; `expctl doctor` checks it"))
+}
+
 /// The folder `lib` of the libtorch that `worker` loads on this machine, as the dynamic linker says; `None` if it is no
 /// program or finds none.
 pub fn libtorch_folder(worker: &Path) -> Option<PathBuf> {
@@ -144,6 +177,18 @@ pub fn libtorch_version(folder: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn libraries_that_the_linker_does_not_find_are_named_once() {
+        let ldd = "\tlinux-vdso.so.1 (0x00007)\n\tlibtorch_cpu.so => not found\n\tlibc10.so => not found\n\
+                   \tlibc.so.6 => /lib/libc.so.6 (0x00007)\n\tlibc10.so => not found\n";
+        assert_eq!(not_found(ldd), ["libtorch_cpu.so", "libc10.so"]);
+        assert!(not_found("\tnot a dynamic executable\n").is_empty());
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("worker");
+        std::fs::write(&script, "#!/bin/sh\n").unwrap();
+        assert!(missing_libraries(&script).is_empty());
+    }
 
     #[test]
     fn a_program_is_a_file_that_may_be_run() {

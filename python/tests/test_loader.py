@@ -113,6 +113,17 @@ class Loaders(unittest.TestCase):
 
 
 class Steps(unittest.TestCase):
+    def test_samples_are_the_batch_size_of_the_config_until_they_are_set(self):
+        run = expctl.Run(program="test", warmup=0, steps=2)
+        run._table = None
+        run.settings = {"loader": {"batch_size": 16}}
+        counted = []
+        for step in run.steps():
+            if step.number == 1:
+                step.samples = 3
+            counted.append(json.loads(step.line(0, 1))["step"]["samples"])
+        self.assertEqual(counted, [16, 3])
+
     def test_a_stage_inside_another_is_taken_out_of_it(self):
         run = expctl.Run(program="test", warmup=1, steps=2)
         run._table = None

@@ -17,7 +17,7 @@ pub struct CancelArgs {
     job: JobName,
 }
 
-/// Stop a job, wait until it has stopped, and say which steps are kept.
+/// Stop a job, wait until it has stopped, and say which steps are on disk.
 pub fn run(project: &Project, args: &CancelArgs) -> Result<(), Failure> {
     let id = args.job.job;
     let folder = Ledger::open(project)?.measured(id)?;
@@ -32,11 +32,14 @@ pub fn run(project: &Project, args: &CancelArgs) -> Result<(), Failure> {
     }
     say(format!("job {id} is cancelled: {}", job.summary()));
     for trial in job.trials.iter().filter(|trial| !trial.state.is_active()) {
-        if let Some(attempt) = &trial.attempt {
-            let steps = attempt.steps(0)?.len();
-            say(format!("  {} {}, {steps} steps are kept", trial.trial.id, trial.state.name()));
+        let mut steps: Option<usize> = None;
+        for attempt in folder.attempts(&trial.trial.id)? {
+            steps = steps.max(Some(attempt.steps(0)?.len()));
+        }
+        if let Some(steps) = steps {
+            say(format!("  {} {}, {steps} steps are on disk", trial.trial.name(), trial.state.name()));
         }
     }
-    say(format!("  hint: `expctl retry {id}` runs again what did not complete"));
+    say(format!("  hint: reports count completed trials only; `expctl retry {id}` runs the others again"));
     Ok(())
 }

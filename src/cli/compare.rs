@@ -9,6 +9,9 @@ use crate::report::compare::{CompareError, Comparison, Format, Gate, GateError, 
 
 /// Arguments of `expctl compare`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  expctl compare 1 3\n  expctl compare 12 --gate \"samples_per_s >= 0.95 * baseline\""
+)]
 pub struct CompareArgs {
     /// Jobs: a number, 428/430 for several together, published:392 for the published one of two
     #[arg(required = true, value_name = "JOB")]
@@ -22,8 +25,8 @@ pub struct CompareArgs {
     /// Exit 1 unless it holds for every row: samples_per_s, it_per_s, step_ms, storage_bytes or batch_bytes;
     /// >=, >, <= or <; a number, or a number * baseline. May be given several times
     ///
-    /// Of several jobs, each row of the others is held against the same variant at the same point of the baseline's job,
-    /// where that has it; else, as in the table, against the baseline itself.
+    /// With several jobs, each row is compared with the same variant (and sweep point) in the baseline job; if there is
+    /// none, with the baseline row.
     #[arg(long, value_name = "CONDITION")]
     gate: Vec<String>,
     /// Same as --format json

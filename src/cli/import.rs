@@ -97,6 +97,9 @@ pub fn run(project: &Project, args: &ImportArgs) -> Result<(), Failure> {
         out(imported.path.display());
         return Ok(());
     }
+    if !args.file.exists() {
+        return Err(Failure::new(Exit::Config, format!("there is no file {}", args.file.display())));
+    }
     let (study, row) = args.log.row(args)?;
     if !project.study(&study).is_dir() {
         return Err(Failure::new(Exit::Usage, format!("there is no study {study} in {}", project.studies().display())));
@@ -135,7 +138,11 @@ impl LogOptions {
                 ("--ranks", self.ranks.is_none()),
             ];
             let missing: Vec<&str> = missing.into_iter().filter(|(_, is)| *is).map(|(name, _)| name).collect();
-            let message = format!("{} is taken for a log, which needs {}", args.file.display(), missing.join(", "));
+            let message = format!(
+                "{} is not .toml, so it is read as a progress-bar log; that needs {}",
+                args.file.display(),
+                missing.join(", ")
+            );
             return Err(Failure::new(Exit::Usage, message)
                 .hint("a file of published results is a .toml file")
                 .hint("samples/s, which is what compares, is the rate × batch size × ranks"));

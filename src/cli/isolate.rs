@@ -25,7 +25,7 @@ pub struct IsolateArgs {
     /// Runs of each variant in each mode [default: as the job has]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repeats: Option<u32>,
-    /// Override a setting, for example `measure.steps=10`
+    /// Set a key on top of everything the config says, for example loader.workers=4 (may be repeated)
     #[arg(long = "set", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
     #[command(flatten)]

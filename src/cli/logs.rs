@@ -33,7 +33,7 @@ pub struct LogsArgs {
     /// Stay and print what comes, from all ranks at once, until the job or the trial ends
     #[arg(short, long)]
     follow: bool,
-    /// Of what is there already, only the last N lines of each file
+    /// Print only the last N existing lines of each file
     #[arg(long, value_name = "N")]
     tail: Option<u64>,
 }
@@ -61,11 +61,11 @@ pub fn run(project: &Project, args: &LogsArgs) -> Result<(), Failure> {
     }
     for (index, trial) in wanted.into_iter().zip(trials) {
         let Some(attempt) = folder.attempts(&trial.id)?.pop() else {
-            say(format!("trial {}: no attempt yet", trial.id));
+            say(format!("trial {}: no attempt yet", trial.name()));
             continue;
         };
         if files.several {
-            say(format!("trial {}, attempt {}", trial.id, attempt.number()));
+            say(format!("trial {}, attempt {}", trial.name(), attempt.number()));
         }
         for mut tail in files.of_attempt(index, &attempt, args.tail)? {
             tail.finish()?;
@@ -153,7 +153,7 @@ fn follow(files: &LogFiles<'_>, wanted: &[usize], tail: Option<u64>) -> Result<(
         if over.len() == wanted.len() {
             let never = wanted.iter().filter(|index| !shown.contains_key(index));
             for trial in never.filter_map(|index| files.record.trials.get(*index)) {
-                say(format!("trial {}: it never began", trial.id));
+                say(format!("trial {}: it never began", trial.name()));
             }
             return Ok(());
         }

@@ -17,6 +17,7 @@ mod submit;
 mod timings;
 mod trace;
 
+use std::io::IsTerminal;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -51,12 +52,19 @@ use crate::project::Project;
 #[derive(Debug, Parser)]
 #[command(name = "expctl", version, propagate_version = true, max_term_width = 100)]
 #[command(
-    after_help = "Exit codes: 0 ok, 1 a gate of compare failed, 2 usage, 3 config invalid, 4 cluster unreachable, 5 some trials failed, \
-                        6 results incomplete, 7 comparison refused, 70 internal"
+    after_help = "Exit codes: 0 ok, 1 a gate of compare failed, 2 usage, 3 config or other input invalid, 4 cluster unreachable, 5 some trials failed, \
+                        6 results incomplete, 7 comparison refused, 70 internal, or the system refused (permissions, disk)"
 )]
 pub struct Cli {
     /// Project folder (holds experiments/, results/, data/)
-    #[arg(long, global = true, env = "EXPCTL_ROOT", value_name = "DIR")]
+    #[arg(
+        long,
+        global = true,
+        env = "EXPCTL_ROOT",
+        value_name = "DIR",
+        help_heading = "Global options",
+        display_order = 1000
+    )]
     root: Option<PathBuf>,
     #[command(subcommand)]
     verb: Verb,
@@ -72,11 +80,11 @@ enum Verb {
     Submit(SubmitArgs),
     /// Show where jobs and their trials stand
     Status(StatusArgs),
-    /// Show how a job goes, until it has ended
+    /// Show live progress of a job
     Watch(WatchArgs),
     /// Print what the ranks of a job printed
     Logs(LogsArgs),
-    /// Stop a job; what it measured is kept
+    /// Stop a job; completed trials keep their figures
     Cancel(CancelArgs),
     /// Run again the trials of a job that did not complete
     Retry(RetryArgs),
@@ -142,7 +150,9 @@ pub fn main() -> ExitCode {
     // Where stderr is closed or full, the subscriber would complain about it with `eprintln!`, which panics then.
     let messages =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
-    messages.with_target(false).init();
+    // In a file, as the log of a rank is, codes of colours would be noise.
+    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    messages.with_target(false).with_ansi(colours).init();
     let cli = Cli::parse();
     // A panic is a defect of this program: it has its own code, so that scripts do not take it for a failed trial.
     let result = std::panic::catch_unwind(AssertUnwindSafe(|| run(cli)))
@@ -157,6 +167,10 @@ pub fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<(), Failure> {
+    let named = cli.root.as_deref().filter(|root| cli.verb.is_for_users() && !root.as_os_str().is_empty());
+    if let Some(root) = named.filter(|root| !root.is_dir()) {
+        return Err(Failure::new(Exit::Config, format!("--root: there is no folder {}", root.display())));
+    }
     let project = Project::find(cli.root.as_deref(), cli.verb.config()).map_err(Failure::internal)?;
     let project = if cli.verb.is_for_users() {
         let user = UserDefaults::load(&project)?;
@@ -167,12 +181,24 @@ fn run(cli: Cli) -> Result<(), Failure> {
     // A file of batch times needs no project.
     let needs_no_hint = project.has_studies() || matches!(&cli.verb, Verb::Timings(args) if args.is_of_file());
     dispatch(cli, &project).map_err(|failure| {
-        if needs_no_hint || failure.exit == Exit::Usage {
+        if needs_no_hint || !is_of_project(&failure) {
             return failure;
         }
         let place = project.root().display();
-        failure.hint(format_args!("{place} is no project (no experiments/ at or above it): name one with --root DIR"))
+        failure.hint(format_args!(
+            "no project here: no experiments/ folder in {place} or above; make one (mkdir experiments) or name it with --root DIR"
+        ))
     })
+}
+
+/// Whether something was not found that another project folder may have: a job, a study, a data set or a file.
+fn is_of_project(failure: &Failure) -> bool {
+    let missing = ["there is no study", "there is no data set", "there is no file", "no file matches"];
+    match failure.exit {
+        Exit::Refused => true,
+        Exit::Config => missing.iter().any(|words| failure.message.contains(words)),
+        _ => false,
+    }
 }
 
 fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {

@@ -19,7 +19,7 @@ pub struct CheckArgs {
     /// Config files
     #[arg(required = true, value_name = "CONF")]
     configs: Vec<PathBuf>,
-    /// Set a key on top of everything the config says, for example loader.workers=4
+    /// Set a key on top of everything the config says, for example loader.workers=4 (may be repeated)
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
@@ -72,7 +72,7 @@ pub struct PlanArgs {
     /// Print the batch script that would be submitted to Slurm
     #[arg(long)]
     script: bool,
-    /// Set a key on top of everything the config says, for example loader.workers=4
+    /// Set a key on top of everything the config says, for example loader.workers=4 (may be repeated)
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Only this variant or trial (may be repeated)
@@ -105,7 +105,7 @@ pub fn run(project: &Project, args: &PlanArgs) -> Result<(), Failure> {
     } else {
         out_table(&plan::table(&plan));
         if let Some(cost) = plan::cost(&plan) {
-            out(format_args!("\nOn Slurm, {cost}"));
+            out(format_args!("\nWith --backend local, {}\nOn Slurm, {cost}", cost.on_this_machine()));
         }
         for remark in plan::remarks(&plan) {
             say(format_args!("note: {remark}"));

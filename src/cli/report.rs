@@ -12,8 +12,9 @@ use crate::report::reference::{ReferenceError, ReferenceRecord};
 
 /// Arguments of `expctl report`.
 #[derive(Debug, clap::Args)]
+#[command(override_usage = "expctl report [OPTIONS] <JOB>\n       expctl report --print-template > FILE")]
 pub struct ReportArgs {
-    /// The job
+    /// The job; needed unless --print-template is given
     #[arg(value_name = "JOB", required_unless_present = "print_template")]
     job: Option<u64>,
     #[command(flatten)]

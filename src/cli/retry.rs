@@ -18,10 +18,10 @@ pub struct RetryArgs {
     /// The job
     #[arg(value_name = "JOB")]
     job: u64,
-    /// Also the trials that failed by an error of their own, which they would meet again
+    /// Also retry trials that failed with their own error (they fail again unless you fixed it)
     #[arg(long)]
     all: bool,
-    /// Stay until the job has ended, then write its note
+    /// Wait for the job, then write its report
     #[arg(long)]
     wait: bool,
 }
@@ -58,7 +58,7 @@ pub fn run(project: &Project, args: &RetryArgs) -> Result<(), Failure> {
     }
     let (again, left) = choose(args, &job)?;
     for trial in &left {
-        say(format!("{} failed by itself: {}", trial.trial.id, trial.reason));
+        say(format!("{} failed by itself: {}", trial.trial.name(), trial.reason));
     }
     if again.is_empty() {
         let message = format!("nothing is retried: {} trial(s) would fail again", left.len());
@@ -73,7 +73,7 @@ pub fn run(project: &Project, args: &RetryArgs) -> Result<(), Failure> {
             data::ensure(project, &settings.data, wanted, settings.array.file_count, &interrupt)?;
         }
         let words = if words.is_empty() { String::new() } else { format!(", {words}") };
-        say(format!("{} {}: another attempt{words}", trial.trial.id, trial.state.name()));
+        say(format!("{} {}: another attempt{words}", trial.trial.name(), trial.state.name()));
     }
     let which: Vec<_> = again.into_iter().map(|again| (again.index, again.adjustment)).collect();
     let record = JobRecord { trials: without(&job.record, &left), ..job.record.clone() };

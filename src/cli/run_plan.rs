@@ -50,7 +50,7 @@ pub struct RunOptions {
     /// On Slurm: build the data and write the note as jobs of Slurm, too, before and after the trials
     #[arg(long, conflicts_with = "wait")]
     chain: bool,
-    /// Stay until the job has ended, then write its note
+    /// Wait for the job, then write its report
     #[arg(long)]
     wait: bool,
     /// Say what would be run, and do nothing

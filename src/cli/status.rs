@@ -64,6 +64,8 @@ struct TrialRow {
     job: u64,
     task: usize,
     trial: String,
+    /// The swept settings of the trial; empty without a sweep.
+    point: String,
     state: AttemptState,
     attempt: u32,
     steps: u64,
@@ -73,6 +75,8 @@ struct TrialRow {
     samples_per_s: Option<f64>,
     /// The steps of the rates; `None` without rates.
     rates_of: Option<RatesOf>,
+    /// Seconds from the start of the attempt to its end; `None` until then.
+    took_s: Option<i64>,
     node: Option<String>,
     reason: String,
 }
@@ -179,6 +183,7 @@ fn trial_row(folder: &JobDir, job: u64, task: usize, status: &TrialStatus) -> Re
         job,
         task,
         trial: status.trial.id.clone(),
+        point: status.trial.point_words(),
         state: status.state,
         attempt: 0,
         steps: 0,
@@ -186,6 +191,7 @@ fn trial_row(folder: &JobDir, job: u64, task: usize, status: &TrialStatus) -> Re
         it_per_s: None,
         samples_per_s: None,
         rates_of: None,
+        took_s: status.outcome.as_ref().map(|outcome| (outcome.ended - outcome.started).max(0)),
         node: None,
         reason: status.reason.clone(),
     };
@@ -228,22 +234,25 @@ fn stopped_after(attempt: &AttemptDir, status: &TrialStatus) -> Option<u64> {
 }
 
 fn trial_table(rows: &[TrialRow], several: bool) -> Table {
-    let header = ["trial", "state", "attempt", "steps", "samples/s", "node", "reason"];
-    let first = several.then_some("job");
-    let shift = usize::from(several);
-    let mut table = Table::new(first.into_iter().chain(header)).right([2 + shift, 3 + shift, 4 + shift]);
+    let swept = rows.iter().any(|row| !row.point.is_empty());
+    let first = several.then_some("job").into_iter().chain(["trial"]).chain(swept.then_some("point"));
+    let header = first.chain(["state", "attempt", "steps", "samples/s", "took", "node", "reason"]);
+    let shift = usize::from(several) + usize::from(swept);
+    let mut table = Table::new(header).right([2, 3, 4, 5].map(|column| column + shift));
     for row in rows {
         let shown = |number: u32| if number == 0 { MISSING.to_owned() } else { number.to_string() };
+        let first = several.then(|| row.job.to_string()).into_iter().chain([row.trial.clone()]);
+        let first = first.chain(swept.then(|| row.point.clone()));
         let cells = [
-            row.trial.clone(),
             row.state.name().to_owned(),
             shown(row.attempt),
             format!("{}/{}", row.steps, row.steps_total),
             shown_rate(row),
+            row.took_s.map_or_else(|| MISSING.to_owned(), age),
             row.node.clone().unwrap_or_else(|| MISSING.to_owned()),
             row.reason.clone(),
         ];
-        table.row(several.then(|| row.job.to_string()).into_iter().chain(cells));
+        table.row(first.chain(cells));
     }
     table
 }

@@ -9,13 +9,15 @@ use crate::project::Project;
 
 /// Arguments of `expctl submit`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  expctl submit conf/demo.toml --backend local --wait\n  \
+                  expctl submit conf/demo.toml --only ids --set measure.steps=50")]
 pub struct SubmitArgs {
     /// The config (TOML)
     conf: PathBuf,
     /// Run only these variants
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Override a setting, for example `measure.steps=10`
+    /// Set a key on top of everything the config says, for example loader.workers=4 (may be repeated)
     #[arg(long = "set", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
     #[command(flatten)]

@@ -149,7 +149,7 @@ fn matching(root: &Path, named: &str) -> Result<Vec<PathBuf>, Reason> {
     let mut files = found.collect::<Result<Vec<PathBuf>, _>>()?;
     files.retain(|file| is_file(file));
     files.sort();
-    if files.is_empty() { Err(format!("no file is like {named}").into()) } else { Ok(files) }
+    if files.is_empty() { Err(format!("no file matches {named}").into()) } else { Ok(files) }
 }
 
 /// A file, or a folder that is read as one.
@@ -193,7 +193,7 @@ mod tests {
             (vec!["b".to_owned()], vec!["b".to_owned()])
         );
         assert!(names("data/d.h5ad").unwrap_err().contains("there is no file"));
-        assert!(names("data/*.zarr").unwrap_err().contains("no file is like"));
+        assert!(names("data/*.zarr").unwrap_err().contains("no file matches"));
         for (folder, name) in
             [("x.zarr", "zarr.json"), ("x.zarr/dataset_0", "zarr.json"), ("y.zarr", ".zgroup"), ("z.zarr", "z")]
         {

@@ -190,8 +190,7 @@ fn rows<'a>(row: &'a LogRow, reading: &LogReading, log: &str, digest: &str) -> V
     };
     if let Some(naive) = &reading.naive {
         let of = words(&naive.of);
-        let notes =
-            [Some(format!("{source}: the last values of the pattern `<number>it/s` are of {of}")), missed.clone()];
+        let notes = [Some(format!("{source}: mean of the last progress values, of bars: {of}")), missed.clone()];
         let estimator = "mean of the last 20 matches of `<number>it/s`, over all bars, warm-up included";
         add(naive.it_per_s, RateReading::LastTwenty, estimator, notes.into_iter().flatten().collect(), None);
     }

@@ -7,8 +7,8 @@ use expctl_text::format::{MISSING, moment};
 use super::differences::{class_name, setting_name};
 use crate::ledger::{differences_within, step_words};
 
-const COLUMNS: [&str; 13] = [
-    "trial",
+/// Columns behind that of the trial.
+const COLUMNS: [&str; 12] = [
     "attempt",
     "task",
     "state",
@@ -23,15 +23,18 @@ const COLUMNS: [&str; 13] = [
     "reason",
 ];
 
-/// A row for each attempt; `several`: with a column for the job.
+/// A row for each attempt; `several`: with a column for the job. Trials of a sweep have a column for their point.
 pub fn attempts_table(rows: &[Attempt], several: bool) -> Table {
-    let shift = usize::from(several);
-    let header = several.then_some("job").into_iter().chain(COLUMNS);
+    let swept = rows.iter().any(|row| !row.point.is_empty());
+    let shift = usize::from(several) + usize::from(swept);
+    let first = several.then_some("job").into_iter().chain(["trial"]).chain(swept.then_some("point"));
+    let header = first.chain(COLUMNS);
     let mut table = Table::new(header).right([1, 5, 6, 10, 11].map(|column| column + shift));
     let or_missing = |text: Option<String>| text.unwrap_or_else(|| MISSING.to_owned());
     for row in rows {
+        let first = several.then(|| row.job.to_string()).into_iter().chain([row.trial.clone()]);
+        let first = first.chain(swept.then(|| row.point.clone()));
         let cells = [
-            row.trial.clone(),
             row.attempt.to_string(),
             or_missing(row.slurm_task.clone()),
             row.state.name().to_owned(),
@@ -45,7 +48,7 @@ pub fn attempts_table(rows: &[Attempt], several: bool) -> Table {
             or_missing(row.time_min.map(|time| format!("{time} min"))),
             row.reason.clone(),
         ];
-        table.row(several.then(|| row.job.to_string()).into_iter().chain(cells));
+        table.row(first.chain(cells));
     }
     table
 }

@@ -65,6 +65,8 @@ pub struct RunningTrial {
     pub task: usize,
     /// The trial.
     pub trial: String,
+    /// Its swept settings; empty without a sweep.
+    pub point: String,
     /// Its attempt.
     pub attempt: u32,
     /// Slurm's state of its task, if other than running.
@@ -81,6 +83,8 @@ pub struct RunningTrial {
 pub struct CompletedTrial {
     /// The trial.
     pub trial: String,
+    /// Its swept settings; empty without a sweep.
+    pub point: String,
     /// Steps per second of the slowest rank; `None` if the steps cannot be read.
     pub it_per_s: Option<f64>,
     /// Samples per second of all ranks together.
@@ -101,6 +105,8 @@ pub struct WaitingTrials {
 pub struct FailedTrial {
     /// The trial.
     pub trial: String,
+    /// Its swept settings; empty without a sweep.
+    pub point: String,
     /// Its state.
     pub state: AttemptState,
     /// Why, in one line.
@@ -134,6 +140,7 @@ impl View {
                     running.push(RunningTrial {
                         task,
                         trial: trial.trial.id.clone(),
+                        point: trial.trial.point_words(),
                         attempt: attempt(trial),
                         reason: trial.reason.clone(),
                         since_s: since_s.unwrap_or_default(),
@@ -144,6 +151,7 @@ impl View {
                 AttemptState::Failed | AttemptState::Interrupted | AttemptState::Lost | AttemptState::NotStarted => {
                     failures.push(FailedTrial {
                         trial: trial.trial.id.clone(),
+                        point: trial.trial.point_words(),
                         state: trial.state,
                         reason: trial.reason.lines().next().unwrap_or_default().to_owned(),
                     })
@@ -178,6 +186,7 @@ impl View {
                 .iter()
                 .map(|(task, rates)| CompletedTrial {
                     trial: status.trials[*task].trial.id.clone(),
+                    point: status.trials[*task].trial.point_words(),
                     it_per_s: rates.map(|rates| rates.it_per_s),
                     samples_per_s: rates.map(|rates| rates.samples_per_s),
                 })

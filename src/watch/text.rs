@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use console::truncate_str;
+use expctl_settings::with_point;
 use expctl_text::format::{MISSING, moment, percent, rate};
 
 use super::{RunningTrial, View};
@@ -24,7 +25,7 @@ pub fn frame(view: &View, height: usize, width: usize) -> Vec<String> {
         .iter()
         .map(|f| if f.reason.is_empty() { String::new() } else { format!(": {}", f.reason) })
         .zip(&view.failures)
-        .map(|(reason, f)| format!("{} {}{reason}", f.state.name(), f.trial))
+        .map(|(reason, f)| format!("{} {}{reason}", f.state.name(), with_point(&f.trial, &f.point)))
         .collect();
     let running: Vec<Vec<String>> = view.running.iter().map(trial).collect();
     // One line for the foot; each part has an empty line before it.
@@ -73,12 +74,12 @@ fn header(view: &View) -> String {
 fn trial(running: &RunningTrial) -> Vec<String> {
     let again = if running.attempt > 1 { format!(", attempt {}", running.attempt) } else { String::new() };
     let reason = if running.reason.is_empty() { String::new() } else { format!(", {}", running.reason) };
-    let Some(pace) = &running.pace else { return vec![format!("{}{again}{reason}: starting", running.trial)] };
+    let name = with_point(&running.trial, &running.point);
+    let Some(pace) = &running.pace else { return vec![format!("{name}{again}{reason}: starting")] };
     let silent = pace.last_step_s.filter(|s| *s >= MIN_SILENCE).map(|s| format!(", last step {} ago", duration(s)));
     let rates = if pace.ranks.iter().all(|r| r.step == 0) { "no step yet".to_owned() } else { rates(pace) };
     let first = format!(
-        "{}{again}{reason}: {} {}/{}, {rates}{}{}",
-        running.trial,
+        "{name}{again}{reason}: {} {}/{}, {rates}{}{}",
         bar(pace.step as usize, pace.steps_total as usize, 12),
         pace.step,
         pace.steps_total,
@@ -158,25 +159,27 @@ impl Lines {
     pub fn changes(&mut self, view: &View) -> Vec<String> {
         let mut said = Vec::new();
         if !self.begun {
-            said.push(header(view));
+            // Each line begins with the number of the job.
+            said.push(header(view).split_once(", ").map_or_else(String::new, |(_, rest)| rest.to_owned()));
         }
         let running = std::mem::take(&mut self.running);
         for now in &view.running {
+            let name = with_point(&now.trial, &now.point);
             let part = now.pace.as_ref().map_or(0, |p| p.step * PROGRESS_LINES / p.steps_total.max(1));
             let before = running.get(&now.trial).filter(|(attempt, _)| *attempt == now.attempt);
             if before.is_none() {
-                said.push(format!("{}: attempt {} runs", now.trial, now.attempt));
+                said.push(format!("{name}: attempt {} runs", now.attempt));
             }
             if let Some(pace) = now.pace.as_ref().filter(|_| before.map_or(part > 0, |(_, before)| part > *before)) {
                 let (step, of) = (pace.step, pace.steps_total);
-                said.push(format!("{}: step {step}/{of}, {}{}", now.trial, rates(pace), left(pace.estimated_s_left)));
+                said.push(format!("{name}: step {step}/{of}, {}{}", rates(pace), left(pace.estimated_s_left)));
             }
             for rank in now.pace.iter().flat_map(|pace| &pace.ranks) {
                 let key = (now.trial.clone(), rank.rank);
                 if !rank.straggler {
                     self.stragglers.remove(&key);
                 } else if self.stragglers.insert(key) {
-                    said.push(format!("{}: {}", now.trial, behind(rank)));
+                    said.push(format!("{name}: {}", behind(rank)));
                 }
             }
             self.running.insert(now.trial.clone(), (now.attempt, part));
@@ -185,13 +188,15 @@ impl Lines {
             if self.completed.insert(done.trial.clone()) {
                 let rates = done.it_per_s.zip(done.samples_per_s);
                 let rates = rates.map(|(it, samples)| format!(", {} it/s, {} samples/s", rate(it), rate(samples)));
-                said.push(format!("{}: completed{}", done.trial, rates.unwrap_or_default()));
+                let name = with_point(&done.trial, &done.point);
+                said.push(format!("{name}: completed{}", rates.unwrap_or_default()));
             }
         }
         let mut failed = BTreeSet::new();
         for failure in &view.failures {
             let reason = if failure.reason.is_empty() { String::new() } else { format!(": {}", failure.reason) };
-            let line = format!("{}: {}{reason}", failure.trial, failure.state.name());
+            let name = with_point(&failure.trial, &failure.point);
+            let line = format!("{name}: {}{reason}", failure.state.name());
             if !self.failed.contains(&line) {
                 said.push(line.clone());
             }
@@ -252,6 +257,7 @@ mod tests {
         let one = |task: usize| RunningTrial {
             task,
             trial: format!("lazy-r{task}"),
+            point: String::new(),
             attempt: 1,
             reason: String::new(),
             since_s: 4.0,
@@ -259,6 +265,7 @@ mod tests {
         };
         let failed = |n: usize| FailedTrial {
             trial: format!("ids-r{n}"),
+            point: String::new(),
             state: AttemptState::Failed,
             reason: "it broke".into(),
         };
@@ -323,6 +330,7 @@ mod tests {
         let first = lines.changes(&now);
         assert!(first.iter().all(|line| line.starts_with("2026-01-02T03:05:45Z job 12: ")), "{first:?}");
         let words: Vec<&str> = first.iter().map(|line| line.split_once("job 12: ").unwrap().1).collect();
+        assert!(words[0].starts_with("086_ddp on slurm, "), "{words:?}");
         assert_eq!(
             words[1..4],
             [
@@ -335,10 +343,19 @@ mod tests {
         now.estimated_s_left = Some(199.0);
         assert_eq!(lines.changes(&now), [""; 0]);
         // The rates of a trial that completed are said once.
-        let rates = |it| CompletedTrial { trial: "lazy-r9".into(), it_per_s: it, samples_per_s: it };
+        let rates = |it| CompletedTrial {
+            trial: "lazy-r9".into(),
+            point: "loader.workers=2".into(),
+            it_per_s: it,
+            samples_per_s: it,
+        };
         now.completed = vec![rates(Some(75.6249))];
         let said = lines.changes(&now);
-        assert!(said.len() == 1 && said[0].ends_with("lazy-r9: completed, 75.625 it/s, 75.625 samples/s"), "{said:?}");
+        assert!(
+            said.len() == 1
+                && said[0].ends_with("lazy-r9 (loader.workers=2): completed, 75.625 it/s, 75.625 samples/s"),
+            "{said:?}"
+        );
         assert_eq!(lines.changes(&now), [""; 0]);
         // Not another tenth of the way yet, then one.
         for (step, said) in [(49, 0), (50, 1)] {

@@ -41,6 +41,7 @@ fn snapshot(name: &str, text: &str) {
     settings.set_snapshot_path(root().join("tests/conf/snapshots"));
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
+    let text = text.replace(root().to_str().unwrap(), "ROOT");
     settings.bind(|| insta::assert_snapshot!(name, text));
 }
 
@@ -77,6 +78,14 @@ fn broken_configs_are_explained() {
         assert!(!message.contains('\u{1b}'), "{}: escape codes in a pipe", path.display());
         snapshot(path.file_stem().unwrap().to_str().unwrap(), &message);
     }
+}
+
+#[test]
+fn a_root_that_does_not_exist_is_refused() {
+    let output = expctl(&["--root", "/nonexistent", "status"]);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{message}");
+    assert_eq!(message, "error: --root: there is no folder /nonexistent\n");
 }
 
 #[test]

@@ -280,6 +280,10 @@ fn wrong_questions_are_answered() {
     assert!(say(&["build", SET, "--samples", "332314"], 3).contains("1 to 332313 samples, not 332314"));
     assert!(say(&["build", SET, "--scale", "2"], 3).contains("scale is a share"));
     assert!(say(&["info", SET, "--samples", "3"], 6).contains("has not been built"));
+    let built = data.path().join(SET).join("scale-1_samples-9");
+    std::fs::create_dir_all(&built).unwrap();
+    std::fs::write(built.join("manifest.json"), "").unwrap();
+    assert!(say(&["info", SET, "--samples", "3"], 6).contains("built are: scale-1_samples-9\n"));
     assert!(say(&["verify", SET, "--samples", "3"], 6).contains("has not been built"));
     say(&["build", SET, "--networks", "imagined"], 2);
 }

@@ -124,7 +124,7 @@ fn genes_and_parquet_files_are_as_many_as_are_asked_for() {
     assert!(stderr(&zarr).contains("--file-count has no effect without --to parquet"), "{}", stderr(&zarr));
     expctl(data.path(), &["build", SET, "--genes", "300", "--scale", "0.5"]).assert().code(2);
     let graph = expctl(data.path(), &["build", "006-kuzmin-tmi", "--genes", "300"]).assert().code(3);
-    assert!(stderr(&graph).contains("--genes is of data sets of arrays"), "{}", stderr(&graph));
+    assert!(stderr(&graph).contains("--genes applies to data sets of arrays"), "{}", stderr(&graph));
 }
 
 #[test]
@@ -153,9 +153,9 @@ fn damage_is_found_and_said() {
 fn what_does_not_belong_is_refused() {
     let data = tempfile::tempdir().unwrap();
     for (args, code, says) in [
-        (&["build", SET, "--networks", "real"][..], 3, "--networks is of data sets of graphs"),
-        (&["build", SET, "--labels", "planted"], 3, "--labels is of data sets of graphs"),
-        (&["build", "006-kuzmin-tmi", "--files", "2"], 3, "--files is of data sets of arrays"),
+        (&["build", SET, "--networks", "real"][..], 3, "--networks applies to data sets of graphs"),
+        (&["build", SET, "--labels", "planted"], 3, "--labels applies to data sets of graphs"),
+        (&["build", "006-kuzmin-tmi", "--files", "2"], 3, "--files applies to data sets of arrays"),
         (&["build", SET, "--samples", "3", "--files", "4"], 3, "3 rows cannot be in 4 files"),
         (&["build", SET, "--samples", "3", "--scale", "0"], 3, "scale is a share of the genes"),
         (&["build", SET, "--samples", "100000000000"], 70, "are needed"),

@@ -187,6 +187,11 @@ fn text(
         let settings = flat(first);
         for spec in KEYS.iter().filter(|spec| spec.per_job) {
             let is = |key: &str| spec.key == key;
+            let derived = |trial: &&Trial| trial.settings.experiment.study == trial.settings.data.set;
+            if is(&Experiment::STUDY) && chosen.iter().all(derived) {
+                // Derived again. Own files have no study, and one that is written must be a folder.
+                continue;
+            }
             let value = if is(&Experiment::TITLE) {
                 Json::from(format!("{} (job {}, isolated)", title(past, first), past.job))
             } else if is(&Experiment::DESCRIPTION) {

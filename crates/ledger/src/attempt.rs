@@ -69,6 +69,8 @@ pub struct Attempt {
     pub task: usize,
     /// The trial.
     pub trial: String,
+    /// Its swept settings; empty without a sweep.
+    pub point: String,
     /// Number of the attempt, from 1.
     pub attempt: u32,
     /// The task that made it, as Slurm names it (`392_4`); `None` on this machine.
@@ -150,6 +152,7 @@ impl Attempt {
             job,
             task,
             trial: trial.id.clone(),
+            point: trial.point_words(),
             attempt: attempt.number(),
             slurm_task: by.map(|(array, task)| format!("{}_{task}", array.id)),
             state: outcome.as_ref().map_or(AttemptState::Unknown, |outcome| outcome.state.into()),

@@ -237,13 +237,28 @@ pub struct Trial {
     pub default_model: bool,
 }
 
+/// The id of a trial with its swept settings in words, which may be empty.
+pub fn with_point(id: &str, point: &str) -> String {
+    if point.is_empty() { id.to_owned() } else { format!("{id} ({point})") }
+}
+
 impl Trial {
     /// Label of a row in tables: the variant and its swept settings, without the repeat.
     pub fn label(&self) -> String {
         if self.point.is_empty() {
             return self.variant.clone();
         }
+        format!("{} ({})", self.variant, self.point_words())
+    }
+
+    /// Its swept settings, `loader.workers=2, train.mode="data"`; empty without a sweep.
+    pub fn point_words(&self) -> String {
         let point: Vec<String> = self.point.iter().map(|(k, v)| format!("{k}={v}")).collect();
-        format!("{} ({})", self.variant, point.join(", "))
+        point.join(", ")
+    }
+
+    /// Its name in messages: the id, and the swept settings if there are any.
+    pub fn name(&self) -> String {
+        with_point(&self.id, &self.point_words())
     }
 }

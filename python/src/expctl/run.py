@@ -68,10 +68,11 @@ class Run:
     def steps(self):
         """The steps of the trial, warm-up first. A step is over when the next one is asked for; what reporting it costs is in the
         next one, in no stage."""
+        batch_size = self.settings.get("loader", {}).get("batch_size", 0)
         begin = start = perf_counter_ns()
         try:
             for number in range(self.total):
-                step = self._step = Step(number, number >= self.warmup)
+                step = self._step = Step(number, number >= self.warmup, batch_size)
                 yield step
                 if step.device:
                     from .device import collect

@@ -9,7 +9,7 @@ class Step:
     """What one step cost so far.
 
     `samples`, `bytes_read` (out of the store), `bytes_batch` and `bytes_moved` (to the device) are counts, `loss` a number or
-    None, `epoch` counts from 0. `measured` is false during the warm-up.
+    None, `epoch` counts from 0. `measured` is false during the warm-up. `samples` is the config's `loader.batch_size` until it is set.
     """
 
     __slots__ = (
@@ -17,10 +17,11 @@ class Step:
         "own", "more_busy", "more_exposed", "inner", "device",
     )  # fmt: skip
 
-    def __init__(self, number, measured):
+    def __init__(self, number, measured, samples=0):
         self.number = number
         self.measured = measured
-        self.epoch = self.samples = self.bytes_read = self.bytes_batch = self.bytes_moved = 0
+        self.samples = samples
+        self.epoch = self.bytes_read = self.bytes_batch = self.bytes_moved = 0
         self.loss = None
         # Times of stages on the step's own thread, which are busy and exposed alike; and those that were added.
         self.own = {}

@@ -167,6 +167,19 @@ pub fn folder_json(folder: &Path, state: &DataState, size: &DataSize) -> Json {
     json!({ "folder": folder, "built": word == "there", "state": word, "reason": reason, "estimated_bytes": expected })
 }
 
+/// As [`failure`], for a data set that is opened: if it is not built, those of its recipe that are built are named.
+pub fn open_failure(project: &Project, data: &Data, e: &DatasetError) -> Failure {
+    let found = failure(e);
+    if !matches!(e.cause(), DatasetError::NotBuilt { .. }) {
+        return found;
+    }
+    let entries = std::fs::read_dir(project.data().join(&data.set)).into_iter().flatten().flatten();
+    let entries = entries.filter(|entry| entry.path().join("manifest.json").is_file());
+    let mut built: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    built.sort();
+    if built.is_empty() { found } else { found.hint(format_args!("built are: {}", built.join(", "))) }
+}
+
 pub fn failure(e: &DatasetError) -> Failure {
     match e.cause() {
         DatasetError::Stopped => {

@@ -11,7 +11,7 @@ use expctl_text::format::{self, MISSING};
 use indicatif::HumanCount;
 use serde_json::json;
 
-use super::build::failure;
+use super::build::open_failure;
 use crate::console::{out, out_json};
 use crate::data::{DataState, store_state};
 use crate::exit::{Exit, Failure};
@@ -20,7 +20,7 @@ use crate::project::Project;
 /// Print a graph data set, as tables or as one JSON object: the manifest, and `stores` with each store.
 pub fn print_graph(project: &Project, data: &Data, json: bool) -> Result<(), Failure> {
     let folder = project.data_dir(data);
-    let dataset = Dataset::open(&folder).map_err(|e| failure(&e))?;
+    let dataset = Dataset::open(&folder).map_err(|e| open_failure(project, data, &e))?;
     let manifest = dataset.manifest();
     let (stores, refused) = stores(&dataset);
     if json {
@@ -213,7 +213,7 @@ fn labels_words(labels: LabelSource) -> &'static str {
 /// Print an array data set, as tables or as one JSON object: the manifest, and `stores` with each format.
 pub fn print_array(project: &Project, data: &Data, json: bool) -> Result<(), Failure> {
     let folder = project.data_dir(data);
-    let dataset = ArrayDataset::open(&folder).map_err(|e| failure(&e.advise(&folder, data)))?;
+    let dataset = ArrayDataset::open(&folder).map_err(|e| open_failure(project, data, &e.advise(&folder, data)))?;
     let manifest = dataset.manifest();
     let mut refused = Vec::new();
     let mut stores = Vec::new();

@@ -128,8 +128,8 @@ impl DataSetArgs {
     pub fn data(&self, recipe: &AnyRecipe) -> Result<Data, Failure> {
         let DataSetOptions { samples, scale, genes, networks, seed, labels, files } = &self.options;
         let foreign = |what: &str, family: &str| {
-            let message = format_args!("{what} is of data sets of {family}, and {} is none", self.name);
-            Err(Failure::new(Exit::Config, message).hint("leave it out"))
+            let message = format_args!("{what} applies to data sets of {family}; {} is none of them", self.name);
+            Err(Failure::new(Exit::Config, message).hint("remove it"))
         };
         let (published, networks) = match recipe {
             AnyRecipe::Graph(recipe) => {

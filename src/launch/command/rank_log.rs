@@ -115,7 +115,7 @@ impl RankLog {
     /// Its progress in words: `after 5 of 8 steps`.
     pub fn progress(&self) -> String {
         match (&self.run, self.steps) {
-            (None, _) => "before it sent its run record".to_owned(),
+            (None, _) => "before it called expctl.Run() (no run record)".to_owned(),
             (Some(_), 0) => "before its first step".to_owned(),
             (Some(_), steps) => format!("after {steps} of {} steps", self.total),
         }

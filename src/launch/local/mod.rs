@@ -7,8 +7,8 @@ mod ranks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{ErrorKind, Read, Seek, Write};
-use std::path::PathBuf;
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ use crate::interrupt::Interrupt;
 use crate::launch::attempt::{conclude, stage};
 use crate::launch::backend::{Backend, SubmitOrder};
 use crate::launch::slurm::Adjustment;
-use crate::program::needed_worker;
+use crate::program::{needed_worker, needed_worker_here};
 use crate::project::Project;
 
 /// Time for a launcher to stop: its ranks have six seconds, then it writes their tables and the note.
@@ -74,9 +74,9 @@ impl Backend for LocalBackend {
 /// Refuse a job that this machine cannot run; warn on stderr about threads that will share CPUs.
 ///
 /// # Errors
-/// Exit 70 if there is no worker, exit 3 if a trial has far more ranks than the machine has CPUs.
+/// Exit 70 if there is no worker or if it cannot start, exit 3 if a trial has far more ranks than the machine has CPUs.
 pub fn check(job: &JobRecord) -> Result<(), Failure> {
-    needed_worker(&job.trials)?;
+    needed_worker_here(&job.trials)?;
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     for trial in &job.trials {
         let ranks = trial.settings.launch.ranks;
@@ -187,15 +187,43 @@ pub fn run(project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<
         if outcome.state == TrialState::Failed {
             let log = attempt.log_path(outcome.failed_rank.unwrap_or(0));
             say(format!("    {}\n    log: {}", outcome.message, log.display()));
+            if trial.settings.runs_command() {
+                // The outcome says that the program ended; its own last words say why.
+                last_lines(&log).into_iter().for_each(|line| say(format!("    | {line}")));
+            }
         }
         if interrupt.is_set() {
             let done = i + usize::from(outcome.state == TrialState::Completed);
             let message = format!("stopped after {done} of {} trials of job {}", trials.len(), job.job);
-            return Err(Failure::new(Exit::Incomplete, message)
-                .hint(format!("what was measured is kept: `expctl report {}`", job.job)));
+            return Err(Failure::new(Exit::Incomplete, message).hint(format!(
+                "completed trials are in `expctl report {0}`; `expctl retry {0}` runs the others again",
+                job.job
+            )));
         }
     }
     Ok(())
+}
+
+/// Lines of the log of a program that failed that are shown, and bytes of it that are read for them.
+const LAST_LINES: usize = 5;
+const LAST_BYTES: u64 = 1 << 14;
+
+/// The last lines of a log that are not empty, without control characters; none if it cannot be read.
+fn last_lines(log: &Path) -> Vec<String> {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = File::open(log)?;
+        let size = file.metadata()?.len();
+        file.seek(SeekFrom::Start(size.saturating_sub(LAST_BYTES)))?;
+        let mut bytes = Vec::new();
+        file.take(LAST_BYTES).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let bytes = read().unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    // Of a bar that was drawn over and over, the last state.
+    let lines = text.lines().filter_map(|line| line.rsplit('\r').find(|part| !part.trim().is_empty()));
+    let mut lines: Vec<String> = lines.map(|line| line.chars().filter(|c| !c.is_control()).collect()).collect();
+    lines.split_off(lines.len().saturating_sub(LAST_LINES))
 }
 
 /// Rates of a completed trial, as in its note; `None` for any other.
@@ -292,7 +320,7 @@ fn stop_launcher(id: u64, folder: &JobDir) -> Result<bool, Failure> {
         if asked.elapsed() > STOP_TIMEOUT {
             let message = format!("job {id} has not stopped after {} s", STOP_TIMEOUT.as_secs());
             return Err(Failure::new(Exit::Incomplete, message)
-                .hint(format!("its launcher is process {}; what was measured so far is kept", launcher.pid)));
+                .hint(format!("its launcher is process {}; its steps so far are on disk", launcher.pid)));
         }
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -340,5 +368,21 @@ impl LocalLock {
             }
             std::thread::sleep(Duration::from_millis(200));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_of_a_log_are_plain_text() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("rank-0.log");
+        assert!(last_lines(&log).is_empty());
+        std::fs::write(&log, "1\n2\n\n3\n4\n10%\r20%\r\n\x1b[31mImportError\x1b[0m: no module").unwrap();
+        assert_eq!(last_lines(&log), ["2", "3", "4", "20%", "[31mImportError[0m: no module"]);
+        std::fs::write(&log, "x".repeat(1 << 15) + "\nend\n").unwrap();
+        assert_eq!(last_lines(&log).last().map(String::as_str), Some("end"));
     }
 }

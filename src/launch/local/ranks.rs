@@ -256,7 +256,7 @@ impl ProgressDisplay {
         let total = measure.warmup + measure.steps;
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
         let terminal = !bar.is_hidden();
-        let label = format!("[{number}/{of}] {}", trial.id);
+        let label = format!("[{number}/{of}] {}", trial.name());
         if let Ok(style) = ProgressStyle::with_template("{prefix} {bar:24} {pos}/{len} {msg} ETA {eta}") {
             bar.set_style(style);
         }

@@ -192,7 +192,7 @@ fn ways_to_make_masks_go_with_what_makes_them() {
     let command = trials(SMALL, &command).unwrap_err();
     assert_eq!(command, ["`profile.operations` is of expctl's own worker, but `worker.command` runs in its place"]);
     let rows = trials(&format!("{ROWS}array.format = \"h5ad\"\n"), &["profile.operations=true"]).unwrap_err();
-    assert_eq!(rows, ["`profile.operations` is of graphs, but rows of an array are read"]);
+    assert_eq!(rows, ["`profile.operations` only applies to graph data"]);
 }
 
 #[test]
@@ -209,6 +209,9 @@ fn rows_of_an_array_have_their_own_defaults() {
     // 1,000 rows on two ranks are 18 batches of 28 on each; three epochs less the warm-up of 10.
     let epochs = "array.format = \"h5ad\"\ndata.samples = 1_000\nlaunch.ranks = 2\nmeasure.epochs = 3\n";
     assert_eq!(of(epochs).measure.steps, 3 * 18 - 10);
+    let short = trials(&format!("{ROWS}{epochs}"), &["loader.workers=50", "loader.prefetch_factor=4"]).unwrap_err();
+    let reason = "the run has 54 steps, the warm-up takes 200 (loader.workers 50 × prefetch_factor 4)";
+    assert_eq!(short, [reason]);
     let weighted = format!("{epochs}sampler.draw = \"weighted\"\nsampler.by = \"weight\"\nsampler.rows = 560\n");
     assert_eq!(of(&weighted).measure.steps, 3 * 10 - 10);
     assert_eq!(trials(&format!("{ROWS}{epochs}"), &["measure.steps=7"]).unwrap()[0].settings.measure.steps, 7);
@@ -235,7 +238,7 @@ fn genes_and_files_of_an_array_are_asked_for_by_number() {
         assert_eq!(of(&set).map(|_| ()), Err(vec![message.to_owned()]), "{set:?}");
     }
     let graph = trials(&format!("{SMALL}data.genes = 60_000\n"), &[]).map(|_| ());
-    assert_eq!(graph, Err(vec!["`data.genes` is of arrays, but samples of a graph are read".to_owned()]));
+    assert_eq!(graph, Err(vec!["`data.genes` only applies to arrays".to_owned()]));
 }
 
 #[test]

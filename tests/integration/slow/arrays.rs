@@ -195,6 +195,9 @@ fn what_ranks_would_refuse_is_refused_before_they_start() {
 #[test]
 fn own_files_are_read_from_memory_and_damaged_ones_are_refused_before_they_are_submitted() {
     let project = TestProject::new();
+    // Own files need no study.
+    std::fs::remove_file(project.path().join("experiments")).unwrap();
+    std::fs::create_dir(project.path().join("experiments")).unwrap();
     let real =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/arrayloader/real/pbmc68k_reduced.h5ad");
     let file = project.path().join("own.h5ad");

@@ -149,7 +149,7 @@ fn whatever_goes_wrong_is_said_and_other_trials_go_on() {
         ("hangs", "rank 1: the program has been at step 3 for ", Cause::Hang, Some(RankStatus::PeerLost)),
         ("late", "rank 1: the program did all its steps and ended with exit code 4", Cause::Error, None),
         ("forks", "rank 1: the program left 1 process behind, which had to be ended: ", Cause::Error, None),
-        ("silent", "the program ended with exit code 0 before it sent its run record", Cause::Error, None),
+        ("silent", "the program ended with exit code 0 before it called expctl.Run()", Cause::Error, None),
         ("mute", "the program has not sent its run record within 4 s", Cause::Hang, None),
     ];
     let mut conf = BARE.to_owned() + "hang_timeout_s = 3\nrendezvous_timeout_s = 120\n";
@@ -167,6 +167,7 @@ fn whatever_goes_wrong_is_said_and_other_trials_go_on() {
     conf += "\n[variant.last]\nworker.command = [\"./python\", \"bad.py\", \"none\"]\nmeasure.steps = 1\n[variant.good]\nworker.command = [\"./python\", \"-c\", \"from train import *; train(expctl.Run(program='ok'))\"]\n";
     let (code, stderr) = submit(&project, &conf);
     assert_eq!(code, Some(5), "{stderr}");
+    assert!(stderr.contains("    | a free lunch\n"), "the last lines of its log: {stderr}");
     for (how, said, cause, other) in cases {
         let outcome = project.outcome("1", how);
         assert_eq!(outcome.state, TrialState::Failed, "{how}");

@@ -131,7 +131,7 @@ fn a_local_job_is_watched_cancelled_and_retried() {
     assert!(lines.any(|line| line.unwrap() == "[r1] written while it runs"));
 
     let said = place.code(&["cancel", &job], 0);
-    assert!(said.contains("job 1 is cancelled: 1 interrupted") && said.contains("steps are kept"), "{said}");
+    assert!(said.contains("job 1 is cancelled: 1 interrupted") && said.contains("steps are on disk"), "{said}");
     assert!(worker_pids(place.project.path()).is_empty());
     assert!(follow.0.wait().unwrap().success(), "the follower sees the end");
     let outcome = place.project.outcome(&job, "ids");

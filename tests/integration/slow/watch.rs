@@ -88,7 +88,7 @@ fn a_local_job_is_watched_to_its_end() {
         assert!(lines.read_line(&mut text).unwrap() > 0, "{text}{}", stderr(&mut plain));
     }
     assert!(text.lines().all(|l| l.starts_with("20") && l.contains("Z job 1: ")), "{text}");
-    assert!(text.contains("job 1, small on local, submitted 20"), "{text}");
+    assert!(text.contains("Z job 1: small on local, submitted 20"), "{text}");
     interrupt(&plain);
     assert_eq!(plain.0.wait().unwrap().code(), Some(6));
     let said = stderr(&mut plain);

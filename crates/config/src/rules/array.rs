@@ -116,7 +116,8 @@ impl Judge<'_> {
                 Ok(files) => files,
                 Err(reason) => {
                     let problem = Problem::new(at, format!("`{KEY}`: {reason}"), "not there");
-                    problems.push(problem.help("paths start at the project folder"));
+                    problems
+                        .push(problem.help(format!("paths start at the project folder, {}", self.root().display())));
                     rows = None;
                     continue;
                 }

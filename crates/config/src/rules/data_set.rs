@@ -21,7 +21,7 @@ impl Judge<'_> {
         if study.is_empty() || !self.project.folders().studies().join(&study).is_dir() {
             let problem =
                 Problem::new(at, format!("there is no study `{study}`"), format!("no folder experiments/{study}"));
-            problems.push(problem.help(choose(&study, &self.folders(false))));
+            problems.push(problem.help(study_help(&study, &self.folders(false))));
         }
     }
 
@@ -71,7 +71,14 @@ impl Judge<'_> {
         }
         let label = format!("no experiments/{set}/dataset.toml");
         let problem = Problem::new(self.at(values, &Data::SET), format!("there is no data set `{set}`"), label);
-        problems.push(problem.help(choose(set, &self.folders(true))));
+        let help = if values.at(&Data::SET).is_none() && !values.reads_array() {
+            "a config reads graphs unless it says otherwise: set [data] set, [array] files for your own .h5ad, or \
+             worker.command for your own program"
+                .to_owned()
+        } else {
+            choose(set, &self.folders(true))
+        };
+        problems.push(problem.help(help));
         None
     }
 
@@ -145,6 +152,18 @@ impl Judge<'_> {
                 }
             }
         }
+    }
+}
+
+/// Help for an unknown study: one that was probably meant, and how to make it.
+fn study_help(study: &str, known: &[String]) -> String {
+    if study.is_empty() {
+        return choose(study, known);
+    }
+    match closest(study, known.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean \"{near}\"? `mkdir -p experiments/{study}` makes a new one"),
+        None if known.is_empty() => format!("`mkdir -p experiments/{study}` makes it"),
+        None => format!("`mkdir -p experiments/{study}` makes it; there are {}", known.join(", ")),
     }
 }
 

@@ -163,15 +163,25 @@ impl Judge<'_> {
             }
             return;
         }
-        let steps = epoch_steps(values, epochs).and_then(|steps| steps.checked_sub(values.get(Measure::WARMUP)?));
+        let (total, warm_up) = (epoch_steps(values, epochs), values.get(Measure::WARMUP));
+        let steps = total.zip(warm_up).and_then(|(total, warm_up)| total.checked_sub(warm_up));
         let steps = steps.filter(|steps| *steps > 0);
+        // What is not known here follows from a mistake that is reported where it is, as too few samples for one step are.
+        let too_few = values.get(Data::SET).as_deref() != Some(NO_DATA_SET)
+            && step_and_samples(values).is_some_and(|(batch, ranks, samples)| batch.saturating_mul(ranks) > samples);
         if steps.is_none() && values.get(Select::SAMPLES) == Some(SampleSet::Metabolic) {
             let message = "how many samples are metabolic is not known before the data set is built".to_owned();
             let help = format!("set measure.steps instead of {key}");
             report(key, message, "its steps cannot be counted", &help);
-        } else if steps.is_none() {
-            let message = format!("{epochs} epochs have no step beyond the warm-up");
-            report(key, message, "nothing would be measured", "set more epochs, or measure.warmup to less");
+        } else if let (Some(total), Some(warm_up), None) = (total, warm_up, steps)
+            && !too_few
+        {
+            let message =
+                format!("the run has {total} steps, the warm-up takes {warm_up}{}", why_warm_up(values, warm_up));
+            let help = "set more epochs, fewer workers, or measure.warmup to less";
+            report(key, message, "nothing would be measured", help);
+        } else if total.is_none() && epoch_steps(values, 1).is_some() {
+            report(key, format!("{epochs} epochs have too many steps to count"), "too many", "set fewer epochs");
         }
         values.derive(Measure::STEPS, steps);
     }
@@ -309,6 +319,16 @@ impl Judge<'_> {
         }
         let message = format!("`{key}` is of expctl's own worker, but `{}` runs in its place", Worker::COMMAND);
         problems.push(Problem::new(self.at(values, &key), message, "not possible").help("leave it out"));
+    }
+}
+
+/// ` (loader.workers 8 × prefetch_factor 4)`, where the steps of warm-up follow from them.
+fn why_warm_up(values: &Values, warm_up: u64) -> String {
+    match (values.at(&Measure::WARMUP), values.number(Loader::WORKERS), values.number(Loader::PREFETCH_FACTOR)) {
+        (None, Some(workers), Some(factor)) if warm_up > DEFAULT_WARMUP => {
+            format!(" ({} {workers} × prefetch_factor {factor})", Loader::WORKERS.name())
+        }
+        _ => String::new(),
     }
 }
 

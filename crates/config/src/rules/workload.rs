@@ -3,8 +3,9 @@
 //! Invariant: a setting of a variant that its program could not see the meaning of is refused, not passed on in silence.
 
 use expctl_settings::{
-    Array, BackendChoice, Data, DeviceChoice, Experiment, KEYS, KeySpec, Launch, Loss, Model, ModelKind, NO_DATA_SET,
-    Networks, Pipeline, Processor, Profile, Sampler, Section, Select, Slurm, TraceAt, Train, Worker, Workload, find,
+    Array, BackendChoice, Data, DeviceChoice, Experiment, KEYS, KeySpec, Launch, Loader, Loss, Model, ModelKind,
+    NO_DATA_SET, Networks, Pipeline, Processor, Profile, Sampler, Section, Select, Slurm, TraceAt, Train, Worker,
+    Workload, find,
 };
 
 use super::Judge;
@@ -82,10 +83,11 @@ impl Judge<'_> {
                 continue;
             }
             let (message, help) = if array {
-                let message = format!("`{}` is of graphs, but rows of an array are read", spec.key);
-                (message, "leave it out, or array.format")
+                let message = format!("`{}` only applies to graph data", spec.key);
+                let is_shuffle = spec.key == Loader::SHUFFLE.name();
+                (message, if is_shuffle { "remove it; for arrays use sampler.draw" } else { "remove it" })
             } else {
-                let message = format!("`{}` is of arrays, but samples of a graph are read", spec.key);
+                let message = format!("`{}` only applies to arrays", spec.key);
                 (message, "set array.format, for example to \"h5ad\"")
             };
             let problem = self.conflict(values, spec.key, &Array::FORMAT, message, "would have no effect");
@@ -95,7 +97,7 @@ impl Judge<'_> {
         if processor.is_some_and(|processor| array != (processor == Processor::Rows)) {
             let (message, help) = match array {
                 true => ("rows of an array have no processor but \"rows\"", "leave it out"),
-                false => ("processor `rows` is of arrays, but samples of a graph are read", "set array.format"),
+                false => ("processor `rows` only applies to arrays", "set array.format"),
             };
             let at = self.at(values, &Pipeline::PROCESSOR);
             problems.push(Problem::new(at, message, "does not fit").help(help));
@@ -171,7 +173,9 @@ impl Judge<'_> {
             if values.at(&Experiment::STUDY).is_none() {
                 let message = format!("`{}` is not set, and there is no data set to take it from", Experiment::STUDY);
                 let problem = Problem::new(self.at(values, &Experiment::STUDY), message, "needs `study`");
-                problems.push(problem.help("name a folder in experiments/"));
+                problems.push(problem.help(
+                    "give it a name, for example study = \"mine\", and make its folder: mkdir -p experiments/mine",
+                ));
             }
             values.derive_missing(Data::SAMPLES, Some(0));
         } else if values.reads_array() {
