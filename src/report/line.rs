@@ -8,14 +8,19 @@ use expctl_text::format;
 use serde::Serialize;
 
 use super::differences::{Confound, confound_words, confounds, known_for_some};
-use super::variant_row::VariantRow;
+use super::variant_row::{RateClass, VariantRow};
 
 /// Index of the base of each row: the row that its ratios refer to, itself for a baseline. `None` if the baseline was not run at the point of
-/// the row, and for profiled rows. `rows` come with the index of their job; the baseline is in `job`.
-pub fn baselines(rows: &[(usize, &VariantRow)], job: usize) -> Vec<Option<usize>> {
+/// the row, and for profiled rows. `rows` come with the index of their job; the baseline is in `job`. `several_jobs`: jobs are compared, so rows
+/// meet at the same point of a sweep.
+pub fn baselines(rows: &[(usize, &VariantRow)], job: usize, several_jobs: bool) -> Vec<Option<usize>> {
     // A group without rows of the baseline's job refers to its first job.
     let job = if rows.iter().any(|(j, _)| *j == job) { job } else { rows.first().map_or(job, |(j, _)| *j) };
-    let chosen = baseline_rows(rows, job);
+    let mut chosen = baseline_rows(rows, job);
+    let first_point = !several_jobs && sweeps_one_variant(rows);
+    if first_point {
+        chosen.truncate(1);
+    }
     let find = |index: usize| {
         if chosen.contains(&index) {
             return Some(index);
@@ -24,9 +29,21 @@ pub fn baselines(rows: &[(usize, &VariantRow)], job: usize) -> Vec<Option<usize>
         if row.profiler {
             return None;
         }
-        chosen.iter().copied().find(|base| same_point(rows[*base].1, row, of == job))
+        chosen.iter().copied().find(|base| first_point || same_point(rows[*base].1, row, of == job))
     };
     (0..rows.len()).map(find).collect()
+}
+
+/// Whether measured rows are a sweep of a single variant whose steps do the same at every point. Then nothing but the points can be compared.
+fn sweeps_one_variant(rows: &[(usize, &VariantRow)]) -> bool {
+    let Some((_, first)) = rows.first() else { return false };
+    let set = |row: &VariantRow| row.settings.get("data.set").cloned();
+    rows.iter().all(|(_, row)| {
+        row.class == RateClass::Measured
+            && row.variant == first.variant
+            && row.mode == first.mode
+            && set(row) == set(first)
+    })
 }
 
 /// The baseline's rows, one for each point of a sweep.
@@ -171,7 +188,7 @@ impl Line {
 /// The rows of one job, each against its baseline, judged together.
 pub fn lines_of_job(rows: &[VariantRow]) -> Vec<Line> {
     let indexed: Vec<(usize, &VariantRow)> = rows.iter().map(|row| (0, row)).collect();
-    let bases = baselines(&indexed, 0);
+    let bases = baselines(&indexed, 0, false);
     let line = |(i, row): (usize, &VariantRow)| {
         let own = bases[i] == Some(i);
         Line::new(row, own, bases[i].filter(|_| !own).map(|base| &rows[base]))

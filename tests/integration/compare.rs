@@ -2,6 +2,8 @@
 
 mod published;
 
+use std::collections::BTreeMap;
+
 use expctl_ledger::JobRecord;
 use expctl_settings::{Collation, Mode, ModelKind, Networks, Processor, SampleSet, Select, Split, StoreKind, Trial};
 
@@ -296,6 +298,40 @@ fn a_sweep_is_compared_point_by_point() {
     sweep(&project, 13);
     let all = project.compare(&["12", "13"]);
     close(&all["groups"][0]["lines"][8]["ratio_samples_per_s"]["value"], 5.0);
+}
+
+/// There is nothing else to compare with.
+#[test]
+fn a_sweep_of_one_variant_is_compared_with_its_first_point() {
+    let project = TestProject::new();
+    let on = |workers: u32| {
+        let mut trial = project.trial("lazy", "Lazy", 1, |s| s.loader.workers = workers);
+        trial.id = format!("lazy-{workers}-r1-0a1b2c");
+        trial.point = BTreeMap::from([("loader.workers".to_owned(), workers.into())]);
+        trial
+    };
+    let trials = [on(0), on(1), on(2)];
+    for id in [12, 13] {
+        let dir = project.submitted(id, "086_ddp", trials.to_vec());
+        for (trial, wall) in trials.iter().zip([400, 200, 100]) {
+            completed(&dir, trial, &[steps(wall, 0), steps(wall, 0)]);
+        }
+    }
+    let all = project.compare(&["12"]);
+    let lines = all["groups"][0]["lines"].as_array().unwrap();
+    let bases: Vec<_> = lines.iter().map(|l| l["baseline"].as_bool().unwrap()).collect();
+    assert_eq!(bases, [true, false, false]);
+    close(&lines[1]["ratio_samples_per_s"]["value"], 2.0);
+    close(&lines[2]["ratio_samples_per_s"]["value"], 4.0);
+    assert_eq!(lines[2]["against"], "12 086_ddp Lazy (loader.workers=0)");
+    let (stdout, _) = project.expect(&["compare", "12"], 0);
+    assert!(stdout.contains("they differ in: workers 0 → 2"), "{stdout}");
+    // Two jobs meet at their points.
+    let all = project.compare(&["12", "13"]);
+    let lines = all["groups"][0]["lines"].as_array().unwrap();
+    let bases: Vec<_> = lines.iter().map(|l| l["baseline"].as_bool().unwrap()).collect();
+    assert_eq!(bases, [true, true, true, false, false, false]);
+    close(&lines[5]["ratio_samples_per_s"]["value"], 1.0);
 }
 
 #[test]
