@@ -204,7 +204,7 @@ fn cpus_have_one_meaning() {
     // 32 for the job of four ranks, 2 for each of two ranks: neither says anything about the other.
     assert!(!stdout.contains("CPUs of the job 32") && !stdout.contains("CPUs per rank 2"), "{stdout}");
     assert!(
-        stdout.contains("known of one of the two only: ") && stdout.contains("CPUs per rank, CPUs of the job"),
+        stdout.contains("recorded for only one of the two: ") && stdout.contains("CPUs per rank, CPUs of the job"),
         "{stdout}"
     );
     let (stdout, _) = project.expect(&["compare", "392", "447"], 0);
@@ -225,7 +225,7 @@ fn ratios_across_other_graphs_are_flagged() {
     let dir = project.submitted(12, "086_ddp", trials.to_vec());
     trials.iter().for_each(|trial| completed(&dir, trial, &[steps(400, 0), steps(400, 0)]));
     let (stdout, _) = project.expect(&["compare", "12"], 0);
-    let flags = "† another class, so no effect of the method alone: scale of the graph 0.1 → 1.0, set of network edges real → completed, \
+    let flags = "† not a like-for-like comparison: scale of the graph 0.1 → 1.0, set of network edges real → completed, \
                  set of edge types physical tflink → physical";
     assert!(stdout.contains(flags) && stdout.contains("(1.00× †)"), "{stdout}");
 }
@@ -268,7 +268,7 @@ fn ratios_across_page_caches_are_flagged() {
     let dir = project.submitted(12, "086_ddp", trials.to_vec());
     trials.iter().for_each(|trial| completed(&dir, trial, &[steps(400, 0), steps(400, 0)]));
     let (stdout, _) = project.expect(&["compare", "12"], 0);
-    assert!(stdout.contains("no effect of the method alone: cold page cache false → true"), "{stdout}");
+    assert!(stdout.contains("not a like-for-like comparison: cold page cache false → true"), "{stdout}");
     // Two jobs that differ in it have a table each.
     for (id, trial) in (13..).zip(&trials) {
         let dir = project.submitted(id, "086_ddp", vec![trial.clone()]);
@@ -420,9 +420,9 @@ fn steps_of_different_kinds_do_not_compare() {
     let dir = project.submitted(15, "086_as_run", vec![trial.clone()]);
     completed(&dir, &trial, &[steps(400, 0), steps(400, 0)]);
     let (stdout, _) = project.expect(&["compare", "525", "15"], 0);
-    let crosses = "another class, so no effect of the method alone: world size 1 → 2, number of samples 10000 → 1000, device 1 x RTX 6000 Ada → cpu";
+    let crosses = "not a like-for-like comparison: world size 1 → 2, number of samples 10000 → 1000, device 1 x RTX 6000 Ada → cpu";
     assert!(stdout.contains(crosses), "{stdout}");
-    assert!(stdout.contains("known of one of the two only: scale, networks, edge_types,"), "{stdout}");
+    assert!(stdout.contains("recorded for only one of the two: scale, networks, edge_types,"), "{stdout}");
 }
 
 #[test]
