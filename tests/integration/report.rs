@@ -105,6 +105,20 @@ fn a_sweep_is_compared_point_by_point() {
 }
 
 #[test]
+fn the_summary_answers_first() {
+    let project = TestProject::new();
+    two_variants(&project, 12);
+    let text = note(&project, 0);
+    let summary = below(&text, "### Executive Summary").trim_start();
+    let answer = "**Fastest: ids, 4.00× lazy (95 % 3.80–4.21, 3 runs each, measured)**\n";
+    assert!(summary.starts_with(answer), "{summary}");
+    assert!(
+        summary.contains("**Bottleneck** (measured): none; no single stage takes more than 50 % of a step"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_baseline_that_was_not_run_is_not_replaced() {
     let project = TestProject::new();
     let trials = [project.trial("ids", "Ids only", 1, |_| {}), project.trial("shared", "Shared", 1, |_| {})];
