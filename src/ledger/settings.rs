@@ -30,6 +30,10 @@ fn has_effect(spec: &KeySpec, settings: &Settings) -> bool {
     if settings.data.set == NO_DATA_SET && of_data_set && !is(&Data::SET) {
         return false;
     }
+    // What a generated data set is made of says nothing of own files.
+    if !settings.array.files.is_empty() && in_section(&[Data::NAME]) && !is(&Data::SET) && !is(&Data::SAMPLES) {
+        return false;
+    }
     if in_section(&[Profile::NAME, TraceAt::NAME]) {
         return settings.profiles() || is(&Profile::OPERATIONS);
     }

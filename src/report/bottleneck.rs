@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::breakdown::Breakdown;
 
 /// Explanation of the stage *other*.
-pub const OTHER: &str = "threads waking up, and what no other stage holds";
+pub const OTHER: &str = "thread wake-up and scheduling, often more threads than CPUs";
 
 /// A stage with its share of a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -61,6 +61,9 @@ pub struct Bottleneck {
     pub works_on: Option<StageShare>,
     /// Maker of the masks.
     pub masks_by: MasksBy,
+    /// Share of the step that no stage claims.
+    #[serde(skip)]
+    pub open_share: f64,
     /// More threads than processors, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oversubscribed: Option<Oversubscription>,
@@ -84,6 +87,7 @@ impl Bottleneck {
             waits_for: breakdown.most_exposed().map(|most| share(most, breakdown.wall)),
             works_on: largest(&busy).map(|most| share(most, worked)),
             masks_by,
+            open_share: breakdown.open_share(),
             oversubscribed: None,
         }
     }
@@ -98,6 +102,11 @@ impl Bottleneck {
         self.oversubscribed.filter(|_| self.waits_for.is_some_and(|most| most.stage == Stage::Other))
     }
 
+    /// Whether no stage claims more than half of the step, so that its bottleneck is not known.
+    pub fn is_unknown(&self) -> bool {
+        self.open_share > 0.5
+    }
+
     /// The stage that a step waits for most, for a table: `collate 75.0 %`, `mask (in the step) 75.0 %`.
     pub fn waits_in_words(&self) -> Option<String> {
         self.waits_for.map(|most| match most.stage {
@@ -108,7 +117,7 @@ impl Bottleneck {
         })
     }
 
-    /// A sentence: the stage with more than half of a step of `label`, if there is one.
+    /// A sentence: the stage with more than half of a step of `label`, if there is one, or that it is not known.
     pub fn sentence(&self, label: &str) -> String {
         let crowded = self.crowded_other().map(|found| found.words());
         match self.waits_for.filter(|most| most.share > 0.5) {
@@ -123,6 +132,10 @@ impl Bottleneck {
                 let why = crowded.map(|crowded| format!("; {crowded}")).unwrap_or_default();
                 let meaning = if stage == Stage::Other { format!(" ({OTHER}{why})") } else { String::new() };
                 format!("a step of `{label}` {verb} {} of its time {with} *{stage}*{meaning}", format::percent(share))
+            }
+            None if self.is_unknown() => {
+                let share = format::percent(self.open_share);
+                format!("a step of `{label}`: not known, {share} of the step time is not covered by any stage")
             }
             None => {
                 let most = self.waits_for.zip(crowded).map(|(most, crowded)| {
@@ -226,7 +239,9 @@ mod tests {
     fn half_is_not_more_than_half() {
         let text = "a step of `ids`: no stage has more than half of its time";
         assert_eq!(bottleneck(&[(Stage::Read, 50), (Stage::Mask, 49)], &[]).sentence("ids"), text);
+        // Without times of stages nothing is known.
         let none = bottleneck(&[], &[]);
+        let text = "a step of `ids`: not known, 100.0 % of the step time is not covered by any stage";
         assert_eq!((none.waits_for, none.works_on, none.sentence("ids")), (None, None, text.to_owned()));
     }
 
@@ -272,7 +287,7 @@ mod tests {
         let crowd = Some(Oversubscription { threads: 9, loader_threads: 8, processors: 2 });
         let said = |exposed: &[(Stage, u64)]| bottleneck(exposed, &[]).with_threads(crowd).sentence("v");
         let half = said(&[(Stage::Other, 60), (Stage::Decode, 20)]);
-        assert!(half.ends_with("no other stage holds; 8 loader threads on 2 processors)"), "{half}");
+        assert!(half.ends_with("more threads than CPUs; 8 loader threads on 2 processors)"), "{half}");
         let less = said(&[(Stage::Other, 40), (Stage::Decode, 20)]);
         let text = "no stage has more than half of its time; it waits most for *other*, 40.0 %: 8 loader threads on 2 processors";
         assert!(less.ends_with(text), "{less}");
@@ -282,8 +297,7 @@ mod tests {
 
     #[test]
     fn other_is_explained() {
-        let text =
-            "a step of `v` waits 90.0 % of its time for *other* (threads waking up, and what no other stage holds)";
+        let text = "a step of `v` waits 90.0 % of its time for *other* (thread wake-up and scheduling, often more threads than CPUs)";
         assert_eq!(bottleneck(&[(Stage::Other, 90)], &[]).sentence("v"), text);
     }
 

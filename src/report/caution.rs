@@ -487,13 +487,10 @@ fn on_outliers(shapes: &[StepShape<'_>], runs: usize) -> Option<Caution> {
         let part = shape.run.parts.iter().find(|part| part.steps.contains(&at));
         let node = part.and_then(|part| part.environment.as_ref()?.ranks.get(shape.rank));
         let node = node.map_or_else(|| "the node".to_owned(), |hardware| hardware.host.clone());
-        format!(
-            "they count in the mean; look at what else {node} did at that time, and at the median step beside the mean"
-        )
+        format!("they are in the mean: check what else ran on {node}, compare medians")
     };
     let said = format!(
-        "a few slow steps weigh much{of}: {} of {} in {} take {} of its time beyond the median (the longest, step {}, {} the \
-         median), {what}",
+        "outliers{of}: {} of {} steps of {} cost {} of the run (step {}: {} the median); {what}",
         format::thousands(n as u64),
         format::thousands(shape.steps.len() as u64),
         shape.name(),

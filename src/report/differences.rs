@@ -146,10 +146,10 @@ pub fn differences(rows: &[&VariantRow]) -> Vec<Difference> {
         .collect()
 }
 
-/// Words in front of a list of differences: ` besides the method`, or nothing if all rows have the same processor, so that the differences
-/// are the subject of the comparison.
-pub fn besides_the_method(rows: &[&VariantRow]) -> &'static str {
-    if rows.windows(2).all(|two| two[0].same_processor(two[1])) { "" } else { " besides the method" }
+/// Words in front of a list of differences: `also differ in`, because the method differs too, or `differ in` if all rows have the same
+/// processor, so that the differences are the subject of the comparison.
+pub fn rows_differ_in(rows: &[&VariantRow]) -> &'static str {
+    if rows.windows(2).all(|two| two[0].same_processor(two[1])) { "differ in" } else { "also differ in" }
 }
 
 /// Settings, of those that readers ask for first, that are known for some rows only.

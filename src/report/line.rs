@@ -8,14 +8,19 @@ use expctl_text::format;
 use serde::Serialize;
 
 use super::differences::{Confound, confound_words, confounds, known_for_some};
-use super::variant_row::VariantRow;
+use super::variant_row::{RateClass, VariantRow};
 
 /// Index of the base of each row: the row that its ratios refer to, itself for a baseline. `None` if the baseline was not run at the point of
-/// the row, and for profiled rows. `rows` come with the index of their job; the baseline is in `job`.
-pub fn baselines(rows: &[(usize, &VariantRow)], job: usize) -> Vec<Option<usize>> {
+/// the row, and for profiled rows. `rows` come with the index of their job; the baseline is in `job`. `several_jobs`: jobs are compared, so rows
+/// meet at the same point of a sweep.
+pub fn baselines(rows: &[(usize, &VariantRow)], job: usize, several_jobs: bool) -> Vec<Option<usize>> {
     // A group without rows of the baseline's job refers to its first job.
     let job = if rows.iter().any(|(j, _)| *j == job) { job } else { rows.first().map_or(job, |(j, _)| *j) };
-    let chosen = baseline_rows(rows, job);
+    let mut chosen = baseline_rows(rows, job);
+    let first_point = !several_jobs && sweeps_one_variant(rows);
+    if first_point {
+        chosen.truncate(1);
+    }
     let find = |index: usize| {
         if chosen.contains(&index) {
             return Some(index);
@@ -24,9 +29,21 @@ pub fn baselines(rows: &[(usize, &VariantRow)], job: usize) -> Vec<Option<usize>
         if row.profiler {
             return None;
         }
-        chosen.iter().copied().find(|base| same_point(rows[*base].1, row, of == job))
+        chosen.iter().copied().find(|base| first_point || same_point(rows[*base].1, row, of == job))
     };
     (0..rows.len()).map(find).collect()
+}
+
+/// Whether measured rows are a sweep of a single variant whose steps do the same at every point. Then nothing but the points can be compared.
+fn sweeps_one_variant(rows: &[(usize, &VariantRow)]) -> bool {
+    let Some((_, first)) = rows.first() else { return false };
+    let set = |row: &VariantRow| row.settings.get("data.set").cloned();
+    rows.iter().all(|(_, row)| {
+        row.class == RateClass::Measured
+            && row.variant == first.variant
+            && row.mode == first.mode
+            && set(row) == set(first)
+    })
 }
 
 /// The baseline's rows, one for each point of a sweep.
@@ -171,7 +188,7 @@ impl Line {
 /// The rows of one job, each against its baseline, judged together.
 pub fn lines_of_job(rows: &[VariantRow]) -> Vec<Line> {
     let indexed: Vec<(usize, &VariantRow)> = rows.iter().map(|row| (0, row)).collect();
-    let bases = baselines(&indexed, 0);
+    let bases = baselines(&indexed, 0, false);
     let line = |(i, row): (usize, &VariantRow)| {
         let own = bases[i] == Some(i);
         Line::new(row, own, bases[i].filter(|_| !own).map(|base| &rows[base]))
@@ -281,7 +298,7 @@ impl RatioWords<'_> {
         said.extend(self.tests());
         if let Some(detectable) = line.detectable {
             said.push(format!(
-                "a ratio of {} or more, or of {} or less, would have been shown in {:.0} % of such comparisons",
+                "with so many runs only a ratio of ≥ {} (or ≤ {}) would have been detected ({:.0} % power)",
                 format::ratio(detectable),
                 format::ratio(1.0 / detectable),
                 POWER * 100.0
@@ -302,12 +319,11 @@ impl RatioWords<'_> {
             said.push(format!("{} among the {} ratios of the table (Holm)", p_value(holm), self.tested));
         }
         if let Some(test) = line.permutation {
-            let least = if test.smallest > ALPHA {
-                format!(", and {} is the least that so few runs can give", p_value(test.smallest))
-            } else {
-                String::new()
-            };
-            said.push(format!("{} by permutation{least}", p_value(test.p)));
+            let few = line.runs.filter(|_| test.smallest > ALPHA);
+            let least = few
+                .map(|(n, base_n)| format!(" (at least {} with {n} and {base_n} runs)", format::figure(test.smallest)));
+            let least = least.unwrap_or_default();
+            said.push(format!("permutation test {}{least}", p_value(test.p)));
         }
         let lone = if line.lone { "; alone it would have had a verdict, among so many ratios it has none" } else { "" };
         Some(format!("{}{lone}", said.join(", ")))
@@ -318,15 +334,15 @@ impl RatioWords<'_> {
         let line = self.line;
         let mut said = Vec::new();
         if line.across() {
-            said.push(format!("† another class, so no effect of the method alone: {}", confound_words(&line.crosses)));
+            said.push(format!("† not a like-for-like comparison: {}", confound_words(&line.crosses)));
         }
         if !line.confounds.is_empty() {
             let same = line.base.as_ref().is_some_and(|base| line.row.same_processor(base));
-            let lead = if same { "they differ in" } else { "besides the method differ" };
+            let lead = if same { "they differ in" } else { "other settings differ" };
             said.push(format!("{lead}: {}", confound_words(&line.confounds)));
         }
         if !line.unknown.is_empty() {
-            said.push(format!("known of one of the two only: {}", line.unknown.join(", ")));
+            said.push(format!("recorded for only one of the two: {}", line.unknown.join(", ")));
         }
         said
     }
@@ -345,7 +361,7 @@ pub fn needed() -> String {
 
 /// `−43 %`; `None` for changes that are easier to read as a ratio.
 pub fn percent_words(percent: f64) -> Option<String> {
-    (percent < 100.0 && percent.abs() >= 0.05).then(|| {
+    (percent > -99.5 && percent < 100.0 && percent.abs() >= 0.05).then(|| {
         let decimals = usize::from(percent.abs() < 9.95);
         let sign = if percent < 0.0 { "−" } else { "+" };
         format!("{sign}{} %", format::round(percent.abs(), decimals))
@@ -365,5 +381,7 @@ mod tests {
         let shown = [0.24 / 0.42, 0.22 / 0.42, 1.19, 1.004, 0.9951].map(|r| percent_words((r - 1.0) * 100.0).unwrap());
         assert_eq!(shown, ["−43 %", "−48 %", "+19 %", "+0.4 %", "−0.5 %"]);
         assert_eq!((percent_words((128.8 - 1.0) * 100.0), percent_words(0.0)), (None, None));
+        // Nothing is 100 % slower.
+        assert_eq!((percent_words(-99.8), percent_words(-99.4).as_deref()), (None, Some("−99 %")));
     }
 }

@@ -105,7 +105,7 @@ pub struct VariantRow {
     pub ranks: u64,
     /// Loader threads of a rank; of imported rows its loader processes.
     pub workers: Option<u64>,
-    /// Folder of the data set.
+    /// Folder of the data set; `own files` for files of the user.
     pub data_dir: Option<String>,
     /// All settings that may explain a difference.
     pub settings: BTreeMap<String, String>,
@@ -345,9 +345,11 @@ pub fn measured_row(job: &MeasuredJob, label: String, runs: &[&Run]) -> VariantR
         batch_size: settings.loader.batch_size,
         ranks: u64::from(settings.launch.ranks),
         workers: Some(u64::from(settings.loader.workers)),
-        data_dir: (settings.data.set != NO_DATA_SET)
-            .then(|| trial.data_dir.file_name().map(|n| n.to_string_lossy().into_owned()))
-            .flatten(),
+        data_dir: match settings.array.files.is_empty() {
+            _ if settings.data.set == NO_DATA_SET => None,
+            true => trial.data_dir.file_name().map(|n| n.to_string_lossy().into_owned()),
+            false => Some("own files".to_owned()),
+        },
         settings: run_settings(job, runs),
         notes,
         measured_s: runs.iter().filter_map(|run| measured_s(run)).collect(),

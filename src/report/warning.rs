@@ -251,7 +251,7 @@ fn unattributed(runs: &[&Run]) -> Option<Caution> {
         Closure::Closed => return None,
         Closure::Open(share) => {
             let share = format::percent(share);
-            (Cause::Unattributed, format!("the stages do not close, {share} of the step is unattributed"))
+            (Cause::Unattributed, format!("{share} of the step time is not covered by any stage"))
         }
         Closure::Overlap(sum) => {
             let sum = format::percent(sum);

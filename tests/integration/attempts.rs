@@ -134,7 +134,7 @@ fn a_mixed_trial_is_a_class_by_itself() {
     assert_eq!(crosses(&line(&project, &["2", "1"], "1", "lazy")), ["processor"]);
     assert_eq!(crosses(&line(&project, &["1"], "1", "ids")), ["processor"]);
     let (markdown, _) = project.expect(&["compare", "1", "2"], 0);
-    let flagged = format!("† another class, so no effect of the method alone: processor {PROCESSORS} → Test CPU");
+    let flagged = format!("† not a like-for-like comparison: processor {PROCESSORS} → Test CPU");
     assert!(markdown.contains(&flagged) && markdown.contains("× †"), "{markdown}");
     assert!(!markdown.contains("the last one counts"), "{markdown}");
     // A job of mixed trials alone has a table of its own.

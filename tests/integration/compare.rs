@@ -2,6 +2,8 @@
 
 mod published;
 
+use std::collections::BTreeMap;
+
 use expctl_ledger::JobRecord;
 use expctl_settings::{Collation, Mode, ModelKind, Networks, Processor, SampleSet, Select, Split, StoreKind, Trial};
 
@@ -202,7 +204,7 @@ fn cpus_have_one_meaning() {
     // 32 for the job of four ranks, 2 for each of two ranks: neither says anything about the other.
     assert!(!stdout.contains("CPUs of the job 32") && !stdout.contains("CPUs per rank 2"), "{stdout}");
     assert!(
-        stdout.contains("known of one of the two only: ") && stdout.contains("CPUs per rank, CPUs of the job"),
+        stdout.contains("recorded for only one of the two: ") && stdout.contains("CPUs per rank, CPUs of the job"),
         "{stdout}"
     );
     let (stdout, _) = project.expect(&["compare", "392", "447"], 0);
@@ -223,7 +225,7 @@ fn ratios_across_other_graphs_are_flagged() {
     let dir = project.submitted(12, "086_ddp", trials.to_vec());
     trials.iter().for_each(|trial| completed(&dir, trial, &[steps(400, 0), steps(400, 0)]));
     let (stdout, _) = project.expect(&["compare", "12"], 0);
-    let flags = "† another class, so no effect of the method alone: scale of the graph 0.1 → 1.0, set of network edges real → completed, \
+    let flags = "† not a like-for-like comparison: scale of the graph 0.1 → 1.0, set of network edges real → completed, \
                  set of edge types physical tflink → physical";
     assert!(stdout.contains(flags) && stdout.contains("(1.00× †)"), "{stdout}");
 }
@@ -266,7 +268,7 @@ fn ratios_across_page_caches_are_flagged() {
     let dir = project.submitted(12, "086_ddp", trials.to_vec());
     trials.iter().for_each(|trial| completed(&dir, trial, &[steps(400, 0), steps(400, 0)]));
     let (stdout, _) = project.expect(&["compare", "12"], 0);
-    assert!(stdout.contains("no effect of the method alone: cold page cache false → true"), "{stdout}");
+    assert!(stdout.contains("not a like-for-like comparison: cold page cache false → true"), "{stdout}");
     // Two jobs that differ in it have a table each.
     for (id, trial) in (13..).zip(&trials) {
         let dir = project.submitted(id, "086_ddp", vec![trial.clone()]);
@@ -296,6 +298,40 @@ fn a_sweep_is_compared_point_by_point() {
     sweep(&project, 13);
     let all = project.compare(&["12", "13"]);
     close(&all["groups"][0]["lines"][8]["ratio_samples_per_s"]["value"], 5.0);
+}
+
+/// There is nothing else to compare with.
+#[test]
+fn a_sweep_of_one_variant_is_compared_with_its_first_point() {
+    let project = TestProject::new();
+    let on = |workers: u32| {
+        let mut trial = project.trial("lazy", "Lazy", 1, |s| s.loader.workers = workers);
+        trial.id = format!("lazy-{workers}-r1-0a1b2c");
+        trial.point = BTreeMap::from([("loader.workers".to_owned(), workers.into())]);
+        trial
+    };
+    let trials = [on(0), on(1), on(2)];
+    for id in [12, 13] {
+        let dir = project.submitted(id, "086_ddp", trials.to_vec());
+        for (trial, wall) in trials.iter().zip([400, 200, 100]) {
+            completed(&dir, trial, &[steps(wall, 0), steps(wall, 0)]);
+        }
+    }
+    let all = project.compare(&["12"]);
+    let lines = all["groups"][0]["lines"].as_array().unwrap();
+    let bases: Vec<_> = lines.iter().map(|l| l["baseline"].as_bool().unwrap()).collect();
+    assert_eq!(bases, [true, false, false]);
+    close(&lines[1]["ratio_samples_per_s"]["value"], 2.0);
+    close(&lines[2]["ratio_samples_per_s"]["value"], 4.0);
+    assert_eq!(lines[2]["against"], "12 086_ddp Lazy (loader.workers=0)");
+    let (stdout, _) = project.expect(&["compare", "12"], 0);
+    assert!(stdout.contains("they differ in: workers 0 → 2"), "{stdout}");
+    // Two jobs meet at their points.
+    let all = project.compare(&["12", "13"]);
+    let lines = all["groups"][0]["lines"].as_array().unwrap();
+    let bases: Vec<_> = lines.iter().map(|l| l["baseline"].as_bool().unwrap()).collect();
+    assert_eq!(bases, [true, true, true, false, false, false]);
+    close(&lines[5]["ratio_samples_per_s"]["value"], 1.0);
 }
 
 #[test]
@@ -384,9 +420,9 @@ fn steps_of_different_kinds_do_not_compare() {
     let dir = project.submitted(15, "086_as_run", vec![trial.clone()]);
     completed(&dir, &trial, &[steps(400, 0), steps(400, 0)]);
     let (stdout, _) = project.expect(&["compare", "525", "15"], 0);
-    let crosses = "another class, so no effect of the method alone: world size 1 → 2, number of samples 10000 → 1000, device 1 x RTX 6000 Ada → cpu";
+    let crosses = "not a like-for-like comparison: world size 1 → 2, number of samples 10000 → 1000, device 1 x RTX 6000 Ada → cpu";
     assert!(stdout.contains(crosses), "{stdout}");
-    assert!(stdout.contains("known of one of the two only: scale, networks, edge_types,"), "{stdout}");
+    assert!(stdout.contains("recorded for only one of the two: scale, networks, edge_types,"), "{stdout}");
 }
 
 #[test]

@@ -105,6 +105,20 @@ fn a_sweep_is_compared_point_by_point() {
 }
 
 #[test]
+fn the_summary_answers_first() {
+    let project = TestProject::new();
+    two_variants(&project, 12);
+    let text = note(&project, 0);
+    let summary = below(&text, "### Executive Summary").trim_start();
+    let answer = "**Fastest: ids, 4.00× lazy (95 % 3.80–4.21, 3 runs each, measured)**\n";
+    assert!(summary.starts_with(answer), "{summary}");
+    assert!(
+        summary.contains("**Bottleneck** (measured): none; no single stage takes more than 50 % of a step"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_baseline_that_was_not_run_is_not_replaced() {
     let project = TestProject::new();
     let trials = [project.trial("ids", "Ids only", 1, |_| {}), project.trial("shared", "Shared", 1, |_| {})];
@@ -135,9 +149,12 @@ fn a_much_slower_variant_is_said_the_other_way_up() {
     let row = text.lines().find(|line| line.starts_with("| lazy | lazy | 2.128 |")).unwrap();
     // 470 ms for 28 samples, whatever the number of ranks.
     assert!(row.contains("| 16.79 | 0.21× [") && row.contains("(4.70× slower) |"), "{row}");
-    let finding =
-        text.lines().find(|line| line.starts_with("**Finding** (derived): lazy: slower than ids, 0.21× [")).unwrap();
-    assert!(finding.contains("(−79 %, 4.70× slower) in samples/s (n = 3 and 3)"), "{finding}");
+    let finding = below(&text, "### Executive Summary")
+        .lines()
+        .find(|l| l.starts_with("- lazy: slower than ids, 0.21× ["))
+        .unwrap();
+    assert!(finding.ends_with("(−79 %, 4.70× slower) in samples/s (n = 3 and 3)"), "{finding}");
+    assert!(text.contains("\n**No variant is shown to be faster than ids**\n"), "{text}");
     let (table, _) = project.expect(&["compare", "12"], 0);
     assert!(table.contains("(−79 %, 4.70× slower) in samples/s") && table.contains("| 16.79 |"), "{table}");
 }
@@ -229,7 +246,7 @@ fn storage_is_what_was_recorded_when_it_was_read() {
         "- lazy: 332,313 of 332,313 samples of the store json, 3.8 GB on disk (10 GB long)\n",
         "- compressed: 10,000 of 332,313 samples of the store compressed, 8.8 GB on disk (10 GB long); base store 3.8 GB on",
         "- older: –\n",
-        "not the same in all rows: pipeline.store json/compressed/json",
+        "rows differ in: pipeline.store json/compressed/json",
     ];
     read.iter().for_each(|line| assert!(text.contains(line), "{line}: {text}"));
     // A damaged record costs the storage, not the steps.

@@ -238,7 +238,7 @@ fn approximate_masks_are_warned_of_and_of_another_class() {
     let results = section(&project, "Where a step's time goes");
     let row = results.lines().find(|line| line.starts_with("| half |")).unwrap();
     assert!(row.contains(" † |"), "{row}");
-    let why = "† half: no effect of the method alone, of another class than lazy: share of removed edges that are masked 1.0 → 0.5";
+    let why = "† half: not like for like with lazy: share of removed edges that are masked 1.0 → 0.5";
     assert!(results.contains(why), "{results}");
     assert!(project.expect(&["compare", "12"], 0).0.contains(said));
 }

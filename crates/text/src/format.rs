@@ -27,13 +27,16 @@ pub fn ratio(value: f64) -> String {
 
 /// A ratio with its interval, if it has one: `1.25× [1.20–1.31]`, `1.25× [too wide to say]`.
 pub fn ratio_with_interval(value: &Ratio) -> String {
-    match value.interval {
-        Some(i) => {
-            let ends = |low, high| format!("{}–{}", fixed(low, 4, 2), fixed(high, 4, 2));
-            format!("{} [{}]", ratio(value.value), interval(i.low, i.high, ends))
-        }
+    match ratio_interval(value) {
+        Some(ends) => format!("{} [{ends}]", ratio(value.value)),
         None => ratio(value.value),
     }
+}
+
+/// The interval of a ratio: `1.20–1.31`, `too wide to say`; `None` if it has none.
+pub fn ratio_interval(value: &Ratio) -> Option<String> {
+    let ends = |low, high| format!("{}–{}", fixed(low, 4, 2), fixed(high, 4, 2));
+    value.interval.map(|Interval { low, high }| interval(low, high, ends))
 }
 
 /// The inverse of a ratio of speeds of at most a half: `56.35× slower`. `None` for ratios nearer to 1, where a percentage says more.

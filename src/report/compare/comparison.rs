@@ -203,7 +203,7 @@ impl StepKind<'_> {
         let mut groups = Vec::new();
         for class in &classes {
             let rows: Vec<(usize, &VariantRow)> = class.rows.iter().map(|at| self.rows[*at]).collect();
-            let bases = baselines(&rows, baseline);
+            let bases = baselines(&rows, baseline, self.of_several_jobs());
             let plain: Vec<&VariantRow> = rows.iter().map(|(_, row)| *row).collect();
             let line = |i: usize| {
                 let own = bases[i] == Some(i);

@@ -5,7 +5,7 @@ use expctl_text::format;
 
 use super::comparison::{Comparison, Group};
 use super::decomposition;
-use crate::report::differences::{Difference, besides_the_method};
+use crate::report::differences::{Difference, rows_differ_in};
 use crate::report::line::{Line, RatioWords, needed, percent_words};
 use crate::report::variant_row::{RateClass, VariantRow};
 use crate::report::warning::{RatioInterval, Warning, merged, sort_by_effect};
@@ -36,11 +36,11 @@ impl Comparison {
         all.extend(self.published.remarks());
         all.extend(self.rows().filter_map(pooled));
         if self.lines().any(|line| line.row.samples_per_s_rate.is_some_and(|rate| rate.interval.is_some())) {
-            let text = "95 % (samples/s): interval of the mean rate, by the spread of the runs; with n = 1 by the steps of that run only, which says nothing of other runs";
+            let text = "95 % (samples/s): confidence interval of the mean rate across runs (with one run: across its steps, so not valid for other runs)";
             all.push(text.to_owned());
         }
         if self.rows().any(|r| r.class == RateClass::Imported) {
-            let text = "imported: published by others, not measured here; samples/s derived as it/s × batch × ranks, ms/sample as ranks over samples/s";
+            let text = "imported: published by others, not measured here; of it/s and samples/s the source gives one, the other follows by batch × ranks; ms/sample is ranks over samples/s";
             all.push(text.to_owned());
             all.extend(self.sources());
         }
@@ -154,8 +154,7 @@ fn difference_remarks(group: &Group, of: &str, all: &mut Vec<String>) {
     if !group.differences.is_empty() {
         let words: Vec<String> = group.differences.iter().map(Difference::words).collect();
         let rows: Vec<&VariantRow> = group.lines.iter().map(|line| &line.row).collect();
-        let besides = besides_the_method(&rows);
-        all.push(format!("not the same in all rows{of}{besides}: {}", words.join(", ")));
+        all.push(format!("rows{of} {}: {}", rows_differ_in(&rows), words.join(", ")));
     }
     if !group.unknown.is_empty() {
         all.push(format!("not known for all rows{of}, so they may differ: {}", group.unknown.join(", ")));

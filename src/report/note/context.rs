@@ -89,8 +89,12 @@ pub fn values(
         ("masks_in_step", json!(results.masks_in_step())),
         ("other", json!(OTHER)),
         ("verdicts", json!(verdicts)),
-        ("findings", json!(findings(&verdicts))),
+        ("answers", json!(results.answers())),
+        ("others", json!(without_tests(results.other_findings()))),
+        ("no_answer", json!(no_answer(&rows))),
+        ("findings", json!(without_tests(results.findings()))),
         ("causes", json!(causes(&rows))),
+        ("no_cause", json!(no_cause(&rows))),
         ("step_times", json!(results.step_times().markdown())),
         ("epochs", json!(epochs(job, &rows))),
         ("comparison", json!(comparison(project, job, &rows, options))),
@@ -250,28 +254,40 @@ fn mode_contents(mode: Mode) -> (Vec<&'static str>, Vec<&'static str>) {
     (yes, PARTS.into_iter().skip(done).collect())
 }
 
-/// The bottleneck of each variant with one stage above half of a step, or that waits most for *other* because of too few processors; one
-/// sentence each.
+/// The bottleneck of each variant with one stage above half of a step, or that waits most for *other* because of too few processors, or whose
+/// steps are for the most part in no stage; one sentence each.
 fn causes(rows: &[&VariantRow]) -> Vec<String> {
     let cause = |row: &&VariantRow| {
         let bottleneck = row.bottleneck?;
-        let found = bottleneck.crowded_other().is_some() || bottleneck.waits_for.is_some_and(|most| most.share > 0.5);
+        let above_half = bottleneck.waits_for.is_some_and(|most| most.share > 0.5);
+        let found = above_half || bottleneck.is_unknown() || bottleneck.crowded_other().is_some();
         found.then(|| bottleneck.sentence(&row.label))
     };
     rows.iter().filter_map(cause).collect()
 }
 
-/// Number of findings up to which each has its p values; the results have them in any case.
-const MAX_FULL_FINDINGS: usize = 3;
-
-/// The verdicts that are findings; differing settings are none.
-pub fn findings(verdicts: &[String]) -> Vec<&str> {
-    let found: Vec<&str> =
-        verdicts.iter().map(String::as_str).filter(|line| !line.starts_with("not the same in all rows")).collect();
-    match found.len() {
-        0..=MAX_FULL_FINDINGS => found,
-        _ => found.into_iter().map(|line| line.split_once("; p ").map_or(line, |(finding, _)| finding)).collect(),
+/// Why no variant has a bottleneck.
+fn no_cause(rows: &[&VariantRow]) -> &'static str {
+    if rows.iter().all(|row| row.bottleneck.is_none()) {
+        "not known: no run completed"
+    } else {
+        "none; no single stage takes more than 50 % of a step"
     }
+}
+
+/// Why no variant is the fastest, for a job without ratios.
+fn no_answer(rows: &[&VariantRow]) -> &'static str {
+    match rows {
+        _ if rows.iter().all(|row| row.n == 0) => "No run completed",
+        [_] => "Only one variant: nothing to compare",
+        _ => "No ratios: nothing to compare with",
+    }
+}
+
+/// Findings without their p values, which are below the table of results.
+fn without_tests(findings: Vec<String>) -> Vec<String> {
+    let cut = |line: String| line.split_once("; p ").map_or(line.clone(), |(finding, _)| finding.to_owned());
+    findings.into_iter().map(cut).collect()
 }
 
 /// Each variant with the settings that differ and its rates.

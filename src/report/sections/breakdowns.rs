@@ -101,7 +101,7 @@ fn closure(breakdown: &Breakdown) -> Option<String> {
     match breakdown.closure() {
         Closure::Closed => None,
         Closure::Open(share) => Some(format!(
-            "The stages do not close: {} of the step is in no stage. Shares of stages hold all the same; what is missing is work \
+            "{} of the step time is not covered by any stage. Shares of stages hold all the same; what is missing is work \
              between the timers, or a process that was not scheduled: look at the load of the node, and at more ranks or threads than CPUs.",
             format::percent(share)
         )),

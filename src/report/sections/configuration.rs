@@ -140,9 +140,9 @@ pub fn shuffle(job: &MeasuredJob) -> Option<Table> {
         "Variant",
         "Draw",
         "Label entropy of a batch (bits)",
-        "Of the ideal",
-        "Neighbours' correlation",
-        "Distance of the expected",
+        "Label mix (% of ideal)",
+        "Correlation of consecutive rows",
+        "Shuffle distance (% of ideal)",
         "Repeated rows",
         "Rows looked at",
     ])

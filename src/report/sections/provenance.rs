@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use expctl_ledger::{CudaFacts, MeasuredJob, ProgramFacts, RankDevice, Run, RunState, SlurmTry, SlurmUsage};
-use expctl_settings::{Mode, ModelKind, NO_DATA_SET, Settings};
+use expctl_settings::{Mode, ModelKind, NO_DATA_SET, Settings, Trial};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING, missing};
 use serde_json::Value;
@@ -55,8 +55,11 @@ pub fn provenance(job: &MeasuredJob) -> String {
     });
     let variables = environments().flat_map(|e| &e.variables).map(|(k, v)| format!("{k}={v}"));
     // Each manifest is read once, however many trials used the data.
-    let with_data = job.runs.iter().filter(|r| r.trial.settings.data.set != NO_DATA_SET);
-    let data: BTreeSet<&Path> = with_data.map(|r| r.trial.data_dir.as_path()).collect();
+    let with_data = job.runs.iter().map(|r| &r.trial).filter(|trial| trial.settings.data.set != NO_DATA_SET);
+    let (generated, own): (Vec<&Trial>, Vec<&Trial>) =
+        with_data.partition(|trial| trial.settings.array.files.is_empty());
+    let data: BTreeSet<&Path> = generated.iter().map(|trial| trial.data_dir.as_path()).collect();
+    let own: BTreeSet<String> = own.iter().map(|trial| own_files(&trial.settings.array.files)).collect();
     let overrides = if record.overrides.is_empty() { MISSING.to_owned() } else { record.overrides.join(" ") };
     let lines = [
         ("commit", record.commit.clone().unwrap_or_else(|| MISSING.to_owned())),
@@ -71,7 +74,7 @@ pub fn provenance(job: &MeasuredJob) -> String {
         ("threads per rank", of(|e| e.threads.to_string())),
         ("hardware", distinct(hardware.collect())),
         ("environment", distinct(variables.collect())),
-        ("data set", distinct(data.into_iter().map(data_set).collect())),
+        ("data set", distinct(data.into_iter().map(data_set).chain(own).collect())),
     ];
     let lazy = lazy_model(job).map(|words| ("lazy model", words));
     let of_gpus = gpus(job).into_iter().map(|(name, values)| (name, distinct(values)));
@@ -140,6 +143,23 @@ fn program(facts: &ProgramFacts) -> String {
     let counts = counts.into_iter().filter_map(|(name, count)| Some(format!("{name} {}", count?)));
     let said: Vec<String> = settings.chain(counts).collect();
     if said.is_empty() { facts.words() } else { format!("{}: {}", facts.words(), said.join(", ")) }
+}
+
+/// Number of own files up to which all are named.
+const NAMED_FILES: usize = 3;
+
+/// `own files: cells/a.h5ad, cells/b.h5ad, … (12 files)`.
+fn own_files(files: &[String]) -> String {
+    // As of a data set, the last two components.
+    let short = |file: &String| {
+        let parts: Vec<&str> = file.split('/').collect();
+        parts[parts.len().saturating_sub(2)..].join("/")
+    };
+    let mut named: Vec<String> = files.iter().take(NAMED_FILES).map(short).collect();
+    if files.len() > NAMED_FILES {
+        named.push("…".to_owned());
+    }
+    format!("own files: {} ({})", named.join(", "), format::count(files.len() as u64, "file"))
 }
 
 /// A data set by name, with the real and generated edges of each network by its `manifest.json`, if that can be read.
@@ -264,4 +284,19 @@ fn duration(seconds: f64) -> String {
     }
     let whole = seconds.round() as u64;
     format!("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::own_files;
+
+    #[test]
+    fn own_files_are_named_by_their_last_parts() {
+        let named = |files: &[&str]| own_files(&files.iter().map(|&file| file.to_owned()).collect::<Vec<_>>());
+        assert_eq!(named(&["/home/me/cells/a.h5ad"]), "own files: cells/a.h5ad (1 file)");
+        assert_eq!(
+            named(&["/x/cells/a.h5ad", "/x/cells/b.h5ad", "s3://bucket/c.h5ad", "/x/d.h5ad"]),
+            "own files: cells/a.h5ad, cells/b.h5ad, bucket/c.h5ad, … (4 files)"
+        );
+    }
 }

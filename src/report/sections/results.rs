@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::TitledTable;
 use crate::report::bottleneck::MasksBy;
-use crate::report::differences::{Difference, besides_the_method, confound_words, differences};
+use crate::report::differences::{Difference, confound_words, differences, rows_differ_in};
 use crate::report::epoch_time::FirstEpoch;
 use crate::report::line::{Line, RatioWords, lines_of_job};
 use crate::report::rates::{StepTimes, all_rates, completed_steps, estimated_rates, step_times};
@@ -23,6 +23,29 @@ struct ResultLine<'a> {
     runs: Vec<&'a Run>,
     /// Label of its base; `None` for a baseline, and if there is none at this point.
     base: Option<String>,
+}
+
+impl ResultLine<'_> {
+    /// Its ratio to its base in samples/s; 0 without one, so that it is sorted last.
+    fn ratio(&self) -> f64 {
+        self.line.ratio_samples_per_s.map_or(0.0, |ratio| ratio.value)
+    }
+
+    /// `Fastest: ids, 4.00× lazy (95 % 3.80–4.21, 3 runs each, measured)`.
+    fn fastest_sentence(&self, base: &str) -> String {
+        let line = &self.line;
+        let interval = line.ratio_samples_per_s.as_ref().and_then(format::ratio_interval);
+        let interval = interval.map(|ends| format!("95 % {ends}, ")).unwrap_or_default();
+        let runs = match line.runs {
+            Some((n, _)) if line.paired => format!("{n} pairs of runs, "),
+            Some((n, of_base)) if n == of_base => format!("{n} runs each, "),
+            Some((n, of_base)) => format!("{n} and {of_base} runs, "),
+            None => String::new(),
+        };
+        let apart = if line.across() { " †" } else { "" };
+        let (label, ratio) = (&line.row.label, format::ratio(self.ratio()));
+        format!("Fastest: {label}, {ratio} {base} ({interval}{runs}measured){apart}")
+    }
 }
 
 /// The rows of a job with their verdicts: each variant at each point of its sweep, against its baseline.
@@ -53,10 +76,10 @@ impl<'a> Results<'a> {
         let mut table = Table::new([
             "Variant",
             "Method",
-            "it/s",
-            "samples/s",
+            "it/s (median)",
+            "samples/s (median)",
             "ms/sample",
-            "× faster (samples/s)",
+            "× faster (geometric means)",
             "n",
             "MiB/batch",
             "Storage",
@@ -119,13 +142,65 @@ impl<'a> Results<'a> {
         table
     }
 
+    /// The answer of the job, a sentence for each baseline: the fastest variant of those shown to be faster, or that there is none. Empty
+    /// without ratios.
+    pub fn answers(&self) -> Vec<String> {
+        let sentence = |base: &str| match self.fastest(base) {
+            Some(entry) => entry.fastest_sentence(base),
+            None => format!("No variant is shown to be faster than {base}"),
+        };
+        self.bases().into_iter().map(sentence).collect()
+    }
+
+    /// Labels of the rows that verdicts refer to, each once.
+    fn bases(&self) -> Vec<&str> {
+        let mut bases: Vec<&str> = Vec::new();
+        let judged = self.0.iter().filter(|e| e.line.verdict.is_some());
+        for base in judged.filter_map(|e| e.base.as_deref()) {
+            if !bases.contains(&base) {
+                bases.push(base);
+            }
+        }
+        bases
+    }
+
+    /// The fastest of the rows that are shown to be faster than this one.
+    fn fastest(&self, base: &str) -> Option<&ResultLine<'a>> {
+        let faster = |e: &&ResultLine<'a>| e.base.as_deref() == Some(base) && e.line.verdict == Some(Verdict::Faster);
+        self.0.iter().filter(faster).max_by(|a, b| a.ratio().total_cmp(&b.ratio()))
+    }
+
     /// Verdicts against the baseline, and settings that differ.
     pub fn verdicts(&self) -> Vec<String> {
+        let rows = self.rows();
+        let differences: Vec<String> = differences(&rows).iter().map(Difference::words).collect();
+        let mut all = self.findings();
+        if !differences.is_empty() {
+            all.push(format!("rows {}: {}", rows_differ_in(&rows), differences.join(", ")));
+        }
+        all
+    }
+
+    /// Verdicts against the baseline, the fastest first.
+    pub fn findings(&self) -> Vec<String> {
+        self.findings_of(|_| true)
+    }
+
+    /// The findings on all rows but those that the answers name.
+    pub fn other_findings(&self) -> Vec<String> {
+        let named: Vec<&str> =
+            self.bases().into_iter().filter_map(|base| self.fastest(base)).map(|e| e.line.row.label.as_str()).collect();
+        self.findings_of(|entry| !named.contains(&entry.line.row.label.as_str()))
+    }
+
+    fn findings_of(&self, shown: impl Fn(&ResultLine<'a>) -> bool) -> Vec<String> {
         let entries = &self.0;
         let mut all = Vec::new();
         let mut open: Vec<&str> = Vec::new();
         let tested = entries.iter().filter(|e| e.line.p_holm.is_some()).count();
-        for e in entries {
+        let mut by_speed: Vec<&ResultLine<'a>> = entries.iter().filter(|e| shown(e)).collect();
+        by_speed.sort_by(|a, b| b.ratio().total_cmp(&a.ratio()));
+        for e in by_speed {
             let (Some(base), Some(verdict)) = (&e.base, e.line.verdict) else { continue };
             if verdict == Verdict::TooFewRuns {
                 open.push(&e.line.row.label);
@@ -151,18 +226,12 @@ impl<'a> Results<'a> {
         if !alone.is_empty() && entries.iter().any(|e| e.line.baseline) {
             all.push(format!("no ratio, because the baseline was not run at the same point: {}", alone.join(", ")));
         }
-        let rows: Vec<&VariantRow> = entries.iter().map(|e| &e.line.row).collect();
-        let differences: Vec<String> = differences(&rows).iter().map(Difference::words).collect();
-        if !differences.is_empty() {
-            let besides = besides_the_method(&rows);
-            all.push(format!("not the same in all rows{besides}: {}", differences.join(", ")));
-        }
         all
     }
 }
 
 /// Words between a row and its base of another class.
-const ANOTHER_CLASS: &str = "no effect of the method alone, of another class than";
+const ANOTHER_CLASS: &str = "not like for like with";
 
 /// `2.7 s`, `2.7 s–3.6 s`: measured time of the runs; `None` without runs.
 fn measured_per_run(seconds: &[f64]) -> Option<String> {

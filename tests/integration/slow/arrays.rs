@@ -217,6 +217,11 @@ fn own_files_are_read_from_memory_and_damaged_ones_are_refused_before_they_are_s
     let array = read.array.unwrap();
     assert_eq!((read.records, array.genes), (700, 765));
     assert!(array.resident_bytes.unwrap() > 0);
+    // A note calls them what they are, not by the data set whose place they take.
+    project.ok(&["report", "1"]);
+    let note = std::fs::read_to_string(project.path().join("results/own_1.md")).unwrap();
+    assert!(note.contains("own files: ") && note.contains("/own.h5ad (1 file)"), "{note}");
+    assert!(!note.contains("data.scale"), "{note}");
     // They are named from the project where the job is isolated, too.
     let parts = project.ok(&["isolate", "1", "--backend", "local", "--dry-run", "--json"]);
     let parts: serde_json::Value = serde_json::from_str(&parts).unwrap();
