@@ -1,5 +1,6 @@
 //! `expctl status` and `expctl watch`.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use expctl_ledger::{
@@ -86,20 +87,23 @@ pub fn run(project: &Project, args: &StatusArgs) -> Result<(), Failure> {
     let ledger = Ledger::open(project)?;
     let ids: Vec<u64> =
         if args.jobs.is_empty() { ledger.measured_ids().into_iter().collect() } else { args.jobs.clone() };
+    if let Some(folder) = private_jobs(project).find(|folder| args.jobs.iter().any(|id| *folder == project.job(*id))) {
+        let message = format!("job {} is another user's, and only they may read it", folder.name());
+        return Err(
+            Failure::new(Exit::Incomplete, message).hint("they share later jobs with launch.readers = \"group\"")
+        );
+    }
     let folders: Vec<JobDir> = ids.iter().map(|id| ledger.measured(*id)).collect::<Result<_, _>>()?;
     let mut seen = JobStatuses::load(&folders)?;
     print_status(project, args, &mut seen)?;
     if args.jobs.is_empty() {
-        // Asked for all: what others keep to themselves is not damage.
-        let private: Vec<String> = seen.private.iter().map(|(folder, _)| folder.name()).collect();
+        let private: Vec<String> = private_jobs(project).map(|folder| folder.name()).collect();
         if !private.is_empty() {
             let jobs = private.join(", ");
             say(format!(
                 "note: not shown: jobs of other users that only they may read: {jobs} (they share later ones with launch.readers)"
             ));
         }
-    } else {
-        seen.unreadable.append(&mut seen.private);
     }
     if seen.unreadable.is_empty() {
         return Ok(());
@@ -113,6 +117,14 @@ pub fn run(project: &Project, args: &StatusArgs) -> Result<(), Failure> {
     let (damaged, all) = (seen.unreadable.len(), folders.len());
     Err(Failure::new(Exit::Incomplete, format!("{damaged} of {all} jobs cannot be read"))
         .hint("move the folder of a damaged job out of the ledger, or restore the file"))
+}
+
+/// Jobs that other users keep to themselves. The ledger does not list them: it cannot see that they have a record.
+fn private_jobs(project: &Project) -> impl Iterator<Item = JobDir> {
+    let ids = std::fs::read_dir(project.runs()).into_iter().flatten().flatten();
+    let ids: BTreeSet<u64> = ids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    let folders = ids.into_iter().map(|id| project.job(id));
+    folders.filter(|folder| folder.is_of_another_user() && folder.record().is_err_and(|e| e.is_denied()))
 }
 
 fn print_status(project: &Project, args: &StatusArgs, seen: &mut JobStatuses) -> Result<(), Failure> {

@@ -294,7 +294,7 @@ impl LabelIds {
 
 /// Some rows of one column.
 struct ColumnCells {
-    values: ColumnValues,
+    values: CellValues,
     /// The value of each row, by its place in `values`; none: every row has one, in order.
     value_of_row: Option<Vec<Option<usize>>>,
 }
@@ -316,7 +316,7 @@ impl ColumnCells {
 }
 
 /// The values of a column, nulls left out.
-enum ColumnValues {
+enum CellValues {
     Integers(Vec<i64>),
     Reals(Vec<f64>),
     Texts(Vec<ByteArray>),
@@ -331,7 +331,7 @@ enum ColumnCell<'a> {
     Null,
 }
 
-impl ColumnValues {
+impl CellValues {
     fn len(&self) -> usize {
         match self {
             Self::Integers(values) => values.len(),
@@ -381,32 +381,32 @@ fn read_cells(reader: &mut ColumnReader, column: &ColumnDescriptor, rows: usize)
     }
     let scale = scale(column).map(|scale| 10f64.powi(scale));
     let whole = |values: Vec<i64>| match scale {
-        Some(scale) => ColumnValues::Reals(values.into_iter().map(|v| v as f64 / scale).collect()),
-        None => ColumnValues::Integers(values),
+        Some(scale) => CellValues::Reals(values.into_iter().map(|v| v as f64 / scale).collect()),
+        None => CellValues::Integers(values),
     };
     let values = match reader {
-        ColumnReader::BoolColumnReader(r) => ColumnValues::Integers(values!(r).into_iter().map(i64::from).collect()),
+        ColumnReader::BoolColumnReader(r) => CellValues::Integers(values!(r).into_iter().map(i64::from).collect()),
         ColumnReader::Int32ColumnReader(r) => {
             let values: Vec<i32> = values!(r);
             let unsigned = is_unsigned(column);
             whole(values.into_iter().map(|v| if unsigned { i64::from(v as u32) } else { i64::from(v) }).collect())
         }
         ColumnReader::Int64ColumnReader(r) => whole(values!(r)),
-        ColumnReader::FloatColumnReader(r) => ColumnValues::Reals(values!(r).into_iter().map(f64::from).collect()),
-        ColumnReader::DoubleColumnReader(r) => ColumnValues::Reals(values!(r)),
+        ColumnReader::FloatColumnReader(r) => CellValues::Reals(values!(r).into_iter().map(f64::from).collect()),
+        ColumnReader::DoubleColumnReader(r) => CellValues::Reals(values!(r)),
         ColumnReader::ByteArrayColumnReader(r) => match scale {
             Some(scale) => {
                 let values: Vec<ByteArray> = values!(r);
-                ColumnValues::Reals(values.iter().map(|v| big_endian(v.data()) / scale).collect())
+                CellValues::Reals(values.iter().map(|v| big_endian(v.data()) / scale).collect())
             }
-            None => ColumnValues::Texts(values!(r)),
+            None => CellValues::Texts(values!(r)),
         },
         ColumnReader::FixedLenByteArrayColumnReader(r) => {
             let values: Vec<FixedLenByteArray> = values!(r);
             match (scale, column.logical_type_ref()) {
-                (Some(scale), _) => ColumnValues::Reals(values.iter().map(|v| big_endian(v.data()) / scale).collect()),
+                (Some(scale), _) => CellValues::Reals(values.iter().map(|v| big_endian(v.data()) / scale).collect()),
                 (None, Some(LogicalType::Float16)) => {
-                    ColumnValues::Reals(values.iter().map(|v| half(v.data())).collect())
+                    CellValues::Reals(values.iter().map(|v| half(v.data())).collect())
                 }
                 _ => return Err(CellsError::Type("bytes of fixed length")),
             }

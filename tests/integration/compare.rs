@@ -254,7 +254,7 @@ fn ratios_across_other_samples_are_flagged_and_across_stores_are_not() {
     settings.select = Select { samples: SampleSet::Metabolic, subset: 100, split: Split::Train, seed: 42 };
     settings.pipeline.metabolism = true;
     let stdout = compare(13, &others);
-    let flags = "alone: choice of samples all → metabolic, size of the subset 0 → 100, split all → train, graph (metabolism) false → true";
+    let flags = "comparison: choice of samples all → metabolic, size of the subset 0 → 100, split all → train, graph (metabolism) false → true";
     assert!(stdout.contains(flags), "{stdout}");
 }
 

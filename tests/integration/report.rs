@@ -113,7 +113,9 @@ fn the_summary_answers_first() {
     let answer = "**Fastest: ids, 4.00× lazy (95 % 3.80–4.21, 3 runs each, measured)**\n";
     assert!(summary.starts_with(answer), "{summary}");
     assert!(
-        summary.contains("**Bottleneck** (the likely root cause, measured): none; no single stage takes more than 50 % of a step"),
+        summary.contains(
+            "**Bottleneck** (the likely root cause, measured): none; no single stage takes more than 50 % of a step"
+        ),
         "{text}"
     );
 }

@@ -274,7 +274,7 @@ fn another_user_sees_the_jobs_that_are_shared_and_no_others() {
     assert!(text(&all.stdout).contains("small"), "{}", text(&all.stdout));
     let one = expctl(&["status", "1"]);
     assert_eq!(one.status.code(), Some(6));
-    assert!(text(&one.stderr).contains("Permission denied"), "{}", text(&one.stderr));
+    assert!(text(&one.stderr).contains("job 1 is another user's"), "{}", text(&one.stderr));
 
     let shown = |folder: &JobDir| nobody(&["cat", folder.record_path().to_str().unwrap()]).status.success();
     assert!(!shown(&own) && shown(&shared));

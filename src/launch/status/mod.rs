@@ -49,7 +49,7 @@ impl JobStatus {
     /// As [`JobStatuses::load`].
     pub fn load(folder: &JobDir) -> Result<(Self, Option<String>), Failure> {
         let mut seen = JobStatuses::load(std::slice::from_ref(folder))?;
-        if let Some((_, failure)) = seen.unreadable.pop().or_else(|| seen.private.pop()) {
+        if let Some((_, failure)) = seen.unreadable.pop() {
             return Err(failure);
         }
         let job = seen.jobs.pop().ok_or_else(|| Failure::internal("a look at one job saw none"))?;
@@ -106,8 +106,6 @@ pub struct JobStatuses {
     pub jobs: Vec<JobStatus>,
     /// Jobs that cannot be read, and why: one damaged file hides no other job.
     pub unreadable: Vec<(JobDir, Failure)>,
-    /// Jobs that other users keep to themselves (`launch.readers`), and what reading them met.
-    pub private: Vec<(JobDir, Failure)>,
     /// Why Slurm could not be asked, if so.
     pub trouble: Option<String>,
 }
@@ -118,11 +116,10 @@ impl JobStatuses {
     /// # Errors
     /// Slurm's answer cannot be understood.
     pub fn load(folders: &[JobDir]) -> Result<Self, Failure> {
-        let (mut jobs, mut unreadable, mut private) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut jobs, mut unreadable) = (Vec::new(), Vec::new());
         for folder in folders {
             match folder.record() {
                 Ok(record) => jobs.push((folder.clone(), record)),
-                Err(e) if e.is_denied() && folder.is_of_another_user() => private.push((folder.clone(), e.into())),
                 Err(e) => unreadable.push((folder.clone(), e.into())),
             }
         }
@@ -134,7 +131,7 @@ impl JobStatuses {
             }
         }
         let trouble = standings.trouble.clone();
-        let mut seen = Self { jobs: Vec::new(), unreadable, private, trouble };
+        let mut seen = Self { jobs: Vec::new(), unreadable, trouble };
         for (folder, record) in jobs {
             match JobStatus::from_standings(folder.clone(), record, &standings) {
                 Ok(job) => seen.jobs.push(job),

@@ -90,8 +90,8 @@ fn escape_values(value: Value) -> Value {
     }
 }
 
-/// The HTML that notes are written with. It does no harm, whoever wrote it.
-const OWN_HTML: [&str; 5] = ["<details>", "</details>", "<summary>", "</summary>", "<!-- expctl: job"];
+/// The HTML that notes are written with, and the places of numbers in paths. None of it does harm, whoever wrote it.
+const OWN_HTML: [&str; 7] = ["<details>", "</details>", "<summary>", "</summary>", "<!-- expctl: job", "<n>", "<r>"];
 
 /// Markdown in which no HTML but [`OWN_HTML`] begins. Code spans and fenced blocks, where `&lt;` would be shown as it is written, stay
 /// as they are.
