@@ -110,7 +110,7 @@ fn the_summary_answers_first() {
     two_variants(&project, 12);
     let text = note(&project, 0);
     let summary = below(&text, "### Executive Summary").trim_start();
-    let answer = "**Fastest: ids, 4.00× lazy (95 % 3.80–4.21, 3 runs each, measured)**\n";
+    let answer = "**Fastest: ids, 4.00× lazy (95 % 3.80–4.21, 3 runs each, derived)**\n";
     assert!(summary.starts_with(answer), "{summary}");
     assert!(
         summary.contains(

@@ -31,7 +31,7 @@ impl ResultLine<'_> {
         self.line.ratio_samples_per_s.map_or(0.0, |ratio| ratio.value)
     }
 
-    /// `Fastest: ids, 4.00× lazy (95 % 3.80–4.21, 3 runs each, measured)`.
+    /// `Fastest: ids, 4.00× lazy (95 % 3.80–4.21, 3 runs each, derived)`.
     fn fastest_sentence(&self, base: &str) -> String {
         let line = &self.line;
         let interval = line.ratio_samples_per_s.as_ref().and_then(format::ratio_interval);
@@ -44,7 +44,7 @@ impl ResultLine<'_> {
         };
         let apart = if line.across() { " †" } else { "" };
         let (label, ratio) = (&line.row.label, format::ratio(self.ratio()));
-        format!("Fastest: {label}, {ratio} {base} ({interval}{runs}measured){apart}")
+        format!("Fastest: {label}, {ratio} {base} ({interval}{runs}derived){apart}")
     }
 }
 
