@@ -35,16 +35,6 @@ impl Autocast {
         bridge::enter_autocast();
         Self { cuda, before: bridge::set_autocast(cuda, enabled), thread: PhantomData }
     }
-
-    /// Whether `device` computes in bfloat16 itself. Otherwise libtorch converts back and forth, which takes longer than float32.
-    pub fn is_native(device: Device) -> bool {
-        match device {
-            #[cfg(target_arch = "x86_64")]
-            Device::Cpu => std::is_x86_feature_detected!("avx512bf16"),
-            Device::Cuda(_) => true,
-            _ => false,
-        }
-    }
 }
 
 impl Drop for Autocast {

@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use expctl_ledger::{AttemptDir, JobDir, JobRecord, Ledger, Outcome, Rates, TrialState, write_json};
-use expctl_settings::Trial;
+use expctl_settings::{DeviceChoice, Mode, Precision, Settings, Trial};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl};
 use nix::sys::signal::{Signal, kill};
@@ -91,6 +91,16 @@ pub fn check(job: &JobRecord) -> Result<(), Failure> {
         say(format!(
             "warning: up to {max_threads} threads (ranks × (loader threads + launch.threads)) will share {cpus} processors"
         ));
+    }
+    let computes_in_bf16 = |t: &Trial| {
+        let Settings { train, launch, .. } = &t.settings;
+        let is_mixed = train.precision == Precision::Bf16Mixed && train.mode != Mode::ZeroLoss;
+        is_mixed && t.settings.computes_model() && launch.device != DeviceChoice::Cuda
+    };
+    let is_on_cpu = || host_metrics::hardware(false).gpus.is_empty();
+    if !host_metrics::has_bfloat16() && is_on_cpu() && job.trials.iter().any(computes_in_bf16) {
+        say("warning: train.precision is bf16_mixed, and this processor has no instructions for bfloat16: steps take several times as long as \
+             with --set train.precision=float32");
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use expctl_settings::{GradientCompression, Mode, Precision, Settings};
 use graph_loader::{Batch, CellGraph};
 use tch::{Device, TchError, Tensor, nn, no_grad};
-use torch_dist::{AllreduceWatch, Autocast, DistError, GradientDtype, ProcessGroup, Reducer, ReducerOptions};
+use torch_dist::{AllreduceWatch, DistError, GradientDtype, ProcessGroup, Reducer, ReducerOptions};
 
 use crate::device::{DeviceError, Gpu};
 use crate::losses::{LabelScale, LossError, Objective, ReplayBuffer};
@@ -155,7 +155,11 @@ impl Trainer {
         };
         // A single rank has nothing to average, as the published runs on one device had nothing.
         let reducer = (group.world() > 1).then(|| Reducer::new(&named_parameters(&vs), group, options)).transpose()?;
-        if train.precision == Precision::Bf16Mixed && !Autocast::is_native(device) && group.rank() == 0 {
+        if train.precision == Precision::Bf16Mixed
+            && device == Device::Cpu
+            && !host_metrics::has_bfloat16()
+            && group.rank() == 0
+        {
             tracing::warn!(
                 "this processor does not compute with bfloat16: it is converted to and fro, which takes longer"
             );

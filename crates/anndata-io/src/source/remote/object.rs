@@ -237,7 +237,7 @@ impl RemoteObject {
         request.is_some_and(|request| request.range().end > offset && request.is_usable())
     }
 
-    /// Requests that together have all bytes of `wanted`, ascending. New ones are appended to `made` as well; the caller puts them
+    /// Requests that together have all bytes of `wanted`, ascending and disjoint. New ones are appended to `made` as well; the caller puts them
     /// into the queue.
     fn requests_for(
         self: &Arc<Self>,
@@ -246,6 +246,7 @@ impl RemoteObject {
     ) -> Vec<Arc<RangeRequest>> {
         let block = if self.service.cache.is_some() { BLOCK } else { 0 };
         let mut found: Vec<Arc<RangeRequest>> = Vec::new();
+        let mut last_there: Option<Arc<RangeRequest>> = None;
         let mut known = lock(&self.requests);
         if known.len() > MAX_DEAD_REQUESTS {
             known.retain(|_, request| request.strong_count() > 0);
@@ -253,11 +254,15 @@ impl RemoteObject {
         for range in covering_ranges(wanted.collect(), block, self.bytes()) {
             // The last request that starts before the range may reach into it.
             let before = known.range(..range.start).next_back().map(|(start, _)| *start);
+            // One that reaches on from the range before was usable then, and counts as such here even if others have used it up since:
+            // a new request inside it would overlap it. The caller asks again for what it does not get.
+            let reaches_on = |request: &Arc<RangeRequest>| last_there.as_ref().is_some_and(|r| Arc::ptr_eq(r, request));
             let there: Vec<Arc<RangeRequest>> = known
                 .range(before.unwrap_or(range.start)..range.end)
                 .filter_map(|(_, request)| request.upgrade())
-                .filter(|request| request.range().end > range.start && request.is_usable())
+                .filter(|request| request.range().end > range.start && (reaches_on(request) || request.is_usable()))
                 .collect();
+            last_there = there.last().cloned().or(last_there);
             let mut new = Vec::new();
             for left in subtract(range, there.iter().map(|request| request.range().clone())) {
                 new.extend(split_into_requests(left, block).map(|range| RangeRequest::new(self, range)));
@@ -400,11 +405,14 @@ impl PendingRange {
     /// Waits for the bytes and copies them.
     ///
     /// # Errors
-    /// The request failed.
+    /// The request failed, or its answer is too short.
     pub fn take(self, into: &mut [MaybeUninit<u8>]) -> Result<(), Failure> {
         let bytes = self.request.wait()?;
-        let start = (self.range.start - self.request.range().start) as usize;
-        let bytes = &bytes[start..start + (self.range.end - self.range.start) as usize];
+        let first = self.request.range().start;
+        let part = (self.range.start - first) as usize..(self.range.end - first) as usize;
+        let Some(bytes) = bytes.get(part) else {
+            return Err(Failure::refused(self.request.url(), "an answer has fewer bytes than were asked for"));
+        };
         copy_to_uninit(&mut into[self.at..self.at + bytes.len()], bytes);
         Ok(())
     }

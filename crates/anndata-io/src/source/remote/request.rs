@@ -59,6 +59,11 @@ impl RangeRequest {
         &self.range
     }
 
+    /// Address of the object.
+    pub fn url(&self) -> &str {
+        self.object.url()
+    }
+
     fn len(&self) -> u64 {
         self.range.end - self.range.start
     }
