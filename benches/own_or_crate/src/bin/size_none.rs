@@ -1,0 +1,5 @@
+//! What a program has without a chart.
+
+fn main() {
+    println!("{}", std::env::args().count());
+}
