@@ -1,4 +1,4 @@
-//! Measures the sides of a case in turn, each in a process of its own, and prints what came out.
+//! Measures the sides of a case in turn, each in a separate process, and prints what came out.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -311,7 +311,7 @@ fn agree(a: &Value, b: &Value) -> bool {
         })
 }
 
-/// Runs one side in a process of its own.
+/// Runs one side in a separate process.
 fn spawn(case: &Case, side: &str, plan: &Plan) -> Outcome<Value> {
     let output = Command::new(std::env::current_exe()?)
         .args(["--child", case.question, case.name, side])

@@ -1,5 +1,5 @@
 //! Compares code of our own with the crate that could take its place: the same work on the same files, in turn, each side in
-//! processes of its own. README.md says what is compared and how to read the table.
+//! separate processes. README.md says what is compared and how to read the table.
 
 // `harness` runs the cases; the other modules have the cases of a question each.
 mod alias;
@@ -29,7 +29,7 @@ mod permutation;
 mod weighted;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Instant;
 
 use crate::harness::{
@@ -108,7 +108,6 @@ fn compare(options: &[&str]) -> Outcome<()> {
     println!("\n{SUMMARY_HEAD}\n{}", summary.join("\n"));
     if only.is_empty() {
         println!("\n{}", lines()?);
-        println!("{}", sizes()?);
     }
     eprintln!("done after {:.0} s", begin.elapsed().as_secs_f64());
     Ok(())
@@ -136,27 +135,4 @@ fn lines() -> Outcome<String> {
     add("random stream, with the permutation", "cell-loader/src", &|name| name == "permutation")?;
     add("charts", "charts/src", &|_| true)?;
     Ok(table)
-}
-
-/// What a chart as SVG adds to a stripped program.
-fn sizes() -> Outcome<String> {
-    let folder = std::env::current_exe()?.parent().ok_or("no folder")?.to_owned();
-    let size = |name: &str| -> Outcome<u64> {
-        let stripped = std::env::temp_dir().join(format!("{name}.stripped-{}", std::process::id()));
-        let status = Command::new("strip").arg("-o").arg(&stripped).arg(folder.join(name)).status()?;
-        if !status.success() {
-            return Err(format!("strip {name}: {status}").into());
-        }
-        let bytes = std::fs::metadata(&stripped)?.len();
-        std::fs::remove_file(&stripped)?;
-        Ok(bytes)
-    };
-    let (none, ours, theirs) = (size("size_none")?, size("size_ours")?, size("size_plotters")?);
-    Ok(format!(
-        "A line chart as SVG adds {} kB to a program with expctl-charts, {} kB with plotters; the SVG has {} and {} kB.",
-        (ours - none) / 1000,
-        (theirs - none) / 1000,
-        chart::ours()?.len() / 1000,
-        chart::theirs()?.len() / 1000,
-    ))
 }

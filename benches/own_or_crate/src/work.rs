@@ -14,7 +14,7 @@ const BATCH_ROWS: usize = 128;
 pub enum Draw {
     /// All rows in order, so many at once.
     InOrder(u64),
-    /// All rows in blocks of so many, the blocks in random order; each block is a read of its own.
+    /// All rows in blocks of this length, the blocks in random order; each block is one read.
     Blocks(u64),
     /// So many batches of 128 random rows.
     Single(u64),

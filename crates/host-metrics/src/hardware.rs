@@ -107,8 +107,8 @@ pub fn hardware(ask_driver: bool) -> Hardware {
     }
 }
 
-/// Whether the processor has instructions for bfloat16 (AVX512_BF16). Without them libtorch converts to float32 and back, which takes longer
-/// than computing in float32.
+/// Whether the processor has instructions for bfloat16 (AVX512_BF16). Without them libtorch converts to float32 and back, which takes
+/// longer than computing in float32.
 pub fn has_bfloat16() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::is_x86_feature_detected!("avx512bf16");

@@ -100,8 +100,8 @@ pub fn check(job: &JobRecord) -> Result<(), Failure> {
     let is_on_cpu = || host_metrics::hardware(false).gpus.is_empty();
     if !host_metrics::has_bfloat16() && is_on_cpu() && job.trials.iter().any(computes_in_bf16) {
         say(
-            "warning: train.precision is bf16_mixed, and this processor has no instructions for bfloat16: steps take several times as long as \
-             with --set train.precision=float32",
+            "warning: train.precision is bf16_mixed, and this processor has no instructions for bfloat16: steps may take \
+             several times as long as with --set train.precision=float32",
         );
     }
     Ok(())

@@ -237,8 +237,8 @@ impl RemoteObject {
         request.is_some_and(|request| request.range().end > offset && request.is_usable())
     }
 
-    /// Requests that together have all bytes of `wanted`, ascending and disjoint. New ones are appended to `made` as well; the caller puts them
-    /// into the queue.
+    /// Requests that together have all bytes of `wanted`, ascending and disjoint. New ones are appended to `made` as well; the caller
+    /// puts them into the queue.
     fn requests_for(
         self: &Arc<Self>,
         wanted: impl Iterator<Item = Range<u64>>,
