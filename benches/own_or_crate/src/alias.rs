@@ -23,7 +23,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         Case::new("alias table", "build, 10 M weights", "weights/s")
             .once()
-            .side("ours", |context| build(context, |weights| Ok(AliasTable::new(&weights, "weight")?.len())))
+            .side("ours", |context| build(context, |weights| Ok(AliasTable::new(weights, "weight")?.len())))
             .side("rand_distr, f64", |context| {
                 build(context, |weights| {
                     let rows = weights.len() as u64;
@@ -41,7 +41,7 @@ pub fn cases() -> Vec<Case> {
             }),
         Case::new("alias table", "draw, PCG on both sides", "draws/s")
             .side("ours", |context| {
-                let table = AliasTable::new(&weights(context), "weight")?;
+                let table = AliasTable::new(weights(context), "weight")?;
                 let mut random = Pcg64::seed_from_u64(5);
                 draws(context, move || table.draw([random.next_u64(), random.next_u64()]))
             })
@@ -52,7 +52,7 @@ pub fn cases() -> Vec<Case> {
             }),
         Case::new("alias table", "draw, Philox on both sides", "draws/s")
             .side("ours", |context| {
-                let table = AliasTable::new(&weights(context), "weight")?;
+                let table = AliasTable::new(weights(context), "weight")?;
                 let stream = RandomStream::new(5, Purpose::Draw, 0);
                 let mut index = 0;
                 draws(context, move || {

@@ -79,9 +79,10 @@ impl ChunkSampler {
                 let random = RandomStream::new(self.share.seed(), Purpose::Block, key.epoch);
                 // No other rank and block draws from these indices.
                 let first = self.share.first_of_rank() + positions.start;
+                let mut numbers = vec![[0; 2]; order.len()];
+                random.fill(first, &mut numbers);
                 for last in (1..order.len()).rev() {
-                    let [word, _] = random.at(first + last as u64);
-                    order.swap(last, below(word, last as u64 + 1) as usize);
+                    order.swap(last, below(numbers[last][0], last as u64 + 1) as usize);
                 }
             }
             LoadRequest { start: positions.start, ranges, order }

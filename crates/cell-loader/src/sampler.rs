@@ -167,7 +167,7 @@ impl RowSampler {
                     Err(_) => problem.into(),
                 })?;
                 check_length(weights.len(), store, column)?;
-                DrawOrder::Weighted(AliasTable::new(&weights, column)?)
+                DrawOrder::Weighted(AliasTable::new(weights, column)?)
             }
             Draw::Balanced { column, .. } => {
                 let labels = match classes {

@@ -19,52 +19,64 @@ impl AliasTable {
     ///
     /// # Errors
     /// A weight is NaN, negative or infinite (the error names it and its row), all are 0, there are none, or more than 2³².
-    pub fn new(weights: &[f64], column: &str) -> Result<Self, CellError> {
+    pub fn new(weights: Vec<f64>, column: &str) -> Result<Self, CellError> {
         let n = weights.len();
         let invalid = |problem| Err(CellError::Weights { column: column.to_owned(), problem });
         if u32::try_from(n).is_err() {
             return invalid(WeightsProblem::TooMany { rows: n });
         }
-        for (row, &weight) in weights.iter().enumerate() {
-            if weight.is_nan() {
-                return invalid(WeightsProblem::Missing { row });
-            }
-            if weight < 0.0 || weight.is_infinite() {
-                return invalid(WeightsProblem::OutOfRange { row, weight });
-            }
+        // NaN is not within the range either.
+        if let Some(row) = weights.iter().position(|weight| !(0.0..f64::INFINITY).contains(weight)) {
+            let weight = weights[row];
+            return invalid(match weight.is_nan() {
+                true => WeightsProblem::Missing { row },
+                false => WeightsProblem::OutOfRange { row, weight },
+            });
         }
-        let largest = weights.iter().copied().fold(0.0, f64::max);
-        if largest == 0.0 {
+        if weights.iter().all(|weight| *weight == 0.0) {
             return invalid(WeightsProblem::AllZero { rows: n });
         }
         Ok(Self::from_checked(weights))
     }
 
     /// A table of at most 2³² weights that are finite, not negative, and not all 0.
-    pub fn from_checked(weights: &[f64]) -> Self {
-        let n = weights.len();
-        let largest = weights.iter().copied().fold(0.0, f64::max);
+    pub fn from_checked(mut scaled: Vec<f64>) -> Self {
+        let n = scaled.len() as u32;
+        let largest = scaled.iter().copied().fold(0.0, f64::max);
+        let heaviest = scaled.iter().rposition(|weight| *weight == largest).unwrap_or(0) as u32;
         // Divided first: the sum of huge weights is no number.
-        let sum: f64 = weights.iter().map(|weight| weight / largest).sum();
-        let mut scaled: Vec<f64> = weights.iter().map(|weight| weight / largest / sum * n as f64).collect();
-        let (mut small, mut large): (Vec<u32>, Vec<u32>) = (0..n as u32).partition(|&row| scaled[row as usize] < 1.0);
-        let heaviest = (0..n as u32).max_by(|&a, &b| weights[a as usize].total_cmp(&weights[b as usize])).unwrap_or(0);
-        let mut columns: Vec<(u32, u32)> = vec![(0, heaviest); n];
-        while let (Some(&few), Some(&many)) = (small.last(), large.last()) {
-            small.pop();
+        let sum: f64 = scaled.iter().map(|weight| weight / largest).sum();
+        // A column is given its content once. Before, it is in one of two lists, and its first word is the next in the list.
+        let mut columns = Vec::with_capacity(scaled.len());
+        let (mut small, mut large) = (n, n);
+        for (row, weight) in (0..n).zip(&mut scaled) {
+            if *weight > 0.0 {
+                // Not 0 by rounding, which stands for rows that are never drawn.
+                *weight = (*weight / largest / sum * f64::from(n)).max(f64::MIN_POSITIVE);
+            }
+            let list = if *weight < 1.0 { &mut small } else { &mut large };
+            columns.push((*list, heaviest));
+            *list = row;
+        }
+        while small < n && large < n {
+            let (few, many) = (small, large);
+            small = columns[few as usize].0;
             columns[few as usize] = (share(scaled[few as usize]), many);
             // The rest of `many` after the column of `few` took its part. In this order the sum does not cancel.
-            let rest = (scaled[many as usize] + scaled[few as usize]) - 1.0;
+            let rest = ((scaled[many as usize] + scaled[few as usize]) - 1.0).max(f64::MIN_POSITIVE);
             scaled[many as usize] = rest;
             if rest < 1.0 {
-                large.pop();
-                small.push(many);
+                large = columns[many as usize].0;
+                columns[many as usize].0 = small;
+                small = many;
             }
         }
-        for row in small.into_iter().chain(large) {
-            // The rest is 1 up to rounding; a row of weight 0 must not be among it.
-            if weights[row as usize] > 0.0 {
-                columns[row as usize] = (u32::MAX, row);
+        for mut row in [small, large] {
+            while row < n {
+                let next = columns[row as usize].0;
+                // What is left has a chance of 1 up to rounding; a row of weight 0 must not be among it.
+                columns[row as usize] = if scaled[row as usize] > 0.0 { (u32::MAX, row) } else { (0, heaviest) };
+                row = next;
             }
         }
         Self { columns }
@@ -190,7 +202,7 @@ mod tests {
         fn chances_are_the_weights(weights in proptest::collection::vec(prop_oneof![Just(0.0), 0.0..1e6f64, 0.0..1e-3f64], 1..300)) {
             prop_assume!(weights.iter().any(|weight| *weight > 0.0));
             let sum: f64 = weights.iter().sum();
-            for (chance, weight) in chances(&AliasTable::new(&weights, "w").unwrap()).iter().zip(&weights) {
+            for (chance, weight) in chances(&AliasTable::new(weights.clone(), "w").unwrap()).iter().zip(&weights) {
                 prop_assert!((chance - weight / sum).abs() < 1e-8, "{} {}", chance, weight / sum);
                 prop_assert!(*weight > 0.0 || *chance == 0.0);
             }
@@ -201,7 +213,7 @@ mod tests {
     #[test]
     fn one_word_is_enough_for_short_tables() {
         let weights = [3.0, 0.0, 1.0, 0.5, 5.5];
-        let table = AliasTable::from_checked(&weights);
+        let table = AliasTable::from_checked(weights.to_vec());
         let mut met = [0.0; 5];
         (0..1u32 << 16).for_each(|word| met[table.draw_short(word << 16) as usize] += 1.0);
         for (met, weight) in met.iter().zip(weights) {
@@ -212,9 +224,9 @@ mod tests {
 
     #[test]
     fn huge_and_tiny_weights_are_fine() {
-        let table = AliasTable::new(&[f64::MAX, f64::MAX, 0.0], "w").unwrap();
+        let table = AliasTable::new(vec![f64::MAX, f64::MAX, 0.0], "w").unwrap();
         assert!(chances(&table).iter().zip([0.5, 0.5, 0.0]).all(|(a, b)| (a - b).abs() < 1e-9));
-        let table = AliasTable::new(&[f64::MIN_POSITIVE / 8.0, 0.0], "w").unwrap();
+        let table = AliasTable::new(vec![f64::MIN_POSITIVE / 8.0, 0.0], "w").unwrap();
         assert_eq!(chances(&table)[1], 0.0);
     }
 
@@ -227,7 +239,7 @@ mod tests {
             (&[0.0, -0.0], "weights in w: all 2 are 0; at least one must be more"),
             (&[], "weights in w: all 0 are 0; at least one must be more"),
         ] {
-            assert_eq!(AliasTable::new(weights, "w").unwrap_err().to_string(), expected);
+            assert_eq!(AliasTable::new(weights.to_vec(), "w").unwrap_err().to_string(), expected);
         }
     }
 

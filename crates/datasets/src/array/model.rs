@@ -178,7 +178,7 @@ impl TypeModel {
             p: (mean / (mean + shape) * 4_294_967_296.0) as u32,
             log_q: libm::log(shape / (mean + shape)) as f32,
         });
-        Self { bursts: bursts.iter().sum(), which: AliasTable::from_checked(&bursts), sizes: sizes.collect() }
+        Self { bursts: bursts.iter().sum(), which: AliasTable::from_checked(bursts), sizes: sizes.collect() }
     }
 
     fn draw(
