@@ -1,8 +1,10 @@
 //! Reading batch times from parquet and CSV files.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use std::rc::Rc;
 
 use expctl_ledger::without_panics;
 use parquet::basic::{ConvertedType, LogicalType};
@@ -42,6 +44,29 @@ pub fn read_file(path: &Path, columns: &TimingsColumns) -> Result<(TimingsSource
     Ok((source, store))
 }
 
+/// Maximum bytes of a record of a CSV file, beside those that are buffered.
+const MAX_RECORD: u64 = 1 << 20;
+
+/// A file whose records have at most [`MAX_RECORD`] bytes. Without it, a file without line ends, or one with a quote that nothing closes,
+/// would be read into memory whole.
+struct BoundedRecords {
+    file: File,
+    /// Bytes that were read since the last whole record.
+    since_record: Rc<Cell<u64>>,
+}
+
+impl Read for BoundedRecords {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if self.since_record.get() > MAX_RECORD {
+            let problem = "a line, or a field in quotes, has more than 1 MiB";
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, problem));
+        }
+        let bytes = self.file.read(buffer)?;
+        self.since_record.update(|since| since + bytes as u64);
+        Ok(bytes)
+    }
+}
+
 /// Read the times of a CSV file with a header, a line at a time.
 ///
 /// # Errors
@@ -58,13 +83,17 @@ fn read_csv(path: &Path, columns: &TimingsColumns) -> Result<(TimingsSource, Bat
         };
         TimingsError::Read { path: path.to_owned(), reason }
     };
-    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_path(path).map_err(fail)?;
+    let file = File::open(path).map_err(|e| fail(e.into()))?;
+    let since_record = Rc::new(Cell::new(0));
+    let bounded = BoundedRecords { file, since_record: Rc::clone(&since_record) };
+    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(bounded);
     let names: Vec<String> = reader.headers().map_err(fail)?.iter().map(str::to_owned).collect();
     let places = columns.find(path, &names)?;
     let mut store = BatchTimes::new(path);
     let mut record = csv::StringRecord::new();
     let mut last: Option<(String, String, u32, u32)> = None;
     while reader.read_record(&mut record).map_err(fail)? {
+        since_record.set(0);
         let text = |place: usize| record.get(place).unwrap_or_default();
         let label = |place: usize| Some(text(place)).filter(|label| !label.is_empty()).unwrap_or(NO_LABEL);
         let wrong = |place: usize, problem: CellProblem| TimingsError::Cell {

@@ -1,4 +1,4 @@
-//! A [`View`] as text: a frame for a terminal, or a line per change.
+//! A [`View`] of a job as text: [`frame`] fills a terminal with it, [`Lines`] prints one line for each change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +9,18 @@ use expctl_text::format::{MISSING, moment, percent, rate};
 use super::{RunningTrial, View};
 use crate::launch::status::{Pace, RankPace, WINDOW_S};
 
-/// Time without a step above which it is shown, s.
+/// From this time without a step on, s, a trial's line says how long ago its last step was.
 const MIN_SILENCE: f64 = 5.0;
-/// Lines for failed trials, while running ones need the room.
-const MAX_FAILURES: usize = 5;
+/// Maximum number of lines that are reserved for failed trials before the running ones are laid out. Failed trials also
+/// get all lines that are free afterwards.
+const MAX_RESERVED_FAILURES: usize = 5;
 
-/// The view as lines for a terminal of `height` rows and `width` columns.
+/// The view as lines for a terminal of `height` rows and `width` columns: header, summary and progress of the job, its
+/// running trials, its failed ones, and a foot. Trials that do not fit are counted, and lines that are too long are cut
+/// off.
 pub fn frame(view: &View, height: usize, width: usize) -> Vec<String> {
     let (total, over) = (view.total(), view.over());
-    let mut lines = vec![header(view), format!("{}{}", view.summary(), left(view.estimated_s_left))];
+    let mut lines = vec![header(view), format!("{}{}", view.summary(), remaining_time(view.estimated_s_left))];
     lines.push(format!("{} {over} of {total} ended", bar(over, total, 24)));
     lines.extend(view.trouble.iter().map(|trouble| format!("Slurm cannot be asked: {trouble}")));
     let failed: Vec<String> = view
@@ -28,28 +31,30 @@ pub fn frame(view: &View, height: usize, width: usize) -> Vec<String> {
         .map(|(reason, f)| format!("{} {}{reason}", f.state.name(), with_point(&f.trial, &f.point)))
         .collect();
     let running: Vec<Vec<String>> = view.running.iter().map(trial).collect();
-    // One line for the foot; each part has an empty line before it.
-    let room = height.saturating_sub(lines.len() + 1);
-    let wanted = if failed.is_empty() { 0 } else { 1 + failed.len().min(MAX_FAILURES) };
-    let for_failures = wanted.min(room / 2);
-    let mut part = vec![String::new()];
+    // One line is for the foot. An empty line stands before the running trials, and one before the failed ones.
+    let free = height.saturating_sub(lines.len() + 1);
+    let for_failed = if failed.is_empty() { 0 } else { 1 + failed.len().min(MAX_RESERVED_FAILURES) };
+    let for_running = free - for_failed.min(free / 2);
+    let mut running_lines = vec![String::new()];
     let mut shown = 0;
     for trial in &running {
+        // A line for the number of trials that are not shown, unless this one is the last.
         let more = usize::from(shown + 1 < running.len());
-        if part.len() + trial.len() + more > room - for_failures {
+        if running_lines.len() + trial.len() + more > for_running {
             break;
         }
-        part.extend(trial.iter().cloned());
+        running_lines.extend(trial.iter().cloned());
         shown += 1;
     }
-    if shown < running.len() && part.len() < room - for_failures {
-        part.push(format!("… and {} more that run", running.len() - shown));
+    if shown < running.len() && running_lines.len() < for_running {
+        running_lines.push(format!("… and {} more that run", running.len() - shown));
     }
-    let room = room.saturating_sub(part.len());
-    lines.extend(part);
-    if !failed.is_empty() && room > 1 {
+    let free = free.saturating_sub(running_lines.len());
+    lines.extend(running_lines);
+    if !failed.is_empty() && free > 1 {
         lines.push(String::new());
-        let fit = failed.len().min(room - 1);
+        // The last ones are shown. Where not all fit, one line is for their number.
+        let fit = failed.len().min(free - 1);
         let fit = if fit < failed.len() { fit - 1 } else { fit };
         lines.extend(failed[failed.len() - fit..].iter().cloned());
         if fit < failed.len() {
@@ -61,7 +66,7 @@ pub fn frame(view: &View, height: usize, width: usize) -> Vec<String> {
     lines.iter().map(|line| truncate_str(line, width, "…").into_owned()).collect()
 }
 
-/// `job 12, small on slurm, arrays 12, 15, submitted 2026-01-02 03:04 UTC, 5 min ago`.
+/// `job 12, small on slurm, array 12 and 15, submitted 2026-01-02 03:04 UTC, 5 min ago`.
 fn header(view: &View) -> String {
     let arrays: Vec<String> = view.arrays.iter().map(u64::to_string).collect();
     let arrays = if arrays.is_empty() { String::new() } else { format!(", array {}", arrays.join(" and ")) };
@@ -70,41 +75,41 @@ fn header(view: &View) -> String {
     format!("job {}, {} on {}{arrays}, submitted {submitted}, {elapsed}", view.job, view.config, view.backend)
 }
 
-/// A line for a trial, and one for its ranks if it has several.
+/// A line for a running trial, and a second one for its ranks if it has several.
 fn trial(running: &RunningTrial) -> Vec<String> {
     let again = if running.attempt > 1 { format!(", attempt {}", running.attempt) } else { String::new() };
     let reason = if running.reason.is_empty() { String::new() } else { format!(", {}", running.reason) };
     let name = with_point(&running.trial, &running.point);
     let Some(pace) = &running.pace else { return vec![format!("{name}{again}{reason}: starting")] };
-    let silent = pace.last_step_s.filter(|s| *s >= MIN_SILENCE).map(|s| format!(", last step {} ago", duration(s)));
+    let last_step = pace.last_step_s.filter(|s| *s >= MIN_SILENCE).map(|s| format!(", last step {} ago", duration(s)));
     let rates = if pace.ranks.iter().all(|r| r.step == 0) { "no step yet".to_owned() } else { rates(pace) };
     let first = format!(
         "{name}{again}{reason}: {} {}/{}, {rates}{}{}",
         bar(pace.step as usize, pace.steps_total as usize, 12),
         pace.step,
         pace.steps_total,
-        left(pace.estimated_s_left),
-        silent.unwrap_or_default(),
+        remaining_time(pace.estimated_s_left),
+        last_step.unwrap_or_default(),
     );
     if pace.ranks.len() < 2 {
         return vec![first];
     }
-    // Stragglers first: the terminal cuts off the end.
-    let stragglers = pace.ranks.iter().filter(|r| r.straggler).map(behind);
+    // Stragglers first: a terminal that is too narrow shows the beginning of the line.
+    let stragglers = pace.ranks.iter().filter(|r| r.straggler).map(straggler_text);
     let ranks = pace.ranks.iter().map(|r| format!("r{} {}", r.rank, r.it_per_s.map_or(MISSING.to_owned(), rate)));
     let all = format!("{} it/s", ranks.collect::<Vec<_>>().join("  "));
     vec![first, format!("    {}", stragglers.chain([all]).collect::<Vec<_>>().join("; "))]
 }
 
-/// `rank 3 on n2 takes 18 % longer than the median of the ranks`.
-fn behind(rank: &RankPace) -> String {
+/// `rank 3 on n2 takes 18 % longer than the median of the ranks`: for a step, without the wait for other ranks.
+fn straggler_text(rank: &RankPace) -> String {
     let node = rank.node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
     let more = (rank.own_time.unwrap_or(1.0) - 1.0) * 100.0;
     format!("rank {}{node} takes {more:.0} % longer than the median of the ranks", rank.rank)
 }
 
-/// `waits most for collate (62 %), 12.3 it/s, 98 samples/s (last 10 s)`: the stage first, so that a narrow terminal shows
-/// it.
+/// `waits most for collate (62 %), 12.3 it/s, 98 samples/s (last 10 s)`. The stage is first, because a terminal that is
+/// too narrow shows the beginning of the line.
 fn rates(pace: &Pace) -> String {
     let shown = |value: Option<f64>| value.map_or_else(|| MISSING.to_owned(), rate);
     let stage = pace.slowest_stage.zip(pace.slowest_share);
@@ -114,82 +119,91 @@ fn rates(pace: &Pace) -> String {
 }
 
 /// `, about 3 min left (estimated)`; empty without an estimate.
-fn left(seconds: Option<f64>) -> String {
+fn remaining_time(seconds: Option<f64>) -> String {
     seconds.map(|s| format!(", about {} left (estimated)", duration(s))).unwrap_or_default()
 }
 
-/// Two units at most: `12 s`, `3 min 5 s`, `5 h 20 min`, `9 d 3 h`.
+/// A duration in at most two units: `12 s`, `3 min 5 s`, `5 h 20 min`, `9 d 3 h`. Below 0 it is `0 s`.
 fn duration(seconds: f64) -> String {
     let s = seconds.max(0.0).round() as u64;
-    let two = |n: u64, unit: &str, rest: u64, small: &str| match rest {
+    let two_units = |n: u64, unit: &str, rest: u64, smaller_unit: &str| match rest {
         0 => format!("{n} {unit}"),
-        rest => format!("{n} {unit} {rest} {small}"),
+        rest => format!("{n} {unit} {rest} {smaller_unit}"),
     };
     match s {
         0..60 => format!("{s} s"),
-        60..3600 => two(s / 60, "min", s % 60, "s"),
-        3600..86_400 => two(s / 3600, "h", s % 3600 / 60, "min"),
-        _ => two(s / 86_400, "d", s % 86_400 / 3600, "h"),
+        60..3600 => two_units(s / 60, "min", s % 60, "s"),
+        3600..86_400 => two_units(s / 3600, "h", s % 3600 / 60, "min"),
+        _ => two_units(s / 86_400, "d", s % 86_400 / 3600, "h"),
     }
 }
 
-fn bar(done: usize, of: usize, width: usize) -> String {
-    let full = (width * done.min(of)).checked_div(of).unwrap_or(0);
+/// A progress bar of `width` characters: `████░░░░`. It is empty where `total` is 0.
+fn bar(done: usize, total: usize, width: usize) -> String {
+    let full = (width * done.min(total)).checked_div(total).unwrap_or(0);
     format!("{}{}", "█".repeat(full), "░".repeat(width - full))
 }
 
-/// Number of lines for a trial's progress.
+/// A running trial gets a line whenever another one of so many equal fractions of its steps is done.
 const PROGRESS_LINES: u64 = 10;
 
-/// Output without a terminal: a line with its time for each change.
+/// Output where there is no terminal: a line, with its time, for each change between two views of a job. The fields are
+/// what has been printed so far.
 #[derive(Debug, Default)]
 pub struct Lines {
+    /// Whether there was a view before.
     begun: bool,
     summary: String,
     trouble: Option<String>,
-    /// Attempt and tenth of the steps of each running trial.
+    /// Of each running trial, by its id: its attempt, and how many of the [`PROGRESS_LINES`] fractions of its steps were
+    /// done.
     running: BTreeMap<String, (u32, u64)>,
+    /// Trial and rank.
     stragglers: BTreeSet<(String, u32)>,
+    /// Lines of the failed trials.
     failed: BTreeSet<String>,
+    /// Ids of the completed trials.
     completed: BTreeSet<String>,
 }
 
 impl Lines {
-    /// The changes since the last view.
+    /// The changes since the last view, a line each: `2026-01-02T03:05:45Z job 12: …`. The first view gives the header, too.
     pub fn changes(&mut self, view: &View) -> Vec<String> {
-        let mut said = Vec::new();
+        let mut messages = Vec::new();
         if !self.begun {
-            // Each line begins with the number of the job.
-            said.push(header(view).split_once(", ").map_or_else(String::new, |(_, rest)| rest.to_owned()));
+            // Without `job 12, `: every line begins with the job.
+            messages.push(header(view).split_once(", ").map_or_else(String::new, |(_, rest)| rest.to_owned()));
         }
-        let running = std::mem::take(&mut self.running);
+        let previous = std::mem::take(&mut self.running);
         for now in &view.running {
             let name = with_point(&now.trial, &now.point);
-            let part = now.pace.as_ref().map_or(0, |p| p.step * PROGRESS_LINES / p.steps_total.max(1));
-            let before = running.get(&now.trial).filter(|(attempt, _)| *attempt == now.attempt);
+            let fractions = now.pace.as_ref().map_or(0, |p| p.step * PROGRESS_LINES / p.steps_total.max(1));
+            let before = previous.get(&now.trial).filter(|(attempt, _)| *attempt == now.attempt);
             if before.is_none() {
-                said.push(format!("{name}: attempt {} runs", now.attempt));
+                messages.push(format!("{name}: attempt {} runs", now.attempt));
             }
-            if let Some(pace) = now.pace.as_ref().filter(|_| before.map_or(part > 0, |(_, before)| part > *before)) {
+            let has_progress = fractions > before.map_or(0, |(_, fractions)| *fractions);
+            if let Some(pace) = now.pace.as_ref().filter(|_| has_progress) {
                 let (step, of) = (pace.step, pace.steps_total);
-                said.push(format!("{name}: step {step}/{of}, {}{}", rates(pace), left(pace.estimated_s_left)));
+                let remaining = remaining_time(pace.estimated_s_left);
+                messages.push(format!("{name}: step {step}/{of}, {}{remaining}", rates(pace)));
             }
             for rank in now.pace.iter().flat_map(|pace| &pace.ranks) {
                 let key = (now.trial.clone(), rank.rank);
                 if !rank.straggler {
                     self.stragglers.remove(&key);
                 } else if self.stragglers.insert(key) {
-                    said.push(format!("{name}: {}", behind(rank)));
+                    messages.push(format!("{name}: {}", straggler_text(rank)));
                 }
             }
-            self.running.insert(now.trial.clone(), (now.attempt, part));
+            self.running.insert(now.trial.clone(), (now.attempt, fractions));
         }
         for done in &view.completed {
             if self.completed.insert(done.trial.clone()) {
                 let rates = done.it_per_s.zip(done.samples_per_s);
                 let rates = rates.map(|(it, samples)| format!(", {} it/s, {} samples/s", rate(it), rate(samples)));
                 let name = with_point(&done.trial, &done.point);
-                said.push(format!("{name}: completed{}", rates.unwrap_or_default()));
+                messages.push(format!("{name}: completed{}", rates.unwrap_or_default()));
             }
         }
         let mut failed = BTreeSet::new();
@@ -198,29 +212,29 @@ impl Lines {
             let name = with_point(&failure.trial, &failure.point);
             let line = format!("{name}: {}{reason}", failure.state.name());
             if !self.failed.contains(&line) {
-                said.push(line.clone());
+                messages.push(line.clone());
             }
             failed.insert(line);
         }
         self.failed = failed;
         if self.trouble != view.trouble {
             self.trouble.clone_from(&view.trouble);
-            said.push(match &view.trouble {
+            messages.push(match &view.trouble {
                 Some(trouble) => format!("Slurm cannot be asked: {trouble}"),
                 None => "Slurm answers again".to_owned(),
             });
         }
         let summary = view.summary();
         if summary != self.summary {
-            said.push(format!("{summary}{}", left(view.estimated_s_left)));
+            messages.push(format!("{summary}{}", remaining_time(view.estimated_s_left)));
             self.summary = summary;
         }
         if view.ended {
-            said.push(format!("ended after {}", duration(view.elapsed_s as f64)));
+            messages.push(format!("ended after {}", duration(view.elapsed_s as f64)));
         }
         self.begun = true;
         let time = jiff::Timestamp::from_second(view.time).map(|t| t.to_string()).unwrap_or_default();
-        said.into_iter().map(|line| format!("{time} job {}: {line}", view.job)).collect()
+        messages.into_iter().map(|line| format!("{time} job {}: {line}", view.job)).collect()
     }
 }
 
@@ -231,7 +245,7 @@ mod tests {
     use expctl_ledger::AttemptState;
     use expctl_ledger::Stage;
 
-    /// A job with trials of two ranks that run, one of them late, failed ones, and three that wait.
+    /// A job with running trials of two ranks, of which rank 1 is a straggler, with failed trials, and with three that wait.
     fn view(running: usize, failures: usize) -> View {
         let rank = |rank: u32| RankPace {
             rank,
@@ -293,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_picture_is_this() {
+    fn a_frame_shows_running_and_failed_trials() {
         insta::assert_snapshot!(frame(&view(2, 1), 24, 120).join("\n"), @r"
         job 12, 086_ddp on slurm, array 12 and 15, submitted 2026-01-02 03:04 UTC, 1 min 40 s ago
         1 failed, 2 running, 3 waiting (JobArrayTaskLimit), about 3 min 20 s left (estimated)
@@ -342,7 +356,7 @@ mod tests {
         now.time += 1;
         now.estimated_s_left = Some(199.0);
         assert_eq!(lines.changes(&now), [""; 0]);
-        // The rates of a trial that completed are said once.
+        // The rates of a completed trial are printed once.
         let rates = |it| CompletedTrial {
             trial: "lazy-r9".into(),
             point: "loader.workers=2".into(),
@@ -357,7 +371,7 @@ mod tests {
             "{said:?}"
         );
         assert_eq!(lines.changes(&now), [""; 0]);
-        // Not another tenth of the way yet, then one.
+        // Step 49 is in the same tenth of the steps as step 40; step 50 begins another one.
         for (step, said) in [(49, 0), (50, 1)] {
             now.running[0].pace.as_mut().unwrap().step = step;
             assert_eq!(lines.changes(&now).len(), said, "step {step}");

@@ -1,5 +1,6 @@
 //! Reads a config's file, those that it extends, and `--set` arguments.
 
+use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 
 use expctl_settings::find;
@@ -9,6 +10,16 @@ use crate::node::{Node, NodeTable, NodeValue, Sources, ValueOrigin, table_from_t
 use crate::problem::Problem;
 use crate::suggest::closest;
 use crate::yaml::{is_yaml, toml_of_yaml};
+
+/// Maximum bytes of a config's file.
+const MAX_TEXT: u64 = 16 << 20;
+
+/// The text of a file of at most [`MAX_TEXT`] bytes; [`std::io::ErrorKind::FileTooLarge`] of a larger one.
+fn read_text(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    let bytes = std::fs::File::open(path)?.take(MAX_TEXT + 1).read_to_string(&mut text)?;
+    if bytes as u64 > MAX_TEXT { Err(std::io::ErrorKind::FileTooLarge.into()) } else { Ok(text) }
+}
 
 /// Reads a config's file and what it extends. Collects problems; `complete` turns false when a text could not be read
 /// at all, so that nothing is said about what it may hold.
@@ -29,13 +40,16 @@ impl Reader {
     /// Read `path` with all that it extends underneath it. `asked` is where the file was asked for.
     pub fn file(&mut self, path: &Path, asked: Option<ValueOrigin>) -> Document {
         let name = path.display().to_string();
-        let text = match std::fs::read_to_string(path) {
+        let text = match read_text(path) {
             Ok(text) => text,
             Err(e) => {
                 self.complete = false;
                 let at = self.asked_at(asked, &name);
                 let reason = match e.kind() {
                     std::io::ErrorKind::NotFound => "no such file".to_owned(),
+                    std::io::ErrorKind::FileTooLarge => {
+                        format!("more than {} MiB, so this is no config", MAX_TEXT >> 20)
+                    }
                     kind => kind.to_string(),
                 };
                 let problem = Problem::new(at, format!("cannot read the config {name}: {reason}"), reason);

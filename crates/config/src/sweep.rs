@@ -1,4 +1,17 @@
-//! `[sweep]`: settings that take several values, and the points that these make.
+//! `[sweep]`: settings that take several values, and the points that these make. A point is one combination of the values;
+//! each variant runs at each point.
+//!
+//! ```toml
+//! [sweep.grid]                                # every combination: 2 × 2 points
+//! loader.workers = [0, 4]
+//! loader.batch_size = [8, 16]
+//!
+//! [[sweep.exclude]]                           # drops one of them
+//! loader = { workers = 0, batch_size = 16 }
+//!
+//! [[sweep.include]]                           # and adds another one
+//! loader = { workers = 8, batch_size = 32 }
+//! ```
 
 use expctl_settings::{Launch, SECTIONS, ValueType};
 
@@ -7,49 +20,62 @@ use crate::node::{Node, NodeKey, NodeTable, NodeValue, ValueOrigin, flatten};
 use crate::problem::Problem;
 use crate::suggest::closest;
 
-/// Upper bound of the trials of a config. `check` needs about 14 kB of memory for each.
+/// Maximum number of trials of a config. `expctl check` needs about 14 kB of memory for each.
 pub const MAX_TRIALS: usize = 50_000;
 
-/// One swept key of `grid` or `zip`.
+/// One swept key of `grid` or `zip`, with its values.
 #[derive(Clone, Debug)]
 pub struct Axis {
+    /// The dotted key: `loader.workers`.
     pub key: &'static str,
+    /// Where the key stands in the config, for messages.
     pub at: ValueOrigin,
+    /// The values, in the order of the config.
     pub values: Vec<Setting>,
 }
 
-/// One table of `list`, `exclude` or `include`, and one point of the result.
+/// Settings that belong together: one table of `list`, `exclude` or `include`, or one point.
 #[derive(Clone, Debug)]
 pub struct SweepRow {
+    /// Where the row, or the last value that made the point, stands in the config. `None`: the point without a sweep.
     pub at: Option<ValueOrigin>,
+    /// The swept keys and their values.
     pub settings: Layer,
 }
 
 /// One table of `exclude`.
 #[derive(Clone, Debug)]
 pub struct Exclude {
-    /// The variant whose points it drops; none for the points of all variants.
+    /// The variant whose points it drops, and where its name stands. `None`: the points of all variants.
     pub variant: Option<(String, ValueOrigin)>,
-    /// Values that a point has to have.
+    /// The values that a point has to have to be dropped.
     pub row: SweepRow,
 }
 
-/// `[sweep]`: points = (grid × zip × list) − exclude + include.
+/// `[sweep]`: points = (grid × zip × list) − exclude + include. A part that is absent counts as one point without settings
+/// in the product.
 #[derive(Clone, Debug, Default)]
 pub struct Sweep {
-    /// Place of `[sweep]`; none without a sweep.
+    /// Where `[sweep]` stands in the config. `None`: there is no sweep.
     pub at: Option<ValueOrigin>,
-    /// Whether a variant may set a key that the sweep varies. The sweep's value wins.
+    /// Whether a variant may set a key that the sweep varies; the value of the sweep then wins. `None`: not set, which
+    /// means no.
     pub overrules_variants: Option<bool>,
+    /// Axes of which every combination is a point.
     pub grid: Vec<Axis>,
+    /// Axes of equal length: their first values make one point, their second values another, and so on.
     pub zip: Vec<Axis>,
+    /// Rows that are points as they are.
     pub list: Option<Vec<SweepRow>>,
+    /// Points of the product that are dropped.
     pub exclude: Option<Vec<Exclude>>,
+    /// Points that are added to the product.
     pub include: Option<Vec<SweepRow>>,
 }
 
 impl Sweep {
-    /// Put `over` on top: axes one by one, each array of tables as a whole.
+    /// Merge with `over`, a sweep that wins, for example that of `--set`. An axis replaces the axis of the same key; an
+    /// array of tables replaces the whole other one.
     pub fn extend(&mut self, over: Self) {
         self.at = over.at.or(self.at);
         self.overrules_variants = over.overrules_variants.or(self.overrules_variants);
@@ -66,22 +92,26 @@ impl Sweep {
         self.include = over.include.or(self.include.take());
     }
 
-    /// Every swept key, with where it is swept.
+    /// Every swept key, and where it stands. A key of several rows comes several times.
     pub fn keys(&self) -> Vec<(&'static str, ValueOrigin)> {
         let axes = self.grid.iter().chain(&self.zip).map(|axis| (axis.key, axis.at));
         let rows = self.list.iter().chain(&self.include).flatten();
-        let cells = rows.flat_map(|row| row.settings.iter().filter_map(|(key, s)| Some((*key, s.at?))));
-        axes.chain(cells).collect()
+        let in_rows = rows.flat_map(|row| row.settings.iter().filter_map(|(key, s)| Some((*key, s.at?))));
+        axes.chain(in_rows).collect()
     }
 
-    /// Number of points before any is excluded, without making them.
+    /// Number of points before any is excluded. Computed from the lengths of the parts: the points themselves may be too many for
+    /// the memory.
     fn count(&self) -> usize {
         let zip = self.zip.first().map(|axis| axis.values.len());
         let factors = self.grid.iter().map(|axis| axis.values.len()).chain(zip).chain(self.list.as_ref().map(Vec::len));
-        factors.fold(1, usize::saturating_mul).saturating_add(self.include.as_ref().map_or(0, Vec::len))
+        // With `include` alone there is no product.
+        let product = factors.reduce(usize::saturating_mul).unwrap_or(0);
+        product.saturating_add(self.include.as_ref().map_or(0, Vec::len))
     }
 
-    /// The problem of a sweep that makes more than [`MAX_TRIALS`] trials of `variants` variants.
+    /// A problem, if the sweep makes more than [`MAX_TRIALS`] trials of `variants` variants. [`Self::points`] must not be called
+    /// then: the points may be too many for the memory.
     pub fn too_many(&self, variants: usize) -> Option<Problem> {
         let (at, points) = (self.at?, self.count());
         if points.saturating_mul(variants) <= MAX_TRIALS {
@@ -97,27 +127,29 @@ impl Sweep {
     }
 
     /// The points, in order: the first axis of the grid changes slowest, then zip, then list; included ones come last.
-    /// Without a sweep there is one point that changes nothing.
+    /// Without a sweep there is one point that changes no setting. What `exclude` drops for one variant alone is still
+    /// among them: see [`Self::excluded`]. Mistakes of the sweep are added to `problems`.
     pub fn points(&self, problems: &mut Vec<Problem>) -> Vec<SweepRow> {
-        let nothing = SweepRow { at: None, settings: Layer::new() };
-        let Some(at) = self.at else { return vec![nothing] };
-        let before = problems.len();
+        let no_settings = SweepRow { at: None, settings: Layer::new() };
+        let Some(at) = self.at else { return vec![no_settings] };
+        let problems_before = problems.len();
         self.check(problems);
-        let mut points = vec![nothing];
+        let mut points = vec![no_settings];
         for axis in &self.grid {
-            let rows: Vec<SweepRow> = axis.values.iter().map(|value| one(axis.key, value)).collect();
+            let rows: Vec<SweepRow> = axis.values.iter().map(|value| row_of_value(axis.key, value)).collect();
             points = product(&points, &rows);
         }
         if let Some(first) = self.zip.first() {
             let row = |i: usize| {
-                let cells = self.zip.iter().filter_map(|axis| Some((axis.key, axis.values.get(i)?.clone())));
-                SweepRow { at: first.values.get(i).and_then(|v| v.at), settings: cells.collect() }
+                let settings = self.zip.iter().filter_map(|axis| Some((axis.key, axis.values.get(i)?.clone())));
+                SweepRow { at: first.values.get(i).and_then(|v| v.at), settings: settings.collect() }
             };
             points = product(&points, &(0..first.values.len()).map(row).collect::<Vec<_>>());
         }
         if let Some(list) = &self.list {
             points = product(&points, list);
         }
+        // With `include` alone, its points are all: there is no product.
         if self.grid.is_empty() && self.zip.is_empty() && self.list.is_none() {
             points.clear();
         }
@@ -125,9 +157,9 @@ impl Sweep {
             points.retain(|point| !exclude.row.matches(point));
         }
         points.extend(self.include.iter().flatten().cloned());
-        if points.is_empty() && problems.len() == before {
-            let all = self.exclude.iter().flatten().next().is_some();
-            let message = if all { "`exclude` leaves no point of the sweep" } else { "the sweep is empty" };
+        if points.is_empty() && problems.len() == problems_before {
+            let has_exclude = self.exclude.iter().flatten().next().is_some();
+            let message = if has_exclude { "`exclude` leaves no point of the sweep" } else { "the sweep is empty" };
             let problem = Problem::new(at, message, "makes no trial");
             problems.push(
                 problem.help("give it values, for example [sweep.grid] with loader.workers = [0, 4], or remove it"),
@@ -136,18 +168,21 @@ impl Sweep {
         points
     }
 
-    /// Place of the entry of `exclude` that drops the point for this variant alone.
+    /// Where the entry of `exclude` stands that drops the point for this variant alone. `None`: the variant runs at this
+    /// point.
     pub fn excluded(&self, variant: &str, point: &SweepRow) -> Option<ValueOrigin> {
         let of_variant = |exclude: &&Exclude| exclude.variant.as_ref().is_some_and(|(name, _)| name == variant);
         let found = self.exclude.iter().flatten().filter(of_variant).find(|exclude| exclude.row.matches(point))?;
         found.row.at
     }
 
-    /// The variants that `exclude` names, each with where.
+    /// The variants that `exclude` names, and where their names stand.
     pub fn excluding_variants(&self) -> impl Iterator<Item = &(String, ValueOrigin)> {
         self.exclude.iter().flatten().filter_map(|exclude| exclude.variant.as_ref())
     }
 
+    /// Report axes without values, `zip` axes of unequal length, keys that are swept twice, and `exclude` tables that can
+    /// never match.
     fn check(&self, problems: &mut Vec<Problem>) {
         for axis in self.grid.iter().chain(&self.zip).filter(|axis| axis.values.is_empty()) {
             problems.push(Problem::new(axis.at, format!("the sweep of `{}` is empty", axis.key), "has no values"));
@@ -167,9 +202,13 @@ impl Sweep {
                 );
             }
         }
-        self.check_twice(problems);
+        self.check_swept_twice(problems);
         let swept = self.keys();
         for exclude in self.exclude.iter().flatten() {
+            if let (None, true, Some(at)) = (&exclude.variant, exclude.row.settings.is_empty(), exclude.row.at) {
+                let problem = Problem::new(at, "`exclude` names no swept key", "never matches");
+                problems.push(problem.help("say which points are dropped, for example loader.workers = 0"));
+            }
             if let (Some((name, at)), true) = (&exclude.variant, exclude.row.settings.is_empty()) {
                 let message = format!("`exclude` names variant `{name}`, but no swept key");
                 let problem = Problem::new(*at, message, "never matches");
@@ -188,8 +227,8 @@ impl Sweep {
         }
     }
 
-    /// A key in two of grid, zip and list would leave one of them without effect.
-    fn check_twice(&self, problems: &mut Vec<Problem>) {
+    /// Report keys in two of grid, zip and list: the values of one of them would have no effect.
+    fn check_swept_twice(&self, problems: &mut Vec<Problem>) {
         let mut seen: Vec<(&str, ValueOrigin)> = self.grid.iter().map(|a| (a.key, a.at)).collect();
         let mut listed: Vec<(&str, ValueOrigin)> = Vec::new();
         for (key, setting) in self.list.iter().flatten().flat_map(|row| &row.settings) {
@@ -208,19 +247,22 @@ impl Sweep {
 }
 
 impl SweepRow {
-    /// Whether the point has all of this row's values. A value that could not be read matches nothing.
+    /// Whether the point has all of this row's values. A row without values matches no point, and neither does a value
+    /// that could not be read.
     fn matches(&self, point: &Self) -> bool {
         !self.settings.is_empty()
-            && self.settings.iter().all(|(key, wanted)| {
-                wanted.value.is_some() && point.settings.get(key).is_some_and(|found| found.value == wanted.value)
+            && self.settings.iter().all(|(key, expected)| {
+                expected.value.is_some() && point.settings.get(key).is_some_and(|found| found.value == expected.value)
             })
     }
 }
 
-fn one(key: &'static str, value: &Setting) -> SweepRow {
+/// A row with one setting.
+fn row_of_value(key: &'static str, value: &Setting) -> SweepRow {
     SweepRow { at: value.at, settings: Layer::from([(key, value.clone())]) }
 }
 
+/// Every row of `left` joined with every row of `right`; `right` changes fastest.
 fn product(left: &[SweepRow], right: &[SweepRow]) -> Vec<SweepRow> {
     let pair = |l: &SweepRow, r: &SweepRow| {
         let mut settings = l.settings.clone();
@@ -230,19 +272,20 @@ fn product(left: &[SweepRow], right: &[SweepRow]) -> Vec<SweepRow> {
     left.iter().flat_map(|l| right.iter().map(move |r| pair(l, r))).collect()
 }
 
-/// Tables of `[sweep]`.
+/// The tables of `[sweep]`.
 const TABLES: [&str; 5] = ["grid", "zip", "list", "exclude", "include"];
 
-/// The one key that a sweep takes by its bare name.
+/// The one key that `[sweep]` takes without its section, and the key that it stands for.
 const RANKS: (&str, &str) = ("ranks", Launch::RANKS.name());
 
-/// Whether a variant may set a key that the sweep varies.
+/// The key of [`Sweep::overrules_variants`].
 const OVERRULES: &str = "overrules_variants";
 
-/// In an entry of `exclude`: the variant whose points are dropped.
+/// The key of [`Exclude::variant`].
 const VARIANT: &str = "variant";
 
-/// Read `[sweep]`, whose header stands at `at`; values are checked like those of any other table.
+/// Read `table`, the content of `[sweep]`, whose header stands at `at`. Values are checked as in any other table; what is
+/// wrong is added to `problems` and left out.
 pub fn read_sweep(at: ValueOrigin, table: &NodeTable, problems: &mut Vec<Problem>) -> Sweep {
     let mut sweep = Sweep { at: Some(at), ..Sweep::default() };
     for (key, node) in table {
@@ -287,7 +330,7 @@ pub fn read_sweep(at: ValueOrigin, table: &NodeTable, problems: &mut Vec<Problem
         }
     }
     for (i, axis) in sweep.grid.iter().enumerate() {
-        // Within one file: when files are merged, values of the upper file replace those of the lower.
+        // A problem within one file alone: in several files, the axis of a later file replaces that of an earlier one.
         if let Some(first) = sweep.grid[..i].iter().find(|first| first.key == axis.key) {
             let problem = Problem::new(axis.at, format!("`{}` is swept twice", axis.key), "here again");
             problems.push(problem.also(first.at, "swept here"));
@@ -296,6 +339,7 @@ pub fn read_sweep(at: ValueOrigin, table: &NodeTable, problems: &mut Vec<Problem
     sweep
 }
 
+/// The axes of some keys with their nodes, each of which has to be an array of values.
 fn read_axes(keys: Vec<(NodeKey, Node)>, problems: &mut Vec<Problem>) -> Vec<Axis> {
     let mut axes = Vec::new();
     for (key, node) in keys {
@@ -315,6 +359,7 @@ fn read_axes(keys: Vec<(NodeKey, Node)>, problems: &mut Vec<Problem>) -> Vec<Axi
     axes
 }
 
+/// The rows of an array of tables. `what` names it in messages. `None`: it is no such array, which was reported.
 fn read_rows(what: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Vec<SweepRow>> {
     let tables = read_tables(what, node, problems)?;
     let row = |(at, table): (ValueOrigin, &NodeTable)| SweepRow {
@@ -324,11 +369,12 @@ fn read_rows(what: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Vec
     Some(tables.into_iter().map(row).collect())
 }
 
+/// The entries of `exclude`. In each, the key `variant` is a name, and all others are settings.
 fn read_excludes(node: &Node, problems: &mut Vec<Problem>) -> Option<Vec<Exclude>> {
     let tables = read_tables("`sweep.exclude`", node, problems)?;
     let exclude = |(at, table): (ValueOrigin, &NodeTable)| {
-        let (named, values): (NodeTable, NodeTable) = table.iter().cloned().partition(|(key, _)| key.name == VARIANT);
-        let variant = named.first().and_then(|(_, node)| Some((text_of("`variant`", node, problems)?, node.at)));
+        let (names, values): (NodeTable, NodeTable) = table.iter().cloned().partition(|(key, _)| key.name == VARIANT);
+        let variant = names.first().and_then(|(_, node)| Some((text_of("`variant`", node, problems)?, node.at)));
         Exclude {
             variant,
             row: SweepRow { at: Some(at), settings: read_settings("", &values, Scope::Trial, problems) },
@@ -337,7 +383,8 @@ fn read_excludes(node: &Node, problems: &mut Vec<Problem>) -> Option<Vec<Exclude
     Some(tables.into_iter().map(exclude).collect())
 }
 
-/// The tables of an array, each with where it stands.
+/// The tables of an array, each with where it stands. `None`: `node` is no array, which was reported. Entries that are no
+/// tables are reported and left out.
 fn read_tables<'a>(
     what: &str,
     node: &'a Node,

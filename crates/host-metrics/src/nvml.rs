@@ -1,5 +1,5 @@
-//! NVML, the library of NVIDIA's driver: metrics of the GPU of a rank, and how the GPUs of a node are connected. It is loaded at run time,
-//! so this program needs no driver.
+//! NVML, NVIDIA's management library, which comes with the driver: metrics of the GPU of a rank, and how the GPUs of a
+//! node are connected. It is loaded at run time, so this program also starts where there is no driver.
 
 use std::ffi::OsStr;
 
@@ -10,22 +10,22 @@ use nvml_wrapper::{Device, Nvml};
 
 use crate::sample::HardwareSample;
 
-/// Names of the driver's library: development packages alone have the second one.
+/// File names of NVML. The driver installs the first one; the second one comes with development packages.
 const LIBRARIES: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
 
-/// Number of links above which NVML is not asked: more than any GPU has.
+/// Number of NVLinks of a GPU that NVML is asked for: more than any GPU has. The loop ends before, at the first error.
 const MAX_LINKS: u32 = 64;
 
-/// Why a rank has no GPU to read.
+/// Why the GPU of a rank cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GpuError {
-    /// The driver's library cannot be loaded.
+    /// NVML cannot be loaded: mostly there is no driver.
     #[error("{library}: {source}")]
     NoDriver { library: &'static str, source: NvmlError },
-    /// The driver does not list its GPUs.
+    /// NVML does not give the number of GPUs.
     #[error("{0}")]
     Count(NvmlError),
-    /// `CUDA_VISIBLE_DEVICES` leaves none for the rank.
+    /// The node has no GPU for the rank, or `CUDA_VISIBLE_DEVICES` leaves none.
     #[error("the rank may use no GPU")]
     NoneVisible,
     /// The GPU does not answer.
@@ -33,19 +33,19 @@ pub(crate) enum GpuError {
     NoAnswer { id: GpuId, source: NvmlError },
 }
 
-/// Load NVML by the first of its names that can be loaded.
+/// Load NVML by the first of its file names that works. An error is that of the second name.
 fn load_nvml() -> Result<Nvml, GpuError> {
     let load = |library: &str| Nvml::builder().lib_path(OsStr::new(library)).init();
     let [first, second] = LIBRARIES;
     load(first).or_else(|_| load(second)).map_err(|source| GpuError::NoDriver { library: second, source })
 }
 
-/// Name of a GPU.
+/// A GPU of the node, as `CUDA_VISIBLE_DEVICES` names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum GpuId {
-    /// By its number on the node.
+    /// Its index, from 0.
     Index(u32),
-    /// By its identity, `GPU-…` or `MIG-…`.
+    /// Its UUID: `GPU-…`, or `MIG-…` of a partition of a GPU.
     Uuid(String),
 }
 
@@ -56,12 +56,16 @@ pub(crate) struct GpuMetrics {
 }
 
 impl GpuMetrics {
-    /// Open the GPU of the rank with this number on its node.
+    /// Open the GPU of a rank. `local_rank` is its number among the ranks of this node, from 0.
+    ///
+    /// # Errors
+    /// There is no driver, no GPU for the rank, or it does not answer.
     pub fn open(local_rank: u32) -> Result<Self, GpuError> {
         let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
         Self::new(load_nvml()?, visible.as_deref(), local_rank)
     }
 
+    /// As [`Self::open`]; `visible` is the value of `CUDA_VISIBLE_DEVICES`.
     fn new(nvml: Nvml, visible: Option<&str>, local_rank: u32) -> Result<Self, GpuError> {
         let count = nvml.device_count().map_err(GpuError::Count)?;
         let id = gpu_of_rank(visible, local_rank, count).ok_or(GpuError::NoneVisible)?;
@@ -77,9 +81,10 @@ impl GpuMetrics {
         }
     }
 
-    /// Fill the GPU fields of a sample; a field that the GPU does not give stays `None`.
+    /// Set the GPU fields of a sample; a figure that NVML does not give is `None`.
     pub fn add_to(&self, sample: &mut HardwareSample) {
         let Ok(device) = self.device() else { return };
+        // NVML gives kB/s.
         let bytes_per_s = |counter| device.pcie_throughput(counter).ok().map(|kb| u64::from(kb) * 1000);
         sample.gpu_percent = device.utilization_rates().ok().map(|rates| f64::from(rates.gpu));
         sample.gpu_memory_bytes = device.memory_info().ok().map(|memory| memory.used);
@@ -91,12 +96,13 @@ impl GpuMetrics {
     }
 }
 
-/// The GPU of a rank: the one with the rank's own number among those that `CUDA_VISIBLE_DEVICES` names, or among all of the node if it is not
-/// set; the only one, if there is one. `None`: the rank has no GPU.
+/// The GPU of a rank. The GPUs that a rank sees are those that `CUDA_VISIBLE_DEVICES` (`visible`) names, or all `count` of
+/// the node if it is not set. If it sees one, that is its GPU, as when Slurm binds a GPU to each rank; of several it takes
+/// the one at index `local_rank`. `None`: there is no such GPU.
 fn gpu_of_rank(visible: Option<&str>, local_rank: u32, count: u32) -> Option<GpuId> {
     let visible: Vec<GpuId> = match visible {
         None => (0..count).map(GpuId::Index).collect(),
-        // As CUDA reads it: the list ends at the first name that has no meaning.
+        // As CUDA reads it: the list ends at the first entry that names no GPU.
         Some(list) => list.split(',').map_while(|name| parse_gpu_id(name.trim(), count)).collect(),
     };
     match visible.as_slice() {
@@ -105,6 +111,7 @@ fn gpu_of_rank(visible: Option<&str>, local_rank: u32, count: u32) -> Option<Gpu
     }
 }
 
+/// An entry of `CUDA_VISIBLE_DEVICES` on a node with `count` GPUs. `None`: it names no GPU.
 fn parse_gpu_id(name: &str, count: u32) -> Option<GpuId> {
     if name.starts_with("GPU-") || name.starts_with("MIG-") {
         return Some(GpuId::Uuid(name.to_owned()));
@@ -112,13 +119,16 @@ fn parse_gpu_id(name: &str, count: u32) -> Option<GpuId> {
     name.parse().ok().filter(|index| *index < count).map(GpuId::Index)
 }
 
-/// Connection of each pair of the node's GPUs, one line a pair: `GPU 0 - GPU 1: NVLink x18`, or their nearest common ancestor on the bus,
-/// `GPU 0 - GPU 1: same NUMA node`. Numbers are those of `nvidia-smi`, which `CUDA_VISIBLE_DEVICES` does not change. Empty without a driver and
-/// with a single GPU; a GPU that does not answer is left out.
+/// How each pair of the node's GPUs is connected, one line a pair: the number of NVLinks between them (`GPU 0 - GPU 1:
+/// NVLink x18`), or without any their nearest common ancestor on the PCIe bus (`GPU 0 - GPU 1: same NUMA node`).
+///
+/// Numbers are those of `nvidia-smi`, which `CUDA_VISIBLE_DEVICES` does not change. Empty without a driver and with a
+/// single GPU; a GPU that does not answer is left out.
 pub fn gpu_topology() -> Vec<String> {
     load_nvml().map(|nvml| topology_lines(&nvml)).unwrap_or_default()
 }
 
+/// The lines of [`gpu_topology`].
 fn topology_lines(nvml: &Nvml) -> Vec<String> {
     let count = nvml.device_count().unwrap_or(0);
     if count < 2 {
@@ -127,10 +137,11 @@ fn topology_lines(nvml: &Nvml) -> Vec<String> {
     let gpus: Vec<(u32, GpuLinks<'_>)> =
         (0..count).filter_map(|index| Some((index, GpuLinks::new(nvml.device_by_index(index).ok()?)))).collect();
     let mut lines = Vec::new();
-    for (i, (a, one)) in gpus.iter().enumerate() {
-        for (b, other) in &gpus[i + 1..] {
-            let connection = describe_connection(one.links_to(other), one.common_ancestor(nvml, *b));
-            lines.push(format!("GPU {a} - GPU {b}: {connection}"));
+    for (i, (first, first_links)) in gpus.iter().enumerate() {
+        for (second, second_links) in &gpus[i + 1..] {
+            let links = first_links.links_to(second_links);
+            let connection = describe_connection(links, first_links.common_ancestor(nvml, *second));
+            lines.push(format!("GPU {first} - GPU {second}: {connection}"));
         }
     }
     lines
@@ -139,38 +150,43 @@ fn topology_lines(nvml: &Nvml) -> Vec<String> {
 /// A GPU and its NVLinks.
 struct GpuLinks<'nvml> {
     device: Device<'nvml>,
+    /// `None`: NVML does not give it.
     address: Option<BusAddress>,
-    /// Address of the other end of each active link. `None`: NVML does not say.
-    ends: Vec<Option<BusAddress>>,
+    /// Address of the device at the other end of each active NVLink: a GPU, or a switch. `None`: NVML does not give it.
+    remote_ends: Vec<Option<BusAddress>>,
 }
 
-/// Domain, bus and device on the PCI bus.
+/// Address on the PCI bus: domain, bus and device.
 type BusAddress = (u32, u32, u32);
 
 impl<'nvml> GpuLinks<'nvml> {
     fn new(device: Device<'nvml>) -> Self {
         let address = device.pci_info().ok().map(bus_address);
         let links = (0..MAX_LINKS).map(|link| device.link_wrapper_for(link));
-        // An error: there is no such link, or the GPU has none.
+        // The first error says that the GPU has no such link, so that all were asked. Inactive links are left out.
         let active = links.map_while(|link| link.is_active().ok().map(|active| active.then_some(link))).flatten();
-        let ends = active.map(|link| link.remote_pci_info().ok().map(bus_address)).collect();
-        Self { device, address, ends }
+        let remote_ends = active.map(|link| link.remote_pci_info().ok().map(bus_address)).collect();
+        Self { device, address, remote_ends }
     }
 
-    /// Number of active NVLinks between two GPUs. Links through a switch do not end at the other GPU. For them the driver says whether they
-    /// connect the pair, and their number is the smaller one of both GPUs' links.
+    /// Number of active NVLinks between two GPUs.
+    ///
+    /// A direct link ends at the other GPU. A link through a switch (NVSwitch) ends at the switch: for such links NVML
+    /// says whether they connect the pair, and the number is that of the GPU with fewer links.
     fn links_to(&self, other: &Self) -> usize {
-        let direct = self.ends.iter().filter(|end| end.is_some() && **end == other.address).count();
+        let direct = self.remote_ends.iter().filter(|end| end.is_some() && **end == other.address).count();
         if direct > 0 {
             return direct;
         }
-        // NVML can also be asked for the kind of the other end, but nvml-wrapper 0.12 loses the answer.
+        // NVML could also tell whether the other end is a switch, but nvml-wrapper 0.12 loses that answer.
         match self.device.p2p_status(&other.device, P2pCapabilitiesIndex::NvLink) {
-            Ok(P2pStatus::Ok) => self.ends.len().min(other.ends.len()),
+            Ok(P2pStatus::Ok) => self.remote_ends.len().min(other.remote_ends.len()),
             _ => 0,
         }
     }
 
+    /// The nearest component of the node that the paths from both GPUs have in common; `other` is the index of the second
+    /// GPU.
     fn common_ancestor(&self, nvml: &Nvml, other: u32) -> Option<TopologyLevel> {
         self.device.topology_common_ancestor(nvml.device_by_index(other).ok()?).ok()
     }
@@ -180,7 +196,7 @@ fn bus_address(info: PciInfo) -> BusAddress {
     (info.domain, info.bus, info.device)
 }
 
-/// Text for a pair with this many NVLinks between them and this common ancestor on the bus.
+/// The text for two GPUs with `links` NVLinks between them and this common ancestor on the PCIe bus.
 fn describe_connection(links: usize, ancestor: Option<TopologyLevel>) -> String {
     if links > 0 {
         return format!("NVLink x{links}");
@@ -201,7 +217,7 @@ fn describe_connection(links: usize, ancestor: Option<TopologyLevel>) -> String 
 mod tests {
     use super::*;
 
-    /// Build a stand-in for the driver's library from C, and load it.
+    /// Build a stand-in for NVML from C source, and load it.
     fn load(source: &str) -> Nvml {
         let dir = tempfile::tempdir().unwrap();
         let (path, library) = (dir.path().join("nvml.c"), dir.path().join("libnvidia-ml.so.1"));
@@ -211,8 +227,8 @@ mod tests {
         Nvml::builder().lib_path(library.as_os_str()).init().unwrap()
     }
 
-    /// The calls of NVML that are used, with two devices of known figures, as its header declares them. No driver is needed to
-    /// build it, and none is on most machines that run this test; what real ones answer is for a machine with a GPU to show.
+    /// A stand-in with the functions of NVML that are called here, as its header declares them, and two GPUs with known
+    /// figures: most machines that run this test have no driver.
     const METRICS_LIBRARY: &str = r#"
         #include <stddef.h>
         typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory;
@@ -258,7 +274,7 @@ mod tests {
         assert_eq!(index(None, 2, 4), Some(2));
         assert_eq!(index(None, 4, 4), None);
         assert_eq!(index(Some("3,1"), 1, 4), Some(1));
-        // One for each rank, as Slurm binds them.
+        // A rank that sees one GPU, as Slurm binds them.
         assert_eq!(index(Some("3"), 2, 4), Some(3));
         assert_eq!((index(Some(""), 0, 4), index(Some("-1"), 0, 4), index(Some("0,1,9,2"), 2, 4)), (None, None, None));
         assert_eq!(gpu_of_rank(Some("GPU-1b,GPU-2c"), 1, 4), Some(GpuId::Uuid("GPU-2c".to_owned())));
@@ -276,8 +292,9 @@ mod tests {
         assert_eq!(describe_connection(2, None), "NVLink x2");
     }
 
-    /// The calls of NVML that are used, as its header declares them: GPUs 0 and 1 have two links to each other, GPUs 2 and 3 four and
-    /// three to a switch, GPU 4 none. Of links 0 to 4 the last is not active. GPU 4 is on another NUMA node.
+    /// Another stand-in, of `COUNT` GPUs, at most 5. GPUs 0 and 1 have two links to each other; GPU 2 has four and GPU 3
+    /// three links to a switch; GPU 4 has none, and is on another NUMA node. Each of GPUs 0 to 3 has five links in all, of
+    /// which the others are not active.
     const TOPOLOGY_LIBRARY: &str = r#"
         #include <string.h>
         typedef struct { char old[16]; unsigned domain, bus, device, id, sub; char now[32]; } pci;

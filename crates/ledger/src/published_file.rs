@@ -1,5 +1,8 @@
-//! Published results: a TOML file with one `[[result]]` per row of a published table, and one `[[breakdown]]` per published account of where
-//! the time of a step goes.
+//! [`PublishedFile`]: results that others published, as a TOML file. It has one `[[result]]` per row of a published table,
+//! and one `[[breakdown]]` per published account of where the time of a step goes. The rate of a row may also have been
+//! read from the text of a progress bar (tqdm, Lightning) in a log: [`RateReading`], [`ProgressText`].
+//!
+//! The keys are documented in `docs/reference/published-results.md`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,9 +15,10 @@ use toml::Spanned;
 use crate::PublishedBreakdown;
 use crate::published_breakdown::RawBreakdown;
 
-/// The largest job number: Slurm's are of 32 bits.
+/// Largest job number: those of Slurm have 32 bits.
 pub const MAX_JOB: u64 = u32::MAX as u64;
-/// Largest number of processes of a row. The product with [`MAX_BATCH`], which every rate is multiplied by, stays exact.
+/// Largest number of processes of a row. Its product with [`MAX_BATCH`] is below 2^53, so samples per iteration are exact
+/// as a float64.
 pub const MAX_RANKS: u64 = 1_000_000;
 /// Largest number of samples per rank and iteration of a row.
 pub const MAX_BATCH: u64 = 1_000_000_000;
@@ -25,36 +29,36 @@ pub const MAX_BATCH: u64 = 1_000_000_000;
 pub struct PublishedSource {
     /// Title of the note or paper.
     pub title: String,
-    /// Repository, note id or address.
+    /// Where it can be found: repository, note id or address.
     pub from: String,
     /// Date of publication, `YYYY-MM-DD`.
     pub date: String,
 }
 
-/// One published row.
+/// One published row: the rate of one method, and its settings. A setting is `None` if the source does not give it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PublishedRow {
-    /// Job numbers; several where the source gives one figure for them together.
+    /// Numbers of the jobs in the source, from 1; several where the source gives one figure for them together.
     pub jobs: Vec<u64>,
-    /// Name of the config.
+    /// Name of the config in the source.
     pub config: String,
-    /// Folder of the study in experiments/.
+    /// Study that the row belongs to: a folder in `experiments/`.
     pub study: String,
-    /// Name of the row within its job; empty if the job has one row.
+    /// Name of the row within its job and config; empty if they have one row.
     pub variant: String,
-    /// Its name in the source.
+    /// Name of the method in the source.
     pub method: String,
-    /// Mode of its steps: data, forward, forward_backward, train.
+    /// What its steps did, a word of `train.mode`: data, zero_loss, forward, forward_backward, train.
     pub mode: String,
     /// Lowest and highest published rate, iterations per second; equal if the source gives one.
     pub it_per_s: (f64, f64),
-    /// How the source computed the rate.
+    /// How the source computed the rate, in plain text.
     pub estimator: String,
-    /// The estimator of this project that computes a rate of measured steps in the same way.
+    /// The estimator of this project that computes a rate of measured steps in the same way. `None`: no estimator does.
     pub matches_estimator: Option<Estimator>,
-    /// Variants of this project that repeat the row, as `config.variant`.
+    /// Variants of this project that run the same again, each as `config.variant`.
     pub repeated_by: Vec<String>,
-    /// Processes.
+    /// Number of processes.
     pub ranks: u64,
     /// Samples per rank and iteration.
     pub batch_size: u64,
@@ -68,20 +72,21 @@ pub struct PublishedRow {
     pub data_dir: Option<String>,
     /// Whether a profiler was on.
     pub profiler: bool,
-    /// All other known settings, by the keys of a config where such a key exists.
+    /// All known settings, ranks and batch size included, by the keys of a config where such a key exists
+    /// (`loader.workers`).
     pub settings: BTreeMap<String, String>,
     /// Known defects and open questions.
     pub notes: Vec<String>,
-    /// How the rate was read from progress text. `None`: it was published as a number.
+    /// How the rate was read from progress bars in a log. `None`: it was published as a number.
     pub reading: Option<RateReading>,
-    /// Further figures of that text.
+    /// Other figures of those progress bars. An imported log has them in its row of [`RateReading::Training`] alone.
     pub progress: Option<ProgressText>,
-    /// Its origin.
+    /// Origin of the row.
     pub source: PublishedSource,
 }
 
 impl PublishedRow {
-    /// The job as tables name it: `392`, `428/430`.
+    /// The jobs as tables name them: `392`, `428/430`.
     pub fn job_name(&self) -> String {
         job_name(&self.jobs)
     }
@@ -97,22 +102,23 @@ pub(crate) fn job_name(jobs: &[u64]) -> String {
     jobs.iter().map(u64::to_string).collect::<Vec<_>>().join("/")
 }
 
-/// How a rate was read from progress text.
+/// How a rate was read from the text that progress bars printed into a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RateReading {
-    /// The mean of the last 20 matches of `<number>it/s`, as the published script took it.
+    /// The mean of the last 20 matches of `<number>it/s` in the log: in bars of any kind, and in other lines. The published
+    /// script computed it in this way.
     #[serde(rename = "last_20")]
     LastTwenty,
-    /// The last rate that the training bar printed.
+    /// The last rate that a training bar printed.
     #[serde(rename = "last")]
     Last,
-    /// Steps over time of the training bars.
+    /// Steps of the training bars over their time.
     #[serde(rename = "training")]
     Training,
 }
 
 impl RateReading {
-    /// The word used in files.
+    /// The word that files use: the value of the key `reading`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::LastTwenty => "last_20",
@@ -121,7 +127,7 @@ impl RateReading {
         }
     }
 
-    /// Words that a table adds to the method.
+    /// The words that a table adds to the name of the method.
     pub const fn words(self) -> &'static str {
         match self {
             Self::LastTwenty => "mean of the last 20 printed",
@@ -131,33 +137,37 @@ impl RateReading {
     }
 }
 
-/// Figures of a log's progress text besides the rate.
+/// What the progress bars in a log say besides the rate. A bar prints its state (step, time, rate) many times.
+///
+/// The *published pattern* is `<number>it/s`, which [`RateReading::LastTwenty`] looks for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgressText {
     /// Name of the log.
     pub log: String,
-    /// First 16 hex digits of its BLAKE3.
+    /// First 16 hexadecimal digits of the log's BLAKE3 hash.
     pub blake3: String,
-    /// Steps of the training bars that count.
+    /// Steps behind [`RateReading::Training`]: those of the training bars, each up to the last state before a validation.
+    /// Rounded where a bar prints them with a suffix (`1.2k`).
     pub steps: f64,
-    /// Whole seconds printed with them, summed.
+    /// Time of these steps: the sum over the bars of the seconds that each printed. A bar cuts off fractions of a second.
     pub elapsed_s: u64,
-    /// Lowest rate that these allow, it/s.
+    /// Lowest rate that agrees with `steps` and `elapsed_s`, it/s: each bar took a second more than it printed.
     pub it_per_s_low: f64,
-    /// Highest rate that these allow, it/s.
+    /// Highest rate that agrees with them, it/s: each bar took the time that it printed.
     pub it_per_s_high: f64,
-    /// Bars of training.
+    /// Number of training bars.
     pub training_bars: u64,
-    /// Printed rates in s/it, which the published pattern misses.
+    /// Printed rates that the published pattern misses because they are in s/it.
     pub missed_s_per_it: u64,
-    /// Printed rates in other units, which it misses too.
+    /// Printed rates that it misses because they are in other units (`batch/s`, `kit/s`).
     pub missed_other_units: u64,
-    /// States without a rate.
+    /// Printed states without a rate: `?`, or cut off.
     pub without_rate: u64,
-    /// States printed, by kind of bar.
+    /// Number of printed states, by kind of bar (training, validation, …).
     pub prints: BTreeMap<String, u64>,
-    /// Values of each kind of bar in the published mean.
+    /// How many of the values in the mean of [`RateReading::LastTwenty`] are from each kind of bar; empty where that mean
+    /// was not read.
     #[serde(default)]
     pub last_20_of: BTreeMap<String, u64>,
 }
@@ -187,7 +197,7 @@ pub enum PublishedError {
         /// The file.
         path: PathBuf,
     },
-    /// A file does not have the documented form.
+    /// A file does not have the documented form: all its mistakes, never empty.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n       "))]
     Form(Vec<FormMistake>),
 }
@@ -213,7 +223,7 @@ impl std::fmt::Display for FormMistake {
     }
 }
 
-/// Collects the mistakes of one file, at byte offsets of its text.
+/// Collects the mistakes of one file while it is checked, so that all of them are reported at once.
 pub(crate) struct Mistakes<'a> {
     text: &'a str,
     path: &'a Path,
@@ -221,7 +231,7 @@ pub(crate) struct Mistakes<'a> {
 }
 
 impl Mistakes<'_> {
-    /// Add a mistake at a range of bytes.
+    /// Add a mistake at `span`, a byte range of the text, whose start becomes a line and a column.
     pub fn add(&mut self, span: Range<usize>, reason: impl Into<String>) {
         let before = &self.text[..span.start.min(self.text.len())];
         let line = before.matches('\n').count() + 1;
@@ -231,10 +241,10 @@ impl Mistakes<'_> {
     }
 }
 
-/// Version of the form.
+/// The version of the file's form that is read here: its key `schema`.
 const SCHEMA: u32 = 1;
 
-/// A file of published results.
+/// A file of published results, checked.
 #[derive(Clone, Debug)]
 pub struct PublishedFile {
     /// Its rows, in order.
@@ -243,6 +253,7 @@ pub struct PublishedFile {
     pub breakdowns: Vec<PublishedBreakdown>,
 }
 
+/// The file as TOML has it, before its values are checked.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawFile {
@@ -255,6 +266,7 @@ struct RawFile {
     breakdown: Vec<RawBreakdown>,
 }
 
+/// A number, or a list of numbers.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a number, or a list of numbers")]
 pub(crate) enum OneOrMore<T> {
@@ -271,6 +283,7 @@ impl<T> OneOrMore<T> {
     }
 }
 
+/// A `[[result]]`. Values that are checked have their position in the text.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawRow {
@@ -312,7 +325,7 @@ impl PublishedFile {
     /// Read and check a file.
     ///
     /// # Errors
-    /// The file cannot be read, does not have the documented form (with all mistakes), or has no row.
+    /// The file cannot be read, does not have the documented form, or has no row.
     pub fn read(path: &Path) -> Result<Self, PublishedError> {
         let text =
             std::fs::read_to_string(path).map_err(|source| PublishedError::Read { path: path.to_owned(), source })?;
@@ -323,10 +336,10 @@ impl PublishedFile {
         Ok(file)
     }
 
-    /// Check a text that was read from `path`, which may have no row yet.
+    /// Check `text`, the content of the file at `path`. It may be without rows.
     ///
     /// # Errors
-    /// The text does not have the documented form.
+    /// [`PublishedError::Form`] if the text does not have the documented form.
     pub fn parse(text: &str, path: &Path) -> Result<Self, PublishedError> {
         let mut mistakes = Mistakes { text, path, found: Vec::new() };
         let raw: RawFile = toml::from_str(text).map_err(|e| {
@@ -343,6 +356,7 @@ impl PublishedFile {
         if schema != SCHEMA {
             mistakes.add(raw.schema.span(), format!("schema {schema}; this expctl reads {SCHEMA}"));
         }
+        // No two rows of a file may be equal in these.
         let key = |row: &PublishedRow| (row.jobs.clone(), row.config.clone(), row.variant.clone(), row.reading);
         let mut rows: Vec<PublishedRow> = Vec::new();
         for row in raw.result {
@@ -372,19 +386,21 @@ impl PublishedFile {
     }
 }
 
-/// Names of variants of this project, each as `config.variant`.
+/// The names in a `repeated_by`, each checked to be of the form `config.variant`. A config's name may contain periods.
 pub(crate) fn variant_names(given: Option<Spanned<Vec<String>>>, mistakes: &mut Mistakes<'_>) -> Vec<String> {
     let Some(given) = given else { return Vec::new() };
     let span = given.span();
     let names = given.into_inner();
-    let both = |name: &String| name.rsplit_once('.').is_some_and(|(config, variant)| ![config, variant].contains(&""));
-    if !names.iter().all(both) {
+    let has_both =
+        |name: &String| name.rsplit_once('.').is_some_and(|(config, variant)| ![config, variant].contains(&""));
+    if !names.iter().all(has_both) {
         mistakes.add(span, "repeated_by lists variants here, each as \"config.variant\"");
     }
     names
 }
 
 impl RawRow {
+    /// The row, with what is wrong added to `mistakes`. A wrong value stays in the row, or is 0: the file is then refused.
     fn check(self, study: &str, source: &PublishedSource, mistakes: &mut Mistakes<'_>) -> PublishedRow {
         let span = self.job.span();
         let jobs = self.job.into_inner().into_vec();
@@ -407,9 +423,9 @@ impl RawRow {
                 (0.0, 0.0)
             }
         };
-        for (name, value, most) in [("ranks", &self.ranks, MAX_RANKS), ("batch_size", &self.batch_size, MAX_BATCH)] {
-            if !(1..=most).contains(value.get_ref()) {
-                mistakes.add(value.span(), format!("{name} must be at least 1 and at most {most}"));
+        for (name, value, max) in [("ranks", &self.ranks, MAX_RANKS), ("batch_size", &self.batch_size, MAX_BATCH)] {
+            if !(1..=max).contains(value.get_ref()) {
+                mistakes.add(value.span(), format!("{name} must be at least 1 and at most {max}"));
             }
         }
         for (name, value) in [("storage_gb", &self.storage_gb), ("batch_mib", &self.batch_mib)] {
@@ -420,7 +436,7 @@ impl RawRow {
             }
         }
         let repeated_by = variant_names(self.repeated_by, mistakes);
-        let of_log = (self.reading == Some(RateReading::LastTwenty)).then_some(Estimator::Last20);
+        let estimator_of_reading = (self.reading == Some(RateReading::LastTwenty)).then_some(Estimator::Last20);
         let mut settings = BTreeMap::new();
         let mut set = |key: &str, value: Option<String>| {
             if let Some(value) = value {
@@ -428,7 +444,7 @@ impl RawRow {
             }
         };
         let (ranks, batch_size) = (self.ranks.into_inner(), self.batch_size.into_inner());
-        // Measured rows name their data set after the study, too.
+        // As in measured rows, whose data set has the name of the study.
         set("data.set", Some(study.to_owned()));
         set("loader.batch_size", Some(batch_size.to_string()));
         set("launch.ranks", Some(ranks.to_string()));
@@ -437,12 +453,12 @@ impl RawRow {
         set("loader.prefetch_factor", self.prefetch_factor.map(|v| v.to_string()));
         set("data.samples", self.samples.map(|v| v.to_string()));
         set("cpus", self.cpus.map(|v| v.to_string()));
-        // How several ranks share the CPUs of a job is not published; with one rank there is nothing to share.
+        // The source does not say how the ranks of a job share its CPUs. A single rank has them all.
         set("cpus_per_rank", self.cpus.filter(|_| ranks == 1).map(|v| v.to_string()));
         set("allocator", self.allocator);
         set("device", self.device);
         set("model", self.model);
-        // Two ways to read one text make two numbers, and that is no effect of the method.
+        // A setting, so that a comparison lists it as a difference: two readings of one log give two rates of one run.
         set("reading", self.reading.map(|v| v.name().to_owned()));
         set("epochs", self.epochs.map(|v| v.to_string()));
         for (key, value) in &self.other {
@@ -457,7 +473,7 @@ impl RawRow {
             mode: self.mode.name().to_owned(),
             it_per_s,
             estimator: self.estimator,
-            matches_estimator: self.matches_estimator.or(of_log),
+            matches_estimator: self.matches_estimator.or(estimator_of_reading),
             repeated_by,
             ranks,
             batch_size,

@@ -1,7 +1,7 @@
 //! `rank-<r>.journal.jsonl`: the steps of a running rank, and readers that follow it.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Seek, Write};
+use std::io::{BufRead, BufReader, Read as _, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use crate::{LedgerError, StepRecord};
@@ -46,6 +46,9 @@ impl Journal {
         self.file.sync_data().map_err(LedgerError::io("write", &self.path))
     }
 }
+
+/// Maximum bytes of a line; records have some hundred.
+const MAX_LINE: u64 = 1 << 20;
 
 /// Read all whole records of a journal, up to the first damaged one: a kill may have cut off the last line, and lines behind a damaged one
 /// cannot be trusted. A file that does not exist has no records.
@@ -125,8 +128,9 @@ impl JournalTail {
         let mut line = String::new();
         loop {
             line.clear();
-            let n = reader.read_line(&mut line).map_err(LedgerError::io("read", &self.path))?;
-            if !line.ends_with('\n') {
+            let n = reader.by_ref().take(MAX_LINE).read_line(&mut line).map_err(LedgerError::io("read", &self.path))?;
+            // A line that does not end is no record, and is not read on to wherever it ends.
+            if !line.ends_with('\n') && (n as u64) < MAX_LINE {
                 return Ok(());
             }
             self.offset += n as u64;
@@ -166,6 +170,17 @@ mod tests {
         std::fs::write(&path, text).unwrap();
         assert_eq!(read_journal(&path).unwrap().len(), 2);
         assert!(read_journal(&dir.path().join("absent")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_line_without_end_is_not_read_into_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("j");
+        let mut journal = Journal::create(&path).unwrap();
+        journal.append(&StepRecord::default()).unwrap();
+        // A hole: zeros without a line end.
+        File::options().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+        assert_eq!(read_journal(&path).unwrap().len(), 1);
     }
 
     #[test]

@@ -1,9 +1,12 @@
-//! `[data]` and `[select]`: which data set, and which of its samples.
+//! `[data]` and `[select]`: which data set a trial reads, and which of its samples.
+//!
+//! The first paragraph of each field's documentation is its help, which `docs/reference/config.md` quotes.
 
 use expctl_settings_derive::{Words, section};
 use serde::{Deserialize, Serialize};
 
-/// The edges of the STRING networks that ship with expctl.
+/// The edges of the STRING networks (protein–protein associations) of a data set of graphs. Those of STRING 9.1 ship with
+/// expctl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Words)]
 pub enum Networks {
     /// The real STRING 9.1 edges, as they are.
@@ -18,14 +21,15 @@ pub enum Networks {
 /// Source of the labels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
 pub enum LabelSource {
-    /// Drawn at random with the published statistics: nothing can be learned from them.
+    /// Drawn at random, with the published mean and standard deviation: nothing can be learned from them.
     #[default]
     Random,
-    /// A function of the three perturbed genes, with the same mean and deviation: a model can find it.
+    /// A function of the three perturbed genes and some noise, with the same mean and standard deviation: a model can
+    /// learn it.
     Planted,
 }
 
-/// `[data]`
+/// `[data]`: the data set, and how much of its recipe is built.
 #[section("data")]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Data {
@@ -44,22 +48,25 @@ pub struct Data {
     /// Seed of everything that is generated.
     #[setting(default = 42)]
     pub seed: u64,
-    /// Labels drawn at random, from which nothing can be learned, or a function of the three perturbed genes; mean and deviation are the
-    /// published ones.
+    /// Labels drawn at random, from which nothing can be learned, or a function of the three perturbed genes; mean and
+    /// deviation are the published ones.
     #[setting(default = LabelSource::Random, added, workloads(Graph, Program))]
     pub labels: LabelSource,
     /// With `array.format`: number of files that the rows are in.
     #[setting(default = 1, added, min = 1, workloads(Array, Program))]
     pub files: u32,
-    /// With `array.format`: number of genes, in place of `scale`; beyond those of the recipe genes are rare, and a row has no more values. 0
-    /// goes by `scale`.
+    /// With `array.format`: number of genes, in place of `scale`; beyond those of the recipe genes are rare, and a row has
+    /// no more values. 0 goes by `scale`.
     #[setting(default = 0, added, max = 1_000_000, workloads(Array, Program))]
     pub genes: u64,
 }
 
 impl Data {
-    /// Name of the folder that such a data set is built in: everything that determines its content. The recipe's digest contains it,
-    /// so a setting that was added later leaves the name unchanged while it has its default.
+    /// Name of the folder that the data set is built in, below that of [`Self::set`]: all settings that determine its
+    /// content, as in `scale-0.5_samples-10_completed_seed-42`.
+    ///
+    /// The name of an existing data set must not change, because its digest contains it: the data set would be built
+    /// again. So a setting that is `added` is in the name only where it does not have its default.
     pub fn folder_name(&self) -> String {
         let networks = match self.networks {
             Networks::Real => "_real",
@@ -76,32 +83,32 @@ impl Data {
     }
 }
 
-/// Which samples are candidates, by their perturbed genes.
+/// Which samples of a split a subset is drawn from: the candidates, by their perturbed genes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
 pub enum SampleSet {
-    /// All of them, as the published DANGO script.
+    /// All of them, as in the published DANGO script.
     #[default]
     All,
-    /// Those that perturb at least one gene of a reaction, as the published lazy script.
+    /// Those that perturb at least one gene of a metabolic reaction, as in the published lazy script.
     Metabolic,
 }
 
-/// Part of all samples.
+/// The usual split of a data set for training, validation and testing, drawn at random.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
 pub enum Split {
-    /// All of them.
+    /// All samples.
     #[default]
     All,
-    /// Four fifths, and the remainder of the rounding.
+    /// The samples that are in neither of the other two, about 80 %.
     Train,
-    /// A tenth.
+    /// 10 %, rounded down.
     Val,
-    /// A tenth.
+    /// 10 %, rounded down.
     Test,
 }
 
 impl Split {
-    /// Its size of `n` samples: a tenth each, rounded down, for val and test; the rest trains.
+    /// Number of samples in this split of `n` samples.
     pub const fn size(self, n: u64) -> u64 {
         match self {
             Self::All => n,
@@ -111,14 +118,16 @@ impl Split {
     }
 }
 
-/// `[select]`: a split of all samples, of this the candidates by genes, of these a subset.
+/// `[select]`: which samples of the data set a trial uses. First all samples are split, then the candidates are chosen
+/// from the split, then a subset of the candidates is drawn.
 #[section("select", workloads(Graph, Program))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Select {
     /// Candidates: all samples, or those that perturb a gene of a reaction.
     #[setting(default = SampleSet::All, added)]
     pub samples: SampleSet,
-    /// The most samples that are taken of the candidates, drawn per number of perturbed genes; a split takes its share of it; 0 takes all.
+    /// The most samples that are taken of the candidates, drawn per number of perturbed genes; a split takes its share of
+    /// it; 0 takes all.
     #[setting(default = 0, added)]
     pub subset: u64,
     /// Part of all samples: 80 %, 10 % and 10 %, drawn at random before anything else.
@@ -133,7 +142,7 @@ pub struct Select {
 mod tests {
     use super::*;
 
-    /// Changing a name makes every data set of that kind that users have built another one.
+    /// With another name, every data set of that kind that a user has would be built again.
     #[test]
     fn folders_have_the_names_that_they_had() {
         let graph = r#"{ "set": "s", "samples": 10, "scale": 0.5, "networks": "completed", "seed": 42 }"#;

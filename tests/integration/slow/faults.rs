@@ -5,7 +5,7 @@
 
 #![allow(clippy::print_stdout, reason = "figures are read from the output")]
 
-mod bench;
+pub mod bench;
 mod case;
 
 use std::time::Duration;

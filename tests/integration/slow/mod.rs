@@ -4,6 +4,7 @@ mod arrays;
 mod checkpoint;
 mod cluster;
 mod command_workers;
+mod damaged_input;
 mod faults;
 mod gpu_script;
 mod hardware;

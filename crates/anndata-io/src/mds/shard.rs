@@ -1,3 +1,7 @@
+//! [`Shard`]: one file of an MDS folder. How it is opened, compared with the folder's `index.json`, and decompressed.
+//!
+//! A shard is *raw* (uncompressed; `raw_data` in the index) or *packed* (compressed as a whole; `zip_data` in the index).
+
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{self, Read};
@@ -15,35 +19,43 @@ use crate::source::byte_source::ByteSource;
 
 /// A shard, as one file of a [`ByteSource`].
 ///
-/// Layout: the number `n` of samples (uint32, little-endian), the offsets of all samples and of the end of the last one (uint32
-/// `[n + 1]`, from the start of the shard), the columns as JSON, and the samples.
+/// Layout of the file when it is not compressed; integers are little-endian:
+///
+/// 1. uint32: the number `n` of samples;
+/// 2. uint32 `[n + 1]`: the offset of each sample, and of the end of the last one, in bytes from the start of the file;
+/// 3. names, encodings and sizes of the columns, as JSON;
+/// 4. the samples, one after another.
+///
+/// 1 and 2 are the header.
 #[derive(Debug)]
 pub(crate) struct Shard {
-    /// Number of its file in the source.
+    /// Index of its file in the source.
     pub file: usize,
-    /// Address of its first byte in the source.
+    /// Address of its first byte in the source, which joins all files in one address space.
     pub start: u64,
     pub body: ShardBody,
+    /// Its entry in `index.json`.
     indexed: IndexedShard,
 }
 
 /// Encoding of the file of a shard.
 #[derive(Debug)]
 pub(crate) enum ShardBody {
-    /// Uncompressed: `[samples + 1]`, offsets of the samples.
+    /// Uncompressed. `[samples + 1]`: the offsets in its header.
     Raw(Box<[u32]>),
-    /// Compressed as a whole.
+    /// Compressed as a whole. The offsets are known once it is decompressed.
     Packed(ShardCodec),
 }
 
-/// Size of the number of samples in bytes.
+/// Size in bytes of the number of samples, with which a shard starts.
 const SAMPLE_COUNT_BYTES: usize = 4;
 
 impl Shard {
-    /// Opens the shard in file `file` of `source`, which is the compressed one if `is_packed`.
+    /// Opens the shard in file `file` of `source`: the compressed file if `is_packed`, else the uncompressed one.
     ///
     /// # Errors
-    /// The file contradicts the index.
+    /// The file cannot be read, or contradicts the index in its length, number of samples, offsets or columns; its
+    /// compression is not supported. Of a compressed file, offsets and columns are compared when it is decompressed.
     pub fn open(
         source: &ByteSource,
         file: usize,
@@ -78,21 +90,21 @@ impl Shard {
         self.indexed.raw_data.bytes
     }
 
-    /// Offsets of a sample in an uncompressed shard.
+    /// Byte range of a sample in an uncompressed shard with these `offsets`, from the start of the shard.
     pub fn sample(offsets: &[u32], sample: usize) -> Range<u64> {
         offsets[sample].into()..offsets[sample + 1].into()
     }
 
-    /// Offsets of a sample in a decompressed shard.
+    /// Byte range of a sample in `data`, a decompressed shard; empty if `data` has no such offset.
     pub fn sample_in(data: &[u8], sample: usize) -> Range<usize> {
-        let at = |number: usize| {
-            let bytes = data.get(SAMPLE_COUNT_BYTES + 4 * number..).and_then(|rest| rest.first_chunk::<4>());
+        let offset = |index: usize| {
+            let bytes = data.get(SAMPLE_COUNT_BYTES + 4 * index..).and_then(|rest| rest.first_chunk::<4>());
             bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes) as usize)
         };
-        at(sample)..at(sample + 1)
+        offset(sample)..offset(sample + 1)
     }
 
-    /// Reads the whole file.
+    /// Reads the whole compressed file, for [`Self::unpack`].
     ///
     /// # Errors
     /// The file cannot be read; there is not enough memory.
@@ -101,10 +113,11 @@ impl Shard {
         source.read_vec(range.start, (range.end - range.start) as usize)
     }
 
-    /// Decompresses `packed`, the content of the file, into `out`, and compares the result with the index.
+    /// Decompresses `packed`, the content of the file, into `out`, whose former content is lost. Compares hashes, length,
+    /// number of samples, offsets and columns with the index.
     ///
     /// # Errors
-    /// The file is damaged, or contradicts the index.
+    /// The file is damaged, or contradicts the index; there is not enough memory.
     pub fn unpack(
         &self,
         source: &ByteSource,
@@ -121,20 +134,32 @@ impl Shard {
             check_hashes(packed, &zip.hashes)?;
         }
         codec.unpack(packed, indexed.raw_data.bytes, out)?;
-        // One hash is enough: correct compressed bytes decompress to correct bytes.
+        // The hash of the decompressed bytes is needed only where no hash of the compressed ones could be compared: correct
+        // compressed bytes decompress to correct bytes.
         if indexed.zip_data.as_ref().is_none_or(|zip| zip.hashes.is_empty() || hashes_are_unknown(&zip.hashes)) {
             check_hashes(out, &indexed.raw_data.hashes)?;
         }
-        check_samples(*out.first_chunk().ok_or(MdsError::CutShort)?, indexed)?;
-        let end = SAMPLE_COUNT_BYTES + 4 * (indexed.samples as usize + 1);
-        let offsets = out.get(SAMPLE_COUNT_BYTES..end).ok_or(MdsError::CutShort)?;
-        let offsets: Vec<u32> = offsets.as_chunks::<4>().0.iter().map(|at| u32::from_le_bytes(*at)).collect();
-        check_offsets(&offsets, indexed)?;
-        indexed.check_config(&out[end..offsets[0] as usize])
+        let offsets = parse_header(out, indexed)?;
+        indexed.check_config(&out[header_bytes(indexed)..offsets[0] as usize])
     }
 }
 
-/// Checks that the length of a file is that in the index.
+/// Size in bytes of the header of a shard: the number of samples and the offsets. The index was checked to leave space for
+/// it.
+const fn header_bytes(indexed: &IndexedShard) -> usize {
+    SAMPLE_COUNT_BYTES + 4 * (indexed.samples as usize + 1)
+}
+
+/// Compares the header at the start of `data` with the index. Returns `[samples + 1]`, its offsets.
+fn parse_header(data: &[u8], indexed: &IndexedShard) -> Result<Box<[u32]>, MdsError> {
+    check_sample_count(*data.first_chunk().ok_or(MdsError::CutShort)?, indexed)?;
+    let offsets = data.get(SAMPLE_COUNT_BYTES..header_bytes(indexed)).ok_or(MdsError::CutShort)?;
+    let offsets: Box<[u32]> = offsets.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
+    check_offsets(&offsets, indexed)?;
+    Ok(offsets)
+}
+
+/// Checks that `range`, the addresses of a file, is as long as the index says.
 fn check_length(range: &Range<u64>, indexed: &FileNote) -> Result<(), MdsError> {
     let bytes = range.end - range.start;
     if bytes == indexed.bytes {
@@ -143,7 +168,8 @@ fn check_length(range: &Range<u64>, indexed: &FileNote) -> Result<(), MdsError> 
     Err(MdsError::Length { found: bytes, expected: indexed.bytes })
 }
 
-/// Checks that the size in the index is plausible for a compressed file, and that it starts with the number of samples.
+/// Checks a compressed file without decompressing all of it: that the decompressed size in the index is possible, and,
+/// except for Snappy, that the first bytes are the number of samples.
 fn check_packed(
     source: &ByteSource,
     range: &Range<u64>,
@@ -153,44 +179,38 @@ fn check_packed(
     codec.check_ratio(range.end - range.start, indexed.raw_data.bytes)?;
     let reader = io::BufReader::new(source.reader(range.clone()));
     let first = codec.first::<4>(reader).map_err(MdsError::Start)?;
-    first.map_or(Ok(()), |samples| check_samples(samples, indexed))
+    first.map_or(Ok(()), |count| check_sample_count(count, indexed))
 }
 
-/// Reads the offsets of the samples of an uncompressed shard.
+/// Reads the offsets of the samples of an uncompressed shard, and compares its columns with the index.
 fn read_offsets(source: &ByteSource, file: usize, indexed: &IndexedShard) -> Result<Box<[u32]>, AnnDataError> {
-    // The index was checked to leave space for them.
-    let samples = indexed.samples as usize;
     let first = source.file_range(file).start;
-    let mut head = source.read_vec(first, SAMPLE_COUNT_BYTES + 4 * (samples + 1))?;
-    let check = |head: &[u8]| -> Result<Box<[u32]>, MdsError> {
-        check_samples(*head.first_chunk().ok_or(MdsError::CutShort)?, indexed)?;
-        let offsets = head[SAMPLE_COUNT_BYTES..].as_chunks::<4>().0.iter().map(|at| u32::from_le_bytes(*at));
-        let offsets: Box<[u32]> = offsets.collect();
-        check_offsets(&offsets, indexed)?;
-        Ok(offsets)
-    };
-    let offsets = check(&head).map_err(|error| source.file_damaged(file, error))?;
-    let (start, end) = (head.len(), offsets[0] as usize);
-    head.clear();
-    source.append_to(first + start as u64, end - start, &mut head)?;
-    indexed.check_config(&head).map_err(|error| source.file_damaged(file, error))?;
+    let mut bytes = source.read_vec(first, header_bytes(indexed))?;
+    let offsets = parse_header(&bytes, indexed).map_err(|error| source.file_damaged(file, error))?;
+    // The columns lie between the header and the first sample.
+    let (start, end) = (bytes.len(), offsets[0] as usize);
+    bytes.clear();
+    source.append_to(first + start as u64, end - start, &mut bytes)?;
+    indexed.check_config(&bytes).map_err(|error| source.file_damaged(file, error))?;
     Ok(offsets)
 }
 
-fn check_samples(found: [u8; 4], indexed: &IndexedShard) -> Result<(), MdsError> {
-    let found = u64::from(u32::from_le_bytes(found));
+/// Compares the first bytes of a shard, its number of samples, with the index.
+fn check_sample_count(bytes: [u8; SAMPLE_COUNT_BYTES], indexed: &IndexedShard) -> Result<(), MdsError> {
+    let found = u64::from(u32::from_le_bytes(bytes));
     if found == indexed.samples {
         return Ok(());
     }
     Err(MdsError::Samples { found, expected: indexed.samples })
 }
 
-/// Checks that samples follow the header without gaps, and that the last one ends with the shard.
+/// Checks that the samples lie behind the header, that no sample ends before it starts, and that the last one ends with the
+/// shard.
 fn check_offsets(offsets: &[u32], indexed: &IndexedShard) -> Result<(), MdsError> {
-    let head = (SAMPLE_COUNT_BYTES + 4 * offsets.len()) as u64;
+    // Not `all`: without an early exit the loop is vectorised.
     let ascend = offsets.iter().zip(&offsets[1..]).fold(true, |ascend, (a, b)| ascend & (a <= b));
     let ends = offsets.last().is_some_and(|end| u64::from(*end) == indexed.raw_data.bytes);
-    if !ascend || !ends || u64::from(offsets[0]) < head {
+    if !ascend || !ends || (offsets[0] as usize) < header_bytes(indexed) {
         return Err(MdsError::Offsets);
     }
     Ok(())
@@ -204,11 +224,11 @@ pub(crate) enum ShardCodec {
     Snappy,
 }
 
-/// Snappy's best ratio: 64 bytes take three.
+/// Upper bound of Snappy's compression ratio: three compressed bytes become at most 64 bytes.
 const SNAPPY_RATIO: u64 = 22;
 
 impl ShardCodec {
-    /// Parses a compression of an index: `zstd`, `zstd:7`, …
+    /// Parses a compression of an index, with or without a level: `zstd`, `zstd:7`, …
     ///
     /// # Errors
     /// The codec is not supported.
@@ -221,7 +241,10 @@ impl ShardCodec {
         }
     }
 
-    /// Decompresses the first bytes of `packed`, without all of it.
+    /// Decompresses the first `N` bytes alone. `None` with Snappy, which can only be decompressed as a whole.
+    ///
+    /// # Errors
+    /// `packed` cannot be read or decompressed, or has fewer bytes.
     pub fn first<const N: usize>(self, packed: impl Read) -> io::Result<Option<[u8; N]>> {
         let mut first = [0; N];
         match self {
@@ -232,7 +255,8 @@ impl ShardCodec {
         Ok(Some(first))
     }
 
-    /// Fails if so many compressed bytes cannot become `bytes` bytes.
+    /// Fails if `packed` compressed bytes cannot become `bytes` bytes, so that no memory is reserved for a wrong size. Only
+    /// Snappy is checked: for the other codecs, [`Self::unpack`] lets memory grow with the data.
     fn check_ratio(self, packed: u64, bytes: u64) -> Result<(), MdsError> {
         if self == Self::Snappy && bytes > packed.saturating_mul(SNAPPY_RATIO) {
             return Err(MdsError::Ratio { packed, bytes });
@@ -240,33 +264,37 @@ impl ShardCodec {
         Ok(())
     }
 
-    /// Decompresses to exactly `bytes` bytes in `out`, which grows with the data.
+    /// Decompresses to exactly `bytes` bytes, which replace the content of `out`.
+    ///
+    /// # Errors
+    /// `packed` is damaged, or has another length decompressed; there is not enough memory.
     pub fn unpack(self, packed: &[u8], bytes: u64, out: &mut Vec<u8>) -> Result<(), MdsError> {
-        /// Bytes that are reserved in advance for each compressed byte.
-        const USUAL: u64 = 16;
+        /// Memory that is reserved at first for each compressed byte, in bytes. `out` grows with data that needs more: a
+        /// wrong size in the index then costs no memory that the data do not need.
+        const RESERVED_RATIO: u64 = 16;
         self.check_ratio(packed.len() as u64, bytes)?;
         out.clear();
-        let room = match self {
+        let reserved = match self {
             Self::Snappy => bytes,
-            _ => bytes.min(packed.len() as u64 * USUAL),
+            _ => bytes.min(packed.len() as u64 * RESERVED_RATIO),
         };
-        out.try_reserve_exact(room as usize).map_err(undecodable)?;
+        out.try_reserve_exact(reserved as usize).map_err(undecodable)?;
         // One byte more, to detect data that is too long.
-        let most = bytes.saturating_add(1);
+        let limit = bytes.saturating_add(1);
         match self {
             Self::Zstd => {
                 let decoder = zstd::stream::read::Decoder::with_buffer(packed).map_err(undecodable)?;
-                decoder.take(most).read_to_end(out).map_err(undecodable)?;
+                decoder.take(limit).read_to_end(out).map_err(undecodable)?;
             }
             Self::Gzip => {
-                MultiGzDecoder::new(packed).take(most).read_to_end(out).map_err(undecodable)?;
+                MultiGzDecoder::new(packed).take(limit).read_to_end(out).map_err(undecodable)?;
             }
             Self::Snappy => {
-                let says = snap::raw::decompress_len(packed).map_err(undecodable)?;
-                if says as u64 != bytes {
+                let found = snap::raw::decompress_len(packed).map_err(undecodable)?;
+                if found as u64 != bytes {
                     return Err(MdsError::DecompressedLength { bytes });
                 }
-                out.resize(says, 0);
+                out.resize(found, 0);
                 snap::raw::Decoder::new().decompress(packed, out).map_err(undecodable)?;
             }
         }
@@ -282,8 +310,8 @@ fn undecodable(error: impl Error + Send + Sync + 'static) -> MdsError {
     MdsError::Decompression(Box::new(error))
 }
 
-/// Compares `data` with its hashes, which have the names of the streaming package: SHA-1, SHA-2 and the xxHashes. Other hashes
-/// of Python's hashlib are ignored.
+/// Compares `data` with its hashes, each in hexadecimal under its name in the streaming package. A hash that [`hash`] does
+/// not know is ignored.
 fn check_hashes(data: &[u8], hashes: &BTreeMap<String, String>) -> Result<(), MdsError> {
     for (name, expected) in hashes {
         if let Some(found) = hash(name, data).filter(|found| !found.eq_ignore_ascii_case(expected)) {
@@ -293,7 +321,7 @@ fn check_hashes(data: &[u8], hashes: &BTreeMap<String, String>) -> Result<(), Md
     Ok(())
 }
 
-/// Whether none of the hashes is supported.
+/// Whether there are hashes, and none of them is supported.
 pub(crate) fn hashes_are_unknown(hashes: &BTreeMap<String, String>) -> bool {
     !hashes.is_empty() && hashes.keys().all(|name| hash(name, &[]).is_none())
 }
@@ -301,7 +329,8 @@ pub(crate) fn hashes_are_unknown(hashes: &BTreeMap<String, String>) -> bool {
 /// Name of the hash that the writer uses.
 pub(crate) const WRITTEN_HASH: &str = "xxh64";
 
-/// A hash in hexadecimal; `None` for an unsupported name.
+/// A hash of `data` in hexadecimal. `name` is that of the streaming package: SHA-1, SHA-2 and the xxHashes; `None` for the
+/// others (BLAKE2, SHA-3, MD5).
 pub(crate) fn hash(name: &str, data: &[u8]) -> Option<String> {
     Some(match name {
         "sha1" => hex(&Sha1::digest(data)),

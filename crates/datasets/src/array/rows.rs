@@ -1,3 +1,6 @@
+//! All rows, or all columns, of a store, read in order by several threads; and a checksum of rows, by which a converted
+//! file is compared with its source.
+
 use std::ops::Range;
 
 use anndata_io::{ArrayStore, CsrRows, CsrView, DenseRows, Form, ReadRows, RowSelection, Rows};
@@ -5,17 +8,21 @@ use anndata_io::{ArrayStore, CsrRows, CsrView, DenseRows, Form, ReadRows, RowSel
 use crate::parallel::in_order;
 use crate::{DatasetError, RequestError};
 
-/// Digest, number and sum of rows that pass by.
+/// Checksum of rows, which are added in order.
 #[derive(Default)]
 pub struct RowsSeen {
     hasher: blake3::Hasher,
+    /// Number of rows.
     pub rows: u64,
+    /// Number of values.
     pub nnz: u64,
+    /// Sum of all values.
     pub sum: f64,
 }
 
 impl RowsSeen {
-    /// Rows in CSR; columns ascend in each, and no value is 0.
+    /// Add rows. In each, columns must ascend, and no value may be 0: equal rows then have equal digests, whatever file
+    /// they are from.
     pub fn add(&mut self, view: CsrView<'_>) {
         for row in 0..view.indptr.len().saturating_sub(1) {
             let (indices, data) = view.row(row);
@@ -27,51 +34,53 @@ impl RowsSeen {
         }
     }
 
+    /// BLAKE3, in hexadecimal, over the rows so far: of each the number of its values (uint64), its columns (int32) and
+    /// its values (float32), all little-endian.
     pub fn digest(&self) -> String {
         self.hasher.finalize().to_hex().to_string()
     }
 }
 
-/// Rows in CSR without values that are 0.
+/// `rows` as CSR, without values that are 0.
 fn without_zeros(rows: Rows) -> CsrRows {
-    let mut kept = CsrRows::default();
-    let mut keep = |(column, value): (i32, f32)| {
-        if value != 0.0 {
-            kept.indices.push(column);
-            kept.data.push(value);
-        }
-        kept.indices.len() as u64
-    };
-    let mut ends = Vec::new();
+    let mut nonzero = CsrRows::default();
     match rows {
         Rows::Sparse(rows) if !rows.data.contains(&0.0) => return rows,
         Rows::Sparse(rows) => {
             for row in 0..rows.len() {
                 let (indices, data) = rows.view().row(row);
-                let end = indices.iter().copied().zip(data.iter().copied()).map(&mut keep).last();
-                ends.push(end.or(ends.last().copied()).unwrap_or_default());
+                push_nonzero(&mut nonzero, indices.iter().copied().zip(data.iter().copied()));
             }
         }
         Rows::Dense(rows) => {
             for row in rows.data.chunks_exact(rows.columns.max(1)) {
-                let end = (0..).zip(row.iter().copied()).map(&mut keep).last();
-                ends.push(end.or(ends.last().copied()).unwrap_or_default());
+                push_nonzero(&mut nonzero, (0_i32..).zip(row.iter().copied()));
             }
         }
     }
-    kept.indptr.extend(ends);
-    kept
+    nonzero
 }
 
-/// Values that a thread reads at a time, about.
-const PIECE: u64 = 1 << 20;
+/// Append a row, given as columns and values, without its zeros.
+fn push_nonzero(out: &mut CsrRows, row: impl Iterator<Item = (i32, f32)>) {
+    for (column, value) in row.filter(|(_, value)| *value != 0.0) {
+        out.indices.push(column);
+        out.data.push(value);
+    }
+    out.indptr.push(out.indices.len() as u64);
+}
 
-/// Values that a store holds at most, those of a dense one whether they are 0 or not.
+/// Number of values, about, that a thread reads at a time.
+const PIECE_VALUES: u64 = 1 << 20;
+
+/// Upper bound of the number of values in a store: those that its files have, zeros included, or rows × genes if that is
+/// not known.
 pub fn stored(store: &dyn ArrayStore) -> u64 {
     store.max_values().unwrap_or(store.len() * store.genes().len() as u64)
 }
 
-/// Hand all rows of a store to `take`, in order and without values that are 0, read by `jobs` threads.
+/// Read all rows of a store with `jobs` threads. `take` gets them on this thread, in order, many at a time, without values that
+/// are 0.
 ///
 /// # Errors
 /// The store cannot be read; the error of `take`.
@@ -83,7 +92,7 @@ pub fn each_row(
     each_row_of(store, 0..store.len(), jobs, take)
 }
 
-/// As [`each_row`], of the rows in `range` alone, which end at or before the last one of the store.
+/// As [`each_row`], but only the rows in `range`, whose end is at most the number of rows of the store.
 ///
 /// # Errors
 /// As [`each_row`].
@@ -93,48 +102,59 @@ pub fn each_row_of(
     jobs: usize,
     take: impl FnMut(CsrRows) -> Result<(), DatasetError>,
 ) -> Result<(), DatasetError> {
-    // Whole runs, so that none is read twice.
-    let of_piece =
-        (PIECE * store.len() / stored(store).max(1)).clamp(1, 1 << 16).next_multiple_of(store.run_rows().max(1));
+    // A multiple of the rows that are decoded together: no two pieces then share such rows, if `range` starts with them.
+    let piece_rows =
+        (PIECE_VALUES * store.len() / stored(store).max(1)).clamp(1, 1 << 16).next_multiple_of(store.run_rows().max(1));
     let what = |_| format!("reading {}", store.name());
     let read = |reader: &mut Box<dyn ReadRows + '_>, piece: u64| {
-        let start = range.start + piece * of_piece;
+        let start = range.start + piece * piece_rows;
         let mut rows = match store.form() {
             Form::Sparse => Rows::Sparse(CsrRows::default()),
             Form::Dense => Rows::Dense(DenseRows { columns: store.genes().len(), data: Vec::new() }),
         };
-        reader.fetch(&RowSelection::Range(start..(start + of_piece).min(range.end)), &mut rows)?;
+        reader.fetch(&RowSelection::Range(start..(start + piece_rows).min(range.end)), &mut rows)?;
         reader.decode(&mut rows)?;
+        // Fails if a file was rewritten since the store was opened.
         reader.unchanged()?;
         Ok(without_zeros(rows))
     };
-    let pieces = range.end.saturating_sub(range.start).div_ceil(of_piece);
+    let pieces = range.end.saturating_sub(range.start).div_ceil(piece_rows);
     in_order(jobs, pieces, &what, || Ok(store.reader()?), read, take)
 }
 
-/// Digest, number and sum of all rows of a store; `passed` gets the number of rows read so far.
+/// The checksum of all rows of a store, read with `jobs` threads. `progress` gets the number of rows read so far.
 ///
 /// # Errors
-/// The store cannot be read; the error of `passed`.
+/// The store cannot be read; the error of `progress`.
 pub fn seen(
     store: &dyn ArrayStore,
     jobs: usize,
-    mut passed: impl FnMut(u64) -> Result<(), DatasetError>,
+    mut progress: impl FnMut(u64) -> Result<(), DatasetError>,
 ) -> Result<RowsSeen, DatasetError> {
     let mut seen = RowsSeen::default();
     each_row(store, jobs, |rows| {
         seen.add(rows.view());
-        passed(seen.rows)
+        progress(seen.rows)
     })?;
     Ok(seen)
 }
 
-/// Values of columns that are in memory at a time.
+/// Maximum number of values of the columns that are in memory at a time: 256 MiB, at 8 bytes for a row number and a value.
+/// A single column may have more.
 const MAX_COLUMN_VALUES: u64 = 32 << 20;
 
-/// Hand the columns of a matrix to `take`, in order: CSR turned into CSC. All of it is read once to count, and once for each
-/// so many columns as have [`MAX_COLUMN_VALUES`] values together, so that memory is bounded. `pass` sees all rows of every reading, and
-/// whether it is the first.
+/// Turn a store of rows into columns (CSC) with bounded memory.
+///
+/// All rows are read once to count the values of each column. Then they are read again for each block of columns, as many
+/// as have [`MAX_COLUMN_VALUES`] values together.
+///
+/// - `take` gets each block, in order, and the number of columns so far, its own included. In the view of a block a "row"
+///   is a column of the matrix; `indices` are its row numbers, ascending.
+/// - `pass` gets all rows at every reading, and whether it is the first one: for a checksum and for progress.
+///
+/// # Errors
+/// The store has more rows than an int32 can count, cannot be read, or has other rows at another reading; the errors of
+/// `take` and `pass`.
 pub fn each_column(
     store: &dyn ArrayStore,
     jobs: usize,
@@ -161,64 +181,71 @@ pub fn each_column(
         }
         let mut block = ColumnBlock::new(start, &counts[start..end]);
         let mut row = 0;
-        let other = || DatasetError::RowsChanged { store: store.name() };
+        let changed = || DatasetError::RowsChanged { store: store.name() };
         each_row(store, jobs, |rows| {
-            block.add(&rows, row).ok_or_else(other)?;
+            block.add(&rows, row).ok_or_else(changed)?;
             row += rows.len() as i32;
             pass(&rows, false)
         })?;
         if !block.is_full() {
-            return Err(other());
+            return Err(changed());
         }
-        take(block.rows.view(), end as u64)?;
+        take(block.columns.view(), end as u64)?;
         start = end;
     }
     Ok(())
 }
 
-/// Some columns, one after another.
+/// Adjacent columns of a matrix in CSC, which are filled row by row.
 struct ColumnBlock {
+    /// Number of the first column.
     start: usize,
-    rows: CsrRows,
+    /// The columns as if they were rows: `indptr` has the start of each column, `indices` the row of each value. Allocated
+    /// for all values from the beginning.
+    columns: CsrRows,
+    /// `[columns]`: where the next value of each column goes in `indices` and `data`.
     next: Vec<usize>,
 }
 
 impl ColumnBlock {
+    /// Allocate the columns from `start` on. `counts` `[columns]` are their numbers of values.
     fn new(start: usize, counts: &[u64]) -> Self {
-        let mut rows = CsrRows::default();
+        let mut columns = CsrRows::default();
         let mut end = 0;
         for count in counts {
             end += count;
-            rows.indptr.push(end);
+            columns.indptr.push(end);
         }
-        rows.indices.resize(end as usize, 0);
-        rows.data.resize(end as usize, 0.0);
-        let next = rows.indptr[..counts.len()].iter().map(|at| *at as usize).collect();
-        Self { start, rows, next }
+        columns.indices.resize(end as usize, 0);
+        columns.data.resize(end as usize, 0.0);
+        let next = columns.indptr[..counts.len()].iter().map(|start| *start as usize).collect();
+        Self { start, columns, next }
     }
 
-    /// `None` if a column has more values than were counted.
+    /// Add the values that `rows` have in these columns; `first` is the number of the first row. `None` if a column has
+    /// more values than were counted.
     fn add(&mut self, rows: &CsrRows, first: i32) -> Option<()> {
         for row in 0..rows.len() {
             let (columns, values) = rows.view().row(row);
             let from = columns.partition_point(|column| (*column as usize) < self.start);
             for (column, value) in columns[from..].iter().zip(&values[from..]) {
                 let column = *column as usize - self.start;
-                let Some(at) = self.next.get_mut(column) else { break };
-                if *at as u64 == self.rows.indptr[column + 1] {
+                // Columns ascend: all further ones are behind the block, too.
+                let Some(next) = self.next.get_mut(column) else { break };
+                if *next as u64 == self.columns.indptr[column + 1] {
                     return None;
                 }
-                self.rows.indices[*at] = first + row as i32;
-                self.rows.data[*at] = *value;
-                *at += 1;
+                self.columns.indices[*next] = first + row as i32;
+                self.columns.data[*next] = *value;
+                *next += 1;
             }
         }
         Some(())
     }
 
-    /// All columns have as many values as were counted.
+    /// Whether all columns have as many values as were counted.
     fn is_full(&self) -> bool {
-        self.next.iter().zip(&self.rows.indptr[1..]).all(|(next, end)| *next as u64 == *end)
+        self.next.iter().zip(&self.columns.indptr[1..]).all(|(next, end)| *next as u64 == *end)
     }
 }
 
@@ -231,8 +258,8 @@ mod tests {
         let rows = CsrRows { indptr: vec![0, 2, 3], indices: vec![1, 2, 2], data: vec![1.0, 2.0, 3.0] };
         let mut block = ColumnBlock::new(1, &[1, 2]);
         assert!(block.add(&rows, 0).is_some() && block.is_full());
-        assert_eq!((&block.rows.indices[..], &block.rows.data[..]), (&[0, 0, 1][..], &[1.0, 2.0, 3.0][..]));
-        // A value more in a column does not get into the next one, and one less is seen.
+        assert_eq!((&block.columns.indices[..], &block.columns.data[..]), (&[0, 0, 1][..], &[1.0, 2.0, 3.0][..]));
+        // A value more than counted is refused and does not get into the next column; a value less is noticed.
         let mut block = ColumnBlock::new(1, &[0, 3]);
         assert!(block.add(&rows, 0).is_none());
         let mut block = ColumnBlock::new(1, &[2, 2]);

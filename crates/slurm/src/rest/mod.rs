@@ -1,6 +1,9 @@
-//! [`Rest`]: a client of slurmrestd, Slurm's own HTTP service, for what the commands do elsewhere.
+//! [`Rest`]: a client of slurmrestd, Slurm's own HTTP service. It does over HTTP what `sbatch`, `squeue`, `sacct`,
+//! `scontrol` and `scancel` do: `jobs.rs` has the requests that change jobs, `listing.rs` those that list them. Here: how
+//! a request is sent and repeated, and how an answer and its errors are read.
 //!
-//! Invariant: a request that could make a second job is sent once. The token is in no error, log or job.
+//! Invariants: a request that changes something is sent once, because a repeated submission could make a second job. The
+//! user's token is in no error, log or job.
 
 mod fields;
 mod jobs;
@@ -26,32 +29,34 @@ use crate::error::{SetupError, SlurmError};
 
 /// Time limit of connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time limit of an answer.
+/// Time limit of a request, from its start to the end of the answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time limit of a question whether a controller is there.
+/// The same of [`Rest::ping`].
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
-/// Pauses before a question is repeated.
+/// Pauses before the second, third and fourth try of a request that only reads.
 const RETRY_PAUSES: [Duration; 3] = [Duration::from_millis(250), Duration::from_millis(750), Duration::from_secs(2)];
 
 /// Options of [`Rest`] that are not in the environment.
 #[derive(Clone, Debug, Default)]
 pub struct RestOptions {
-    /// A file with the user's token, read anew for every request; used where `SLURM_JWT` is not set.
+    /// A file with the user's token, used where `SLURM_JWT` is not set. It is read for every request, so it may be replaced.
     pub token_file: Option<PathBuf>,
-    /// Value of the header `User-Agent`; the name and version of this crate where there is none.
+    /// Value of the header `User-Agent`. `None`: the name and version of this crate.
     pub user_agent: Option<String>,
 }
 
-/// The Slurm behind a slurmrestd. Not for use inside an asynchronous runtime: its calls block.
+/// A client of one slurmrestd. Not for use inside an asynchronous runtime: its calls block.
 pub struct Rest {
     url: Url,
     client: Client,
     credentials: Credentials,
+    /// The environment variables: of this client, and those that a submitted job gets.
     slurm: Slurm,
+    /// The version of the interface; empty before the first request.
     api: OnceLock<ApiVersion>,
 }
 
-/// Shows neither the token nor the variables for Slurm's commands, which may hold it.
+/// Shows neither the token nor the environment variables, one of which may be the token.
 impl fmt::Debug for Rest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rest").field("server", &self.name()).field("api", &self.api).finish_non_exhaustive()
@@ -59,9 +64,9 @@ impl fmt::Debug for Rest {
 }
 
 impl Rest {
-    /// The slurmrestd at `SLURMRESTD_URL`, as the user `SLURM_USER`, `USER` or `LOGNAME`, with the token in
-    /// `SLURM_JWT`, in the file of `options`, or from `scontrol token`. The variables are those of `slurm`. Sends
-    /// nothing yet.
+    /// A client of the slurmrestd at `SLURMRESTD_URL`. The user is the first that is set of `SLURM_USER`, `USER` and
+    /// `LOGNAME`; the token is that in `SLURM_JWT`, else that in the file of `options`, else one from `scontrol token`.
+    /// All variables are those of `slurm`. Sends no request yet.
     ///
     /// # Errors
     /// [`SetupError`] if the address, the user or the token is missing or malformed.
@@ -71,13 +76,13 @@ impl Rest {
         if !matches!(url.scheme(), "http" | "https") || !url.username().is_empty() || url.password().is_some() {
             return Err(SetupError::UrlNotPlainHttp);
         }
-        // Fails if a provider was installed before, which is as good.
+        // Fails if this process has a provider of cryptography already; then TLS uses that one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let agent =
             options.user_agent.unwrap_or_else(|| concat!("slurm-client/", env!("CARGO_PKG_VERSION")).to_owned());
         let client = Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
-            // Nobody else is to get the token.
+            // A redirect or a proxy would hand the token to another server.
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .user_agent(agent)
@@ -87,10 +92,11 @@ impl Rest {
         Ok(Self { url, client, credentials, slurm: slurm.clone(), api: OnceLock::new() })
     }
 
-    /// The answer that `scontrol ping` would give: a line for each controller, with `UP` in it if it answers.
+    /// Whether Slurm's controllers answer, in the words of `scontrol ping`: `Slurmctld(primary) at HOST is UP`, or `DOWN`.
+    /// Several are joined by `; `.
     ///
     /// # Errors
-    /// [`SlurmError`] if slurmrestd cannot be reached or refuses.
+    /// [`SlurmError`] if slurmrestd cannot be reached, refuses the request, or names no controller.
     pub fn ping(&self) -> Result<String, SlurmError> {
         let api = self.api()?;
         let answer = self.send(Method::GET, &format!("slurm/{api}/ping"), None, PING_TIMEOUT)?;
@@ -99,14 +105,15 @@ impl Rest {
         if controllers.is_empty() { Err(self.not_a_table(&body)) } else { Ok(controllers.join("; ")) }
     }
 
-    /// The version to speak, chosen from those that the server offers; asked once.
+    /// The version of the interface that requests use, chosen from those that the server offers. Asked for once.
     fn api(&self) -> Result<ApiVersion, SlurmError> {
         if let Some(api) = self.api.get() {
             return Ok(*api);
         }
         let mut last = None;
+        // slurmrestd describes its interface at one of these paths; which one depends on its version.
         for path in ["openapi/v3", "openapi"] {
-            let (status, bytes) = self.retried(|| self.exchange(&Method::GET, path, None, ANSWER_TIMEOUT))?;
+            let (status, bytes) = self.get_with_retries(path)?;
             if status == 200
                 && let Some(versions) = offered_versions(&bytes)
             {
@@ -123,48 +130,46 @@ impl Rest {
         Err(last.map_or_else(|| self.refused("no answer".to_owned()), |answer| self.error(&answer)))
     }
 
-    /// Ask for something, repeatedly where that may help.
+    /// Send a request that only reads. It is repeated after a failure that may pass.
     fn ask(&self, path: &str) -> Result<Answer, SlurmError> {
-        let (status, bytes) = self.retried(|| self.exchange(&Method::GET, path, None, ANSWER_TIMEOUT))?;
+        let (status, bytes) = self.get_with_retries(path)?;
         Ok(Answer::new(status, &bytes))
     }
 
-    /// Tell Slurm to do something. Sent once.
+    /// Send a request that changes something, once.
     fn tell(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Answer, SlurmError> {
         self.send(method, path, body, ANSWER_TIMEOUT)
     }
 
     fn send(&self, method: Method, path: &str, body: Option<&Value>, limit: Duration) -> Result<Answer, SlurmError> {
-        let (status, bytes) = self.exchange(&method, path, body, limit).map_err(|(e, _)| e)?;
+        let (status, bytes) = self.exchange(&method, path, body, limit).map_err(|failure| failure.error)?;
         Ok(Answer::new(status, &bytes))
     }
 
-    /// Repeat an exchange while it fails in a way that may pass.
-    fn retried(
-        &self,
-        exchange: impl Fn() -> Result<(u16, Vec<u8>), (SlurmError, bool)>,
-    ) -> Result<(u16, Vec<u8>), SlurmError> {
+    /// GET `path`, up to four times while it fails in a way that may pass. Returns the HTTP status and the body.
+    fn get_with_retries(&self, path: &str) -> Result<(u16, Vec<u8>), SlurmError> {
+        let exchange = || self.exchange(&Method::GET, path, None, ANSWER_TIMEOUT);
         for pause in RETRY_PAUSES {
             match exchange() {
                 Ok((status, bytes)) if !Answer::new(status, &bytes).is_passing() => return Ok((status, bytes)),
-                Err((e, false)) => return Err(e),
+                Err(ExchangeFailure { error, may_pass: false }) => return Err(error),
                 Ok((status, _)) => tracing::debug!("{} answered {status}; asked again", self.name()),
-                Err((e, true)) => tracing::debug!("{e}; asked again"),
+                Err(ExchangeFailure { error, may_pass: true }) => tracing::debug!("{error}; asked again"),
             }
             std::thread::sleep(pause);
         }
-        exchange().map_err(|(e, _)| e)
+        exchange().map_err(|failure| failure.error)
     }
 
-    /// One request. An error comes with whether it may pass.
+    /// Send one request. Returns the HTTP status and the body of the answer, whatever the status is.
     fn exchange(
         &self,
         method: &Method,
         path: &str,
         body: Option<&Value>,
         limit: Duration,
-    ) -> Result<(u16, Vec<u8>), (SlurmError, bool)> {
-        let setup = |e: SetupError| (SlurmError::from(e), false);
+    ) -> Result<(u16, Vec<u8>), ExchangeFailure> {
+        let setup = |e: SetupError| ExchangeFailure { error: e.into(), may_pass: false };
         let no_url = |reason: String| setup(SetupError::InvalidPath { path: path.to_owned(), reason });
         let url = self.url.join(path).map_err(|e| no_url(e.to_string()))?;
         let token = self.credentials.token().map_err(setup)?;
@@ -182,16 +187,17 @@ impl Rest {
         let failed = |e: reqwest::Error| {
             let program = self.name();
             if e.is_timeout() && !e.is_connect() {
-                return (SlurmError::Timeout { program, limit }, false);
+                return ExchangeFailure { error: SlurmError::Timeout { program, limit }, may_pass: false };
             }
-            (SlurmError::Refused { program, message: format!("cannot be reached: {}", innermost_cause(&e)) }, true)
+            let message = format!("cannot be reached: {}", innermost_cause(&e));
+            ExchangeFailure { error: SlurmError::Refused { program, message }, may_pass: true }
         };
         let answer = request.send().map_err(failed)?;
         let status = answer.status().as_u16();
         Ok((status, answer.bytes().map_err(failed)?.to_vec()))
     }
 
-    /// The JSON of an answer without errors.
+    /// The JSON of an answer; fails if it reports an error.
     fn checked(&self, answer: Answer) -> Result<Value, SlurmError> {
         if answer.is_success() && answer.errors().is_empty() { Ok(answer.body) } else { Err(self.error(&answer)) }
     }
@@ -203,30 +209,41 @@ impl Rest {
         if matches!(answer.status, 401 | 403 | 511) || answer.has(errno::AUTHENTICATION) {
             return SlurmError::TokenRefused { program, user, message };
         }
-        // Slurm 22.05 has no words of its own for a token that is wrong or has expired: its controller hangs up.
-        let silent = self.api.get().is_some_and(|api| api.is_plain()) && answer.status == 500;
-        if silent && (answer.has(errno::UNSPECIFIED) || message.contains("Zero Bytes were transmitted")) {
+        // Slurm 22.05 has no error of its own for a token that is wrong or has expired: its controller closes the
+        // connection.
+        let is_unspecific = self.api.get().is_some_and(|api| api.is_plain()) && answer.status == 500;
+        if is_unspecific && (answer.has(errno::UNSPECIFIED) || message.contains("Zero Bytes were transmitted")) {
             let message = format!("{message} (this Slurm says no more than that of a token that it does not accept)");
             return SlurmError::TokenRefused { program, user, message };
         }
         SlurmError::Refused { program, message }
     }
 
+    /// An error with a message of this client.
     fn refused(&self, message: String) -> SlurmError {
         SlurmError::Refused { program: self.name(), message }
     }
 
+    /// The error for a body that lacks the list that was asked for; it quotes the first 80 characters.
     fn not_a_table(&self, body: &Value) -> SlurmError {
         SlurmError::NotATable { program: self.name(), answer: body.to_string().chars().take(80).collect() }
     }
 
-    /// The server, for messages.
+    /// The server as messages name it: `slurmrestd at http://HOST:PORT`.
     fn name(&self) -> String {
         format!("slurmrestd at {}", self.url.origin().ascii_serialization())
     }
 }
 
-/// A controller as `scontrol ping` shows it.
+/// Why a request got no answer.
+struct ExchangeFailure {
+    error: SlurmError,
+    /// Whether the same request may succeed a little later.
+    may_pass: bool,
+}
+
+/// A controller as `scontrol ping` shows it. Its state is in `responding`, `ping` or `pinged`, by the version of the
+/// interface.
 fn controller(ping: &Value) -> String {
     let text = |name: &str| ping.get(name).and_then(Value::as_str);
     let up = ping.get("responding").and_then(Value::as_bool).map(|up| if up { "UP" } else { "DOWN" });
@@ -234,7 +251,8 @@ fn controller(ping: &Value) -> String {
     format!("Slurmctld({}) at {} is {state}", text("mode").unwrap_or("?"), text("hostname").unwrap_or("?"))
 }
 
-/// The innermost cause of an error: the one in plain words.
+/// The innermost cause of an error: the reason that the system gives (`Connection refused`). The outer ones only name the
+/// step that failed.
 fn innermost_cause(e: &reqwest::Error) -> String {
     let mut inner: &dyn std::error::Error = e;
     while let Some(source) = inner.source() {
@@ -243,17 +261,17 @@ fn innermost_cause(e: &reqwest::Error) -> String {
     inner.to_string()
 }
 
-/// Slurm's error numbers.
+/// Error numbers of Slurm, from its `slurm_errno.h`.
 mod errno {
-    /// Unspecified; Slurm 22.05 also answers so when it does not accept a token.
+    /// An unspecified error; Slurm 22.05 also gives it when it does not accept a token.
     pub const UNSPECIFIED: i64 = -1;
     /// The token is not accepted.
     pub const AUTHENTICATION: i64 = 1007;
-    /// There is no such job, or the controller has forgotten it.
+    /// There is no such job, or it ended so long ago that the controller has removed it.
     pub const NO_SUCH_JOB: i64 = 2017;
     /// The job has ended already.
     pub const ALREADY_DONE: i64 = 2021;
-    /// The accounting knows no such job.
+    /// The accounting database has no such job.
     pub const NOTHING_FOUND: i64 = 9003;
 }
 
@@ -262,16 +280,18 @@ mod errno {
 struct Answer {
     /// The HTTP status.
     pub status: u16,
-    /// The JSON in it; null if there is none.
+    /// The JSON in it; null if it is no JSON.
     pub body: Value,
-    /// The beginning of its text, in one line.
+    /// The first 80 characters of its text, in one line.
     pub text: String,
 }
 
-/// An error that an answer lists.
+/// An entry of `errors` in an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ApiError {
+    /// A number of [`errno`]. `None`: Slurm gives none.
     pub number: Option<i64>,
+    /// What Slurm says about it; may be empty.
     pub text: String,
 }
 
@@ -282,33 +302,39 @@ impl Answer {
         Self { status, body: serde_json::from_slice(bytes).unwrap_or_default(), text }
     }
 
-    /// Whether Slurm did what the request asked for.
+    /// Whether the HTTP status and the form of the body are those of a success. [`Self::errors`] may have entries all the
+    /// same.
     pub fn is_success(&self) -> bool {
         (200..300).contains(&self.status) && self.body.is_object()
     }
 
     /// The errors that Slurm lists.
     pub fn errors(&self) -> Vec<ApiError> {
-        list(&self.body, "errors").iter().map(error).collect()
+        list(&self.body, "errors").iter().map(api_error).collect()
     }
 
+    /// Whether Slurm lists an error with this number.
     pub fn has(&self, number: i64) -> bool {
         self.errors().iter().any(|e| e.number == Some(number))
     }
 
-    /// Whether asking again may help, because slurmrestd or slurmctld was away. What Slurm refuses, it refuses again.
+    /// Whether the failure may pass, because slurmrestd or slurmctld was not reachable. A request that Slurm refused is
+    /// refused again.
     pub fn is_passing(&self) -> bool {
-        let away = |e: &ApiError| e.number.is_some_and(|n| (1000..=1006).contains(&n) || (1800..1900).contains(&n));
+        // 1000 to 1006 are errors of any connection (SLURM_COMMUNICATIONS_…), 1800 to 1899 of one with slurmctld.
+        let is_communication =
+            |e: &ApiError| e.number.is_some_and(|n| (1000..=1006).contains(&n) || (1800..1900).contains(&n));
         let errors = self.errors();
-        self.status >= 500 && self.status != 511 && (errors.is_empty() || errors.iter().any(away))
+        // 511: the token was not accepted.
+        self.status >= 500 && self.status != 511 && (errors.is_empty() || errors.iter().any(is_communication))
     }
 
-    /// All errors in one line; without any, the status and the beginning of the text.
+    /// The texts of all errors in one line. Without any: the HTTP status, and the beginning of the text if it is no JSON.
     pub fn message(&self) -> String {
-        let mut words: Vec<String> = self.errors().into_iter().map(|e| e.text).filter(|w| !w.is_empty()).collect();
-        words.dedup();
-        match words.is_empty() {
-            false => words.join("; "),
+        let mut texts: Vec<String> = self.errors().into_iter().map(|e| e.text).filter(|t| !t.is_empty()).collect();
+        texts.dedup();
+        match texts.is_empty() {
+            false => texts.join("; "),
             true => format!("HTTP {} {}", self.status, if self.body.is_object() { "" } else { &self.text })
                 .trim()
                 .to_owned(),
@@ -321,41 +347,44 @@ fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-fn error(value: &Value) -> ApiError {
+/// An entry of `errors`. Its keys depend on the version of the interface.
+fn api_error(value: &Value) -> ApiError {
     let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
     let number = ["error_number", "error_code"].iter().find_map(|name| value.get(*name)?.as_i64());
-    let words = match (text("description"), text("error")) {
+    let text = match (text("description"), text("error")) {
         ("", error) => error.to_owned(),
         (description, error) if error.is_empty() || description.contains(error) => description.to_owned(),
         (description, error) => format!("{description}: {error}"),
     };
-    ApiError { number, text: words }
+    ApiError { number, text }
 }
 
-/// A number, plain or as `{set, infinite, number}`.
+/// The integer in a field: plain in Slurm 22.05, `{"set": true, "infinite": false, "number": 7}` in newer versions.
+/// `None`: it is not set, infinite, or no integer.
 fn number(value: &Value) -> Option<i64> {
     match value {
         Value::Number(number) => number.as_i64(),
         Value::Object(fields) => {
             let is = |name: &str| fields.get(name).and_then(Value::as_bool);
-            let bounded = is("set") != Some(false) && is("infinite") != Some(true);
-            fields.get("number").filter(|_| bounded)?.as_i64()
+            let is_finite = is("set") != Some(false) && is("infinite") != Some(true);
+            fields.get("number").filter(|_| is_finite)?.as_i64()
         }
         _ => None,
     }
 }
 
-/// A version of the interface of slurmrestd: 42 is v0.0.42.
+/// A version of the interface of slurmrestd: 42 is v0.0.42. A slurmrestd offers several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ApiVersion(u32);
 
 impl ApiVersion {
-    /// The oldest known version (Slurm 22.05).
+    /// The oldest version that this client was written for; Slurm 22.05 offers it.
     pub const OLDEST: Self = Self(38);
-    /// The newest known version (Slurm 24.11 to 26.11).
+    /// The newest version that this client was written for; Slurm 24.11 to 26.11 offer it.
     pub const NEWEST: Self = Self(42);
 
-    /// Whether numbers are plain, the environment is an object and states are single words, as in Slurm 22.05.
+    /// Whether the JSON has the form of Slurm 22.05: integers are plain (see [`number`]), the environment of a job is an
+    /// object and not a list, and a state is one string and not a list.
     pub fn is_plain(self) -> bool {
         self <= Self::OLDEST
     }
@@ -365,7 +394,8 @@ impl ApiVersion {
         self >= Self(40)
     }
 
-    /// Choose from the versions that a server offers: the newest known one, else the oldest that is newer than those.
+    /// Choose from the versions that a server offers: the newest known one; else the oldest of those that are newer.
+    /// `None`: all are older than the known ones.
     pub fn choose(offered: &[Self]) -> Option<Self> {
         let known = offered.iter().filter(|api| (Self::OLDEST..=Self::NEWEST).contains(*api)).max();
         known.or_else(|| offered.iter().filter(|api| **api > Self::NEWEST).min()).copied()
@@ -378,11 +408,12 @@ impl fmt::Display for ApiVersion {
     }
 }
 
-/// The versions in the paths of an OpenAPI description; `None` if the text is no such description.
+/// The versions in the paths of an OpenAPI description (`/slurm/v0.0.42/ping`), ascending. `None`: the text is no such
+/// description.
 fn offered_versions(description: &[u8]) -> Option<Vec<ApiVersion>> {
     #[derive(Deserialize)]
     struct Description {
-        // A description is megabytes long, and only the names of the paths are of interest.
+        // Only the names of the paths are parsed: a description is megabytes long.
         paths: BTreeMap<String, IgnoredAny>,
     }
     let Description { paths } = serde_json::from_slice(description).ok()?;

@@ -1,4 +1,9 @@
-//! One step: forward, backward, clipping, parameter update. On a GPU its work is launched first, and its results are read at the end.
+//! [`Trainer::step`]: transfer, forward, backward, clipping and parameter update on one batch, with the time of each stage.
+//!
+//! A step has two halves. [`Trainer::launch`] does its work on the host, or launches it on a GPU; [`Trainer::finish`]
+//! waits for the GPU and reads loss, gradient norm and times. Between them the host can prepare the next batch.
+//!
+//! *The device is the host* means here that the rank trains on the CPU.
 
 use std::time::Instant;
 
@@ -13,24 +18,26 @@ use crate::models::{ModelInputs, ModelOutput, StepContext, named_parameters, nam
 use crate::optimizer::ClippedGradient;
 use crate::trainer::{TrainError, Trainer};
 
-/// Loss and times of a step.
+/// Loss and times of a step. [`PerStage`] has the stages that a trainer knows, transfer to other; those of the loader are 0.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StepResult {
     /// Loss of this rank's batch.
     pub loss: Option<f64>,
     /// Norm of the gradient before it was clipped; `None` where it was not.
     pub gradient_norm: Option<f64>,
-    /// Time worked on each stage by the host, ns. On a device that is the time in which work was launched, but for the all-reduce, which is
-    /// the device's.
+    /// Time that the host worked on each stage, ns: with a GPU, the time to launch the work. The all-reduce is different:
+    /// it is the time in which at least one bucket of gradients was in flight, on a GPU by the GPU's clock.
     pub busy: PerStage<u64>,
-    /// Time that the step spent on each stage, ns: on a device by its clock.
+    /// Time that each stage adds to the step, ns; on a GPU by its clock. Of the all-reduce, only the end that no other
+    /// work of the backward pass hides.
     pub exposed: PerStage<u64>,
-    /// Time of the device's stream in each stage, and of its all-reduces, ns; `None` where the device is the host.
+    /// Time of the work of each stage by the GPU's clock, ns: as `exposed`, but with the whole time of the all-reduce.
+    /// `None` where the device is the host.
     pub device: Option<PerStage<u64>>,
 }
 
 impl StepResult {
-    /// Add time of a stage on the step's own thread: busy, and where the device is the host exposed alike.
+    /// Add time that the step's own thread spent on a stage: to `busy`, and to `exposed` if `exposed` is set.
     fn add(&mut self, stage: Stage, ns: u64, exposed: bool) {
         self.busy[stage] += ns;
         if exposed {
@@ -39,45 +46,56 @@ impl StepResult {
     }
 }
 
-/// A step whose work has been launched; on the host it is done.
+/// A step between its two halves: on a GPU its work has been launched; on the host it is done.
 #[derive(Debug)]
 pub struct LaunchedStep {
+    /// What is known so far: on the host everything.
     result: StepResult,
-    /// `None` on the host.
+    /// `None` where the device is the host.
     on_device: Option<DeviceStep>,
 }
 
-/// The results of a step that only the device knows yet.
+/// The results of a step that the GPU has not computed yet.
 #[derive(Debug)]
 struct DeviceStep {
+    /// Scalar on the GPU.
     loss: Tensor,
+    /// `None` where nothing was clipped, or the host has read the norm already.
     clipped: Option<ClippedGradient>,
     timer: DeviceTimer,
 }
 
 impl Trainer {
-    /// One step on the batch of `context`. Where gradients of several batches are accumulated, only the last of them is reduced, clipped and
-    /// applied.
+    /// One step on the batch of `context`. Where the gradients of several batches are accumulated, the last of these
+    /// batches averages the sum over the ranks, clips it and updates the parameters; the others only add to it.
     ///
-    /// A loss that is not finite is returned as it is: the gradient is then neither clipped nor applied where clipping would tell.
+    /// A loss that is infinite or NaN is no error here: it is returned, and the caller reports it. With clipping, the
+    /// parameters are not updated if the norm of the gradient is not finite either.
     ///
     /// # Errors
-    /// [`TrainError::Gradient`] where the gradient to be clipped is not finite, though this rank's loss is; the model or libtorch fails; a
-    /// peer is gone.
+    /// [`TrainError::Gradient`] if the norm of the gradient to be clipped is not finite although this rank's loss is; the
+    /// model or libtorch fails; a peer is gone.
     pub fn step(&mut self, context: &StepContext<'_>) -> Result<StepResult, TrainError> {
         let timer = self.start_device_timer()?;
         let launched = self.launch(context, timer)?;
         self.finish(launched, context.activity)
     }
 
-    /// Start the device's timer for the next step; `None` where the device is the host.
+    /// Start the GPU's timer for the next step. `None` where the device is the host.
+    ///
+    /// # Errors
+    /// The GPU fails.
     pub(crate) fn start_device_timer(&self) -> Result<Option<DeviceTimer>, TrainError> {
         Ok(self.gpu.map(DeviceTimer::start).transpose()?)
     }
 
-    /// The first half of [`Trainer::step`]: launch all of its work, which `timer` times on the device. The host waits for the device here
-    /// where SGD clips, where the loss is `mse_sinkhorn`, which computes with predictions on the host, and for each tensor of a batch that
-    /// is not page-locked.
+    /// The first half of [`Trainer::step`]: launch all of its work, which `timer` times on the GPU.
+    ///
+    /// The host waits for the GPU in here only where it has to: where SGD clips, with the loss `mse_sinkhorn`, which
+    /// computes with predictions on the host, and for the copy of each tensor of a batch that is not page-locked.
+    ///
+    /// # Errors
+    /// As with [`Trainer::step`].
     pub(crate) fn launch(
         &mut self,
         context: &StepContext<'_>,
@@ -95,9 +113,9 @@ impl Trainer {
 
         activity.set_phase(Phase::Forward);
         timer.begin_stage(Stage::Forward);
-        let backward = self.mode != Mode::Forward;
-        if let Some(reducer) = self.reducer.as_mut().filter(|_| backward && group_position.is_last) {
-            // The ranks synchronise here once, to put the buckets into order.
+        let has_backward = self.mode != Mode::Forward;
+        if let Some(reducer) = self.reducer.as_mut().filter(|_| has_backward && group_position.is_last) {
+            // After the first backward pass the ranks synchronise here, once, to agree on the order of the gradient buckets.
             activity.set_phase(Phase::Gather);
             reducer.prepare_forward()?;
             activity.set_phase(Phase::Forward);
@@ -108,16 +126,17 @@ impl Trainer {
         }
         timer.end_stage(&mut result)?;
         let mut clipped = None;
-        if backward {
+        if has_backward {
             activity.set_phase(Phase::Backward);
             timer.begin_stage(Stage::Backward);
+            // The gradients of a group of batches add up: with this divisor, to those of their mean loss.
             let batches = group_position.batches;
-            let share = if batches == 1 { None } else { Some(loss.f_div_scalar(batches as f64)?) };
-            self.backward(share.as_ref().unwrap_or(&loss), group_position.is_last)?;
+            let scaled_loss = if batches == 1 { None } else { Some(loss.f_div_scalar(batches as f64)?) };
+            self.backward(scaled_loss.as_ref().unwrap_or(&loss), group_position.is_last)?;
             activity.set_phase(Phase::Optimizer);
-            let whole = timer.end_stage(&mut result)?;
+            let backward_ns = timer.end_stage(&mut result)?;
             if self.gpu.is_none() {
-                self.split_backward(&mut result, whole)?;
+                self.split_backward(&mut result, backward_ns)?;
             }
             if group_position.is_last {
                 clipped = self.clip_and_update(&loss, &mut result, &mut timer, activity)?;
@@ -128,7 +147,11 @@ impl Trainer {
         Ok(LaunchedStep { result, on_device })
     }
 
-    /// The second half of [`Trainer::step`]: wait for the device, and read its results.
+    /// The second half of [`Trainer::step`]: wait for the GPU, and read its results. To call before the next
+    /// [`Trainer::launch`].
+    ///
+    /// # Errors
+    /// As with [`Trainer::step`].
     pub(crate) fn finish(&mut self, launched: LaunchedStep, activity: &Activity) -> Result<StepResult, TrainError> {
         let LaunchedStep { mut result, on_device } = launched;
         let Some(DeviceStep { loss, clipped, timer }) = on_device else { return Ok(result) };
@@ -137,7 +160,7 @@ impl Trainer {
         if let Some(ClippedGradient { norm, .. }) = &clipped {
             scalars.push(norm.f_to_kind(Kind::Double)?);
         }
-        // One copy of both, behind the last event of the timer.
+        // Loss and norm in one copy. It is launched after the last event of the timer: once it is done, all events are, too.
         let scalars = Tensor::f_stack(&scalars, 0)?.f_to_device(Device::Cpu)?;
         result.loss = Some(scalars.f_double_value(&[0])?);
         let times = timer.times()?;
@@ -153,17 +176,20 @@ impl Trainer {
             let norm = scalars.f_double_value(&[1])?;
             result.gradient_norm = Some(norm);
             if !norm.is_finite() && result.loss.is_some_and(f64::is_finite) {
+                // `launch` has counted the step already.
                 return Err(TrainError::Gradient { step: self.step - 1, norm });
             }
         }
         Ok(result)
     }
 
-    /// Split a backward pass of `whole` ns: its end, where only communication is left, is the exposed part of the all-reduce.
-    fn split_backward(&mut self, result: &mut StepResult, whole: u64) -> Result<AllreduceTimes, TrainError> {
+    /// Split a backward pass of `backward_ns` ns between the stages backward and allreduce: its end, in which nothing but
+    /// communication is left, is the exposed time of the all-reduce. Returns the times of the all-reduce: zeros without
+    /// other ranks, and where this batch reduced nothing.
+    fn split_backward(&mut self, result: &mut StepResult, backward_ns: u64) -> Result<AllreduceTimes, TrainError> {
         let taken = self.reducer.as_mut().map(Reducer::take_allreduce_times).transpose();
         let allreduce = taken.map_err(DeviceError::from)?.unwrap_or_default();
-        let exposed = allreduce.exposed_ns.min(whole);
+        let exposed = allreduce.exposed_ns.min(backward_ns);
         result.exposed[Stage::Backward] -= exposed;
         result.exposed[Stage::Allreduce] += exposed;
         if self.gpu.is_none() {
@@ -173,20 +199,22 @@ impl Trainer {
         Ok(allreduce)
     }
 
-    /// The backward pass; with `reduce`, gradients are the mean over the ranks when it is over.
+    /// The backward pass. With `reduce`, each gradient is then the mean over the ranks; without, it is this rank's own,
+    /// added to that of the earlier batches of the group.
     fn backward(&mut self, loss: &Tensor, reduce: bool) -> Result<(), TrainError> {
         match self.reducer.as_mut().filter(|_| reduce) {
             Some(reducer) => {
                 reducer.prepare_backward(&[loss])?;
                 Ok(reducer.backward(loss)?)
             }
-            // A reducer expects no gradients where it was not prepared, and lets those that come add up.
+            // A reducer that was not prepared ignores the gradients, and libtorch adds them to those that are there.
             None => Ok(loss.f_backward().map_err(|e| DeviceError::from_tch("backward pass", &e))?),
         }
     }
 
-    /// Clip the gradient and update the parameters by it, where the mode does. Returns the norm of a gradient that was clipped on a device,
-    /// for [`Trainer::finish`] to read.
+    /// Clip the gradient and update the parameters by it, if the mode updates them; then drop the gradients. Returns the
+    /// norm of a gradient that was clipped on the GPU without waiting, which [`Trainer::finish`] reads; a norm that the
+    /// host has read is in `result`.
     fn clip_and_update(
         &mut self,
         loss: &Tensor,
@@ -203,7 +231,7 @@ impl Trainer {
             }
             if clipped.is_none() {
                 if self.gpu.is_some() {
-                    // The host waits, for gradients that the other ranks have a part in.
+                    // The host waits for the GPU, and so for the other ranks, whose gradients are in the mean.
                     activity.set_phase(Phase::Device);
                 }
                 let norm = self.optimizer.clip_grad_norm(self.clip_norm)?;
@@ -220,9 +248,10 @@ impl Trainer {
         self.optimizer.zero_grad();
         timer.end_stage(result)?;
         if let Some(norm) = result.gradient_norm.filter(|_| !is_finite) {
-            // On a device the loss has not been read yet; the host has just waited for the norm, and waits no longer for this.
+            // On a GPU the loss has not been read yet. The host has just waited for the norm, so reading the loss takes no
+            // further wait.
             let loss = result.loss.map_or_else(|| scalar(loss), Ok)?;
-            // A loss that is not finite says more than the gradient; the caller that records the step reports it.
+            // A loss that is not finite says more than the gradient: the caller, which records the step, reports it.
             if loss.is_finite() {
                 return Err(TrainError::Gradient { step: self.step, norm });
             }
@@ -230,13 +259,19 @@ impl Trainer {
         Ok(clipped)
     }
 
-    /// The output of the network for a batch; the prediction is float32 whatever it was computed in.
+    /// The output of the network for a batch. The prediction is float32, also where it was computed in bfloat16.
+    /// `reconstruct` also asks for the reconstruction.
+    ///
+    /// # Errors
+    /// The model or libtorch fails.
     pub(super) fn forward(&self, inputs: &ModelInputs<'_>, reconstruct: bool) -> Result<ModelOutput, TrainError> {
-        let _region = (self.precision == Precision::Bf16Mixed).then(|| Autocast::bf16(self.device));
+        // Autocast ends when this is dropped.
+        let _autocast = (self.precision == Precision::Bf16Mixed).then(|| Autocast::bf16(self.device));
         let ModelOutput { prediction, reconstruction } = self.network.forward(inputs, reconstruct)?;
         Ok(ModelOutput { prediction: prediction.f_to_kind(Kind::Float)?, reconstruction })
     }
 
+    /// The loss of a batch, a scalar on the device.
     fn loss(&mut self, inputs: &ModelInputs<'_>, context: &StepContext<'_>) -> Result<Tensor, TrainError> {
         if self.mode == Mode::ZeroLoss {
             return self.zero_loss();
@@ -246,7 +281,8 @@ impl Trainer {
         Ok(self.objective.loss(&output, &labels, context)?)
     }
 
-    /// 0, as a function of every parameter.
+    /// A loss that is always 0 and depends on every parameter, so that each gets a gradient (of zeros) and the rest of the
+    /// step is complete.
     fn zero_loss(&self) -> Result<Tensor, TrainError> {
         let mut loss = Tensor::f_zeros([], (Kind::Float, self.device))?;
         for (_, parameter) in named_parameters(&self.vs) {
@@ -255,9 +291,13 @@ impl Trainer {
         Ok(loss)
     }
 
-    /// A backward pass that changes no parameter, to call once before the first step after a checkpoint. The reducer puts its buckets into
-    /// the order in which the first backward pass made the gradients, and with more than two ranks the order decides in which sequence they
-    /// are added up: all steps behind the checkpoint had that order when it was written. A single rank has no reducer, and nothing to do.
+    /// A forward and a backward pass that change no state, to call once before the first step after a checkpoint. Steps
+    /// then give the same parameters, bit for bit, as in the attempt that wrote the checkpoint.
+    ///
+    /// Why: the reducer sorts its buckets by the order in which the first backward pass made the gradients. With more than
+    /// two ranks, the buckets decide in which sequence the gradients of the ranks are added up, and so how the sums are
+    /// rounded. The attempt that wrote the checkpoint had sorted buckets by then. A single rank has no reducer, and
+    /// nothing to do.
     ///
     /// # Errors
     /// As with [`Trainer::step`].
@@ -267,7 +307,8 @@ impl Trainer {
         activity.set_phase(Phase::Gather);
         reducer.prepare_forward()?;
         activity.set_phase(Phase::Forward);
-        // The batch comes again, as a step: neither the replay buffer nor a buffer of the model must see it twice.
+        // The first step uses the same batch again. It must not count twice in the replay buffer or in a buffer of the
+        // model (as of batch norm): they are restored below.
         let replay_buffer = self.objective.replay_buffer().cloned();
         let model_buffers: Vec<(Tensor, Tensor)> = named_variables(&self.vs)
             .into_iter()
@@ -289,36 +330,38 @@ impl Trainer {
     }
 }
 
-/// The value of a scalar tensor.
+/// The value of a tensor with one element, copied to the host.
 fn scalar(tensor: &Tensor) -> Result<f64, TrainError> {
     Ok(tensor.f_to_kind(Kind::Double)?.f_double_value(&[])?)
 }
 
-/// A stopwatch of adjacent stages: each is a range of the profiler that may be running, and is timed on the device's stream where there is
-/// one.
+/// Times the stages of a step, which follow each other without gaps: by the host's clock, and with a GPU also by the
+/// GPU's. Each stage is a range in the trace of a profiler, if one runs.
 struct StageTimer {
+    /// Start of the current stage.
     since: Instant,
     stage: Stage,
     range: Option<ProfilerRange>,
+    /// `None` where the device is the host.
     device_timer: Option<DeviceTimer>,
 }
 
 impl StageTimer {
-    /// The first stage begins.
+    /// Start the first stage.
     fn start(stage: Stage, device_timer: Option<DeviceTimer>) -> Self {
         Self { since: Instant::now(), stage, range: Some(ProfilerRange::open(stage.name())), device_timer }
     }
 
-    /// Name the stage that has begun.
+    /// Name the current stage, which began when the last one ended.
     fn begin_stage(&mut self, stage: Stage) {
-        // One range ends before the next begins: ranges nest.
+        // Two statements, because the last range must end before the next one opens: it would be nested in it.
         self.range = None;
         self.range = Some(ProfilerRange::open(stage.name()));
         self.stage = stage;
     }
 
-    /// Add the time since the start or the last end to its stage in `result`: busy, and where the device is the host exposed. Returns the
-    /// nanoseconds; the next stage begins.
+    /// End the current stage and add its time to `result`: to `busy`, and where the device is the host also to `exposed`.
+    /// Returns the time by the host's clock, ns. The next stage begins.
     fn end_stage(&mut self, result: &mut StepResult) -> Result<u64, TrainError> {
         self.range = None;
         if let Some(timer) = &mut self.device_timer {
@@ -331,21 +374,23 @@ impl StageTimer {
         Ok(ns)
     }
 
-    /// The timer of the device; `None` where it is the host.
+    /// The timer of the GPU; `None` where the device is the host.
     fn into_device_timer(self) -> Option<DeviceTimer> {
         self.device_timer
     }
 }
 
-/// Groups of batches whose gradients are accumulated into one step of the optimizer.
+/// Gradient accumulation: which batches form a group, whose gradients make one step of the optimizer. A *step* here is one
+/// batch.
 ///
-/// Groups start at the first batch of an epoch, and an epoch's end closes the last group, which may then be smaller: its gradients are
-/// averaged over the batches that it has. Invariant: groups are a function of the settings and the step, so that every rank knows them.
+/// The first group of an epoch starts with its first batch. The last group ends with the epoch, so it may be smaller; its
+/// gradients are averaged over the batches that it has. Invariant: the groups follow from the settings and the step alone,
+/// so all ranks have the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GradientAccumulation {
-    /// Epoch, and batches of a group from that epoch on; ascending.
+    /// An epoch, and the number of batches in a group from that epoch on. Ascending by epoch. Before the first pair it is 1.
     pairs: Vec<(u64, u64)>,
-    /// Batches of an epoch on each rank; the maximum where that is unknown.
+    /// Number of batches of an epoch on each rank; `u64::MAX` where that is unknown.
     epoch_batches: u64,
     /// Epoch of step 0.
     first_epoch: u64,
@@ -354,38 +399,40 @@ pub struct GradientAccumulation {
 /// Position of a batch in its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupPosition {
-    /// Batches of the group.
+    /// Number of batches in the group.
     pub batches: u64,
-    /// The batch is the last one of the group.
+    /// Whether the batch is the last one of the group.
     pub is_last: bool,
 }
 
 impl GradientAccumulation {
-    /// The groups of the settings `train`, without an end of epochs until [`Self::set_epochs`].
+    /// The groups of the settings `train`. No epoch ends before [`Self::set_epochs`] was called.
     pub fn new(train: &Train) -> Self {
         let pairs = Train::accumulation_pairs(&train.accumulation).unwrap_or_default();
         Self { pairs, epoch_batches: u64::MAX, first_epoch: 0 }
     }
 
-    /// Step 0 is the first batch of `first_epoch`, and each epoch has `epoch_batches`.
+    /// Step 0 is the first batch of `first_epoch`, and each epoch has `epoch_batches` batches on each rank.
     pub fn set_epochs(&mut self, first_epoch: u64, epoch_batches: u64) {
         (self.first_epoch, self.epoch_batches) = (first_epoch, epoch_batches.max(1));
     }
 
-    fn batches_in(&self, epoch: u64) -> u64 {
+    /// Number of batches in a group of `epoch`, if the epoch does not end before.
+    fn group_size(&self, epoch: u64) -> u64 {
         self.pairs.iter().rev().find(|(from, _)| *from <= epoch).map_or(1, |(_, batches)| *batches)
     }
 
     /// Position of the batch of `step`.
     pub fn position(&self, step: u64) -> GroupPosition {
         let (epoch, in_epoch) = (self.first_epoch + step / self.epoch_batches, step % self.epoch_batches);
-        let group_size = self.batches_in(epoch);
+        let group_size = self.group_size(epoch);
         let start = in_epoch - in_epoch % group_size;
         let batches = group_size.min(self.epoch_batches - start);
         GroupPosition { batches, is_last: in_epoch + 1 == start + batches }
     }
 
-    /// The first step from `step` on that starts a group: in front of it there are no accumulated gradients.
+    /// The first step, `step` or a later one, that starts a group. Before it there are no accumulated gradients, so a
+    /// checkpoint needs none.
     pub fn next_boundary(&self, step: u64) -> u64 {
         if step == 0 {
             return 0;
@@ -407,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn without_it_every_batch_is_a_step() {
+    fn without_accumulation_every_batch_is_a_step() {
         let none = accumulation(&[], 0, u64::MAX);
         assert!((0..10).all(|step| none.position(step) == GroupPosition { batches: 1, is_last: true }
             && none.next_boundary(step) == step));
@@ -417,13 +464,13 @@ mod tests {
     fn an_epoch_closes_its_last_group() {
         // Five batches an epoch; one each in epoch 0, three from epoch 1 on.
         let groups = accumulation(&[(0, 1), (1, 3)], 0, 5);
-        let parts: Vec<(u64, bool)> = (0..10).map(|s| groups.position(s)).map(|p| (p.batches, p.is_last)).collect();
+        let found: Vec<(u64, bool)> = (0..10).map(|s| groups.position(s)).map(|p| (p.batches, p.is_last)).collect();
         let expected = [(1, true); 5].into_iter();
         let expected = expected.chain([(3, false), (3, false), (3, true), (2, false), (2, true)]);
-        assert_eq!(parts, expected.collect::<Vec<_>>());
+        assert_eq!(found, expected.collect::<Vec<_>>());
         let boundaries: Vec<u64> = (0..=10).map(|step| groups.next_boundary(step)).collect();
         assert_eq!(boundaries, [0, 1, 2, 3, 4, 5, 8, 8, 8, 10, 10]);
-        // A run that goes on in epoch 1.
+        // A run that starts in epoch 1, as after the checkpoint of another run.
         assert_eq!(accumulation(&[(0, 1), (1, 3)], 1, 5).position(0), GroupPosition { batches: 3, is_last: false });
     }
 }

@@ -116,10 +116,10 @@ pub fn ranks_below(folder: &Path) -> Vec<(u32, i32)> {
 }
 
 /// A small disk.
-struct Disk(PathBuf);
+pub struct Disk(PathBuf);
 
 impl Disk {
-    fn mount(at: &Path, mib: u32) -> Self {
+    pub fn mount(at: &Path, mib: u32) -> Self {
         std::fs::create_dir_all(at).unwrap();
         let size = format!("size={mib}m");
         command("mount", &["-t", "tmpfs", "-o", &size, "expctl-ledger", at.to_str().unwrap()]);
