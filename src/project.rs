@@ -20,14 +20,18 @@ pub struct Project {
 
 impl Project {
     /// The project at `root`; without it, the nearest folder that holds `experiments/` at or above the current folder, or
-    /// else above `config`; else the current folder. `EXPCTL_DATA` and `EXPCTL_RUNS` move data sets and ledger elsewhere,
+    /// else above `config`; else the folder of `config`, so that its jobs have one ledger from wherever it is submitted; else
+    /// the current folder. `EXPCTL_DATA` and `EXPCTL_RUNS` move data sets and ledger elsewhere,
     /// for example to scratch.
     pub fn find(root: Option<&Path>, config: Option<&Path>) -> std::io::Result<Self> {
         let current = std::env::current_dir()?;
         let above = |place: &Path| place.ancestors().find(|d| d.join("experiments").is_dir()).map(Path::to_owned);
         let root = match root {
             Some(root) => current.join(root),
-            None => above(&current).or_else(|| above(&current.join(config?))).unwrap_or_else(|| current.clone()),
+            None => above(&current)
+                .or_else(|| above(&current.join(config?)))
+                .or_else(|| current.join(config?).parent()?.canonicalize().ok())
+                .unwrap_or_else(|| current.clone()),
         };
         let moved = |variable: &str, default: PathBuf| match std::env::var_os(variable) {
             Some(path) if !path.is_empty() => current.join(path),

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use expctl_config::{Plan, expand, load};
-use expctl_text::format::count;
+use expctl_config::{Plan, expand, load, load_only};
+use expctl_text::format::{count, thousands};
 
 use super::data;
 use crate::console::{out, out_json, out_table, say};
@@ -15,6 +15,7 @@ use crate::project::Project;
 
 /// Arguments of `expctl check`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  expctl check conf/*.toml\n  expctl check conf/demo.toml --set loader.workers=4")]
 pub struct CheckArgs {
     /// Config files
     #[arg(required = true, value_name = "CONF")]
@@ -44,7 +45,7 @@ pub fn check(project: &Project, args: &CheckArgs) -> Result<(), Failure> {
                 count(config.variants as u64, "variant"),
                 count(config.points as u64, "point"),
                 count(plan.trials.len() as u64, "trial"),
-                count(total_steps(&plan), "step"),
+                steps_words(total_steps(&plan)),
             )),
             Err(errors) => failed.push(errors.to_string()),
         }
@@ -55,6 +56,11 @@ pub fn check(project: &Project, args: &CheckArgs) -> Result<(), Failure> {
     Err(Failure::rendered(Exit::Config, failed.join("\n\n")))
 }
 
+/// `1 step`, `110,490 steps`.
+fn steps_words(steps: u64) -> String {
+    if steps == 1 { count(1, "step") } else { format!("{} steps", thousands(steps)) }
+}
+
 /// Steps of all trials, warm-up included.
 fn total_steps(plan: &Plan) -> u64 {
     plan.trials.iter().map(|t| t.settings.measure.warmup.saturating_add(t.settings.measure.steps)).sum()
@@ -62,6 +68,9 @@ fn total_steps(plan: &Plan) -> u64 {
 
 /// Arguments of `expctl plan`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  expctl plan conf/demo.toml --only lazy\n  expctl plan conf/demo.toml --script > batch.sh"
+)]
 pub struct PlanArgs {
     /// Config file
     #[arg(value_name = "CONF")]
@@ -89,7 +98,7 @@ impl PlanArgs {
 /// Print the trials of a config: a table on a terminal, markdown into a file or pipe.
 pub fn run(project: &Project, args: &PlanArgs) -> Result<(), Failure> {
     let files = ProjectData(project);
-    let config = load(&files, &args.config, &args.set)?;
+    let config = load_only(&files, &args.config, &args.set, &args.only)?;
     let plan = expand(&files, &config)?.only(&args.only)?;
     if args.json {
         let data = data::data_json(project, &plan);

@@ -22,6 +22,7 @@ use crate::watch::{Lines, Screen, View, frame};
 
 /// Arguments of `expctl status`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  expctl status\n  expctl status 12 --attempts")]
 pub struct StatusArgs {
     /// Show each trial of these jobs [default: a line for each job of the ledger]
     #[arg(value_name = "JOB")]
@@ -97,6 +98,9 @@ pub fn run(project: &Project, args: &StatusArgs) -> Result<(), Failure> {
     let mut seen = JobStatuses::load(&folders)?;
     print_status(project, args, &mut seen)?;
     if args.jobs.is_empty() {
+        if ids.is_empty() && !project.has_studies() {
+            say(format!("note: {}", super::no_project(project)));
+        }
         let private: Vec<String> = private_jobs(project).map(|folder| folder.name()).collect();
         if !private.is_empty() {
             let jobs = private.join(", ");

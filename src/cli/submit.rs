@@ -34,7 +34,7 @@ impl SubmitArgs {
 pub fn run(project: &Project, args: &SubmitArgs) -> Result<(), Failure> {
     args.run.check()?;
     let files = ProjectData(project);
-    let config = expctl_config::load(&files, &args.conf, &args.overrides)?;
+    let config = expctl_config::load_only(&files, &args.conf, &args.overrides, &args.only)?;
     let whole = expctl_config::expand(&files, &config)?;
     let plan = whole.clone().only(&args.only)?;
     run_plan(project, &config, &whole, plan, &args.run)

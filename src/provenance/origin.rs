@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use expctl_config::{Config, Plan, ProjectFiles, expand, is_isolation, load};
+use expctl_config::{Config, Plan, ProjectFiles, expand, is_isolation, load_only};
 use expctl_ledger::{
     ConfigFile, ConfigOrigin, JobDir, JobRecord, LibtorchFound, PROVENANCE_SCHEMA_VERSION, Program, Provenance,
     SourceState, write_atomic, write_json,
@@ -222,7 +222,9 @@ fn config_changes(files: &dyn ProjectFiles, record: &JobRecord, submitted: &Prov
         let first = first.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned();
         vec![format!("config: {} no longer makes a plan: {first}", path.display())]
     };
-    let config = match load(files, &path, &record.overrides) {
+    // Variants that were left out need not have fitted the overrides.
+    let ran: BTreeSet<String> = record.trials.iter().map(|trial| trial.variant.clone()).collect();
+    let config = match load_only(files, &path, &record.overrides, &ran.into_iter().collect::<Vec<_>>()) {
         Ok(config) => config,
         Err(e) => return gone(&e),
     };

@@ -28,6 +28,10 @@ fn expctl(arguments: &[&str]) -> Output {
     command.args(arguments).output().unwrap()
 }
 
+fn text_of(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
 fn tomls(folder: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(root().join(folder)).unwrap();
     let mut files: Vec<PathBuf> = entries.map(|e| Path::new(folder).join(e.unwrap().file_name())).collect();
@@ -182,6 +186,93 @@ fn yaml_is_not_read_but_translated() {
     assert_eq!(found, (28, 4, "perturbation", 2, "data"), "{toml}");
     let missing = expctl(&["import", "nowhere.yaml"]);
     assert_eq!(missing.status.code(), Some(3));
+}
+
+/// `--set` is judged with what runs: a variant that `--only` leaves out need not fit it.
+#[test]
+fn what_does_not_run_need_not_fit_a_setting() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("two.toml");
+    let text = format!(
+        "{SMALL}experiment.study = \"006-kuzmin-tmi\"\n[variant.ahead]\nloader.workers = 8\nloader.prefetch_factor = 4\n\
+         [variant.one]\nloader.workers = 1\nloader.prefetch_factor = 2\n"
+    );
+    std::fs::write(&path, text).unwrap();
+    let plan = |more: &[&str]| {
+        let line = [&["plan", path.to_str().unwrap(), "--set", "measure.warmup=4"], more].concat();
+        let output = expctl(&line);
+        (output.status.code(), text_of(&output.stdout), text_of(&output.stderr))
+    };
+    let (code, _, stderr) = plan(&[]);
+    assert!(code == Some(3) && stderr.contains("only 4 steps are warm-up"), "{stderr}");
+    let (code, _, stderr) = plan(&["--only", "ahead"]);
+    assert!(code == Some(3) && stderr.contains("only 4 steps are warm-up"), "{stderr}");
+    let (code, table, stderr) = plan(&["--only", "one", "--json"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    // So does the id of a trial.
+    let planned: Json = serde_json::from_str(&table).unwrap();
+    let id = planned["trials"][0]["id"].as_str().unwrap();
+    assert_eq!(plan(&["--only", id]).0, Some(0));
+    // What is no setting at all is a mistake of any variant.
+    let (code, _, stderr) = plan(&["--only", "one", "--set", "variant.ahead.loader.worker=1"]);
+    assert!(code == Some(3) && stderr.contains("loader.worker"), "{stderr}");
+    // A name that is none is still said to be none, and nothing is left out then.
+    let (_, _, stderr) = plan(&["--only", "ahed"]);
+    assert!(stderr.contains("only 4 steps are warm-up"), "{stderr}");
+}
+
+/// Outside of a project, jobs have one ledger: beside their config.
+#[test]
+fn without_a_project_the_folder_of_the_config_is_the_root() {
+    let folder = tempfile::tempdir().unwrap();
+    let nested = folder.path().join("sub");
+    std::fs::create_dir(&nested).unwrap();
+    std::fs::write(folder.path().join("x.toml"), "pipeline.processor = \"ids\"\nloader.batch_size = 8\n").unwrap();
+    let run = |line: &[&str]| {
+        let mut command = Command::cargo_bin("expctl").unwrap();
+        command.current_dir(&nested).env("XDG_CONFIG_HOME", "/nonexistent").env_remove("EXPCTL_ROOT");
+        command.env_remove("EXPCTL_RUNS").env_remove("EXPCTL_DATA").args(line).output().unwrap()
+    };
+    let root = folder.path().canonicalize().unwrap();
+    let stderr = text_of(&run(&["check", "../x.toml"]).stderr);
+    assert!(stderr.contains(&format!("no experiments/ folder in {} or above", root.display())), "{stderr}");
+    // An empty ledger where no project is says so.
+    let status = run(&["status"]);
+    let stderr = text_of(&status.stderr);
+    assert!(
+        status.status.success() && stderr.contains("note: no project here: no experiments/ folder in "),
+        "{stderr}"
+    );
+    assert!(!text_of(&expctl(&["status"]).stderr).contains("no project here"));
+}
+
+/// Nothing that is not a terminal gets colours, also without NO_COLOR.
+#[test]
+fn colours_are_for_terminals() {
+    for line in [&["check", "tests/conf/broken/unknown_key.toml"][..], &["--help"], &["doctor"], &["status"]] {
+        let mut command = Command::cargo_bin("expctl").unwrap();
+        let output = command.current_dir(root()).env_remove("NO_COLOR").env("EXPCTL_LOG", "trace").args(line);
+        let output = output.env("XDG_CONFIG_HOME", "/nonexistent").output().unwrap();
+        let all = text_of(&output.stdout) + &text_of(&output.stderr);
+        assert!(!all.is_empty() && !all.contains('\u{1b}'), "{line:?}: {all}");
+    }
+}
+
+#[test]
+fn help_has_examples() {
+    for verb in [
+        "check", "plan", "submit", "status", "logs", "retry", "isolate", "report", "compare", "timings", "trace",
+        "import",
+    ] {
+        let help = text_of(&expctl(&[verb, "--help"]).stdout);
+        assert!(help.contains(&format!("Examples:\n  expctl {verb} ")), "{verb}: {help}");
+    }
+    let help = text_of(&expctl(&["--help"]).stdout);
+    let said = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        said.contains("6 results incomplete, or records cannot be read or written, 7 comparison refused"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -141,11 +141,24 @@ impl Values {
 /// # Errors
 /// All problems of all texts, each with its place.
 pub fn load(project: &dyn ProjectFiles, path: &Path, overrides: &[String]) -> Result<Config, ConfErrors> {
+    load_only(project, path, overrides, &[])
+}
+
+/// The same where only some variants or trials will run (all, if `only` is empty): settings of the others need not fit together.
+///
+/// # Errors
+/// Like those of [`load`].
+pub fn load_only(
+    project: &dyn ProjectFiles,
+    path: &Path,
+    overrides: &[String],
+    only: &[String],
+) -> Result<Config, ConfErrors> {
     let mut reader = Reader::new();
     let document = reader.file(path, None);
     let shown = path.display().to_string();
     let name = path.file_stem().map_or_else(|| shown.clone(), |stem| stem.to_string_lossy().into_owned());
-    finish(project, reader, document, (name, path.to_owned()), overrides)
+    finish(project, reader, document, (name, path.to_owned()), (overrides, only))
 }
 
 /// The same for a config that is not in a file: `text`, which messages call `shown`.
@@ -162,16 +175,17 @@ pub fn load_text(
     let mut reader = Reader::new();
     let tree = reader.text(shown, text).unwrap_or_default();
     let document = Document::read(&tree, &mut reader.problems);
-    finish(project, reader, document, (name.to_owned(), PathBuf::from(shown)), overrides)
+    finish(project, reader, document, (name.to_owned(), PathBuf::from(shown)), (overrides, &[]))
 }
 
-/// Put the `--set` arguments on top of what was read, and check everything. `called` is the name and the path of the config.
+/// Put the `--set` arguments on top of what was read, and check everything that `only` asks for. `called` is the name and the path of the
+/// config.
 fn finish(
     project: &dyn ProjectFiles,
     mut reader: Reader,
     document: Document,
     called: (String, PathBuf),
-    overrides: &[String],
+    (overrides, only): (&[String], &[String]),
 ) -> Result<Config, ConfErrors> {
     let (name, path) = called;
     let mut set = Document::default();
@@ -185,7 +199,7 @@ fn finish(
     if !complete {
         return Err(ConfErrors::new(shown, problems, sources));
     }
-    let resolved = resolve(project, &base.settings, document, &set, &mut problems);
+    let resolved = resolve(project, &base.settings, document, (&set, only), &mut problems);
     if let Some(run) = resolved.runs.first() {
         base.check(&run.values, &mut problems);
     }

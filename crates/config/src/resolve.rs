@@ -25,11 +25,13 @@ pub struct Resolved {
 
 /// Lay the layers on top of each other and judge each result: defaults, user and cluster profile (`base_settings`), the config that a
 /// variant extends, files (parents first), variant, point of the sweep, `--set`, `--set variant.NAME`.
+///
+/// Of the runs only those of the variants that `only` names are judged, all if it names none: what does not run need not fit `--set`.
 pub fn resolve(
     project: &dyn ProjectFiles,
     base_settings: &Layer,
     files: Document,
-    set: &Document,
+    (set, only): (&Document, &[String]),
     problems: &mut Vec<Problem>,
 ) -> Resolved {
     let Document { settings, sections, mut variants, baseline, estimators, mut sweep, .. } = files;
@@ -44,8 +46,14 @@ pub fn resolve(
     check_swept(&sweep, &variants, set, problems);
     check_excluding(&sweep, &names, problems);
     let too_many = sweep.too_many(variants.len());
-    let points = if too_many.is_none() { sweep.points(problems) } else { Vec::new() };
+    let mut points = if too_many.is_none() { sweep.points(problems) } else { Vec::new() };
     problems.extend(too_many);
+    if points.is_empty() {
+        // The sweep is refused; what is wrong beside it is reported all the same.
+        points.push(sweep.unknown_point());
+    }
+    let is_chosen = |variant: &Variant| only.iter().any(|name| chooses(name, &variant.name));
+    let all_are_chosen = !variants.iter().any(is_chosen);
 
     let fallback = FallbackOrigins { sections, file: ValueOrigin::start_of(0) };
     let mut judge = Judge::new(project, &fallback);
@@ -55,6 +63,9 @@ pub fn resolve(
         let over = set.variants.iter().find(|v| v.name == variant.name);
         let mut excluded = None;
         let before = runs.len();
+        let mut unused = Vec::new();
+        let is_judged = all_are_chosen || is_chosen(variant);
+        let problems = if is_judged { &mut *problems } else { &mut unused };
         for point in &points {
             if let Some(at) = sweep.excluded(&variant.name, point) {
                 excluded = Some(at);
@@ -71,7 +82,7 @@ pub fn resolve(
             epochs_for_steps(&mut values, typed, point);
             derive_command(&mut values);
             derive_workload(&mut values);
-            for spec in required().filter(|spec| !values.has(spec.key)) {
+            for spec in required().filter(|spec| is_judged && !values.has(spec.key)) {
                 let lacking = missing.entry(spec.key).or_default();
                 if lacking.last().is_none_or(|v| v.name != variant.name) {
                     lacking.push(variant);
@@ -90,6 +101,12 @@ pub fn resolve(
     }
     report_missing(&missing, &variants, &fallback, problems);
     Resolved { runs, baseline, estimators, variants: variants.len(), points: points.len() }
+}
+
+/// Whether a name of `--only` is that of the variant, or the id of one of its trials.
+fn chooses(name: &str, variant: &str) -> bool {
+    let of_trial = || name.rsplit_once('-').and_then(|(trial, _)| trial.rsplit_once("-r"));
+    name == variant || of_trial().is_some_and(|(of, _)| of == variant)
 }
 
 /// Epochs that `--set` gives (in `typed`) replace the steps of a file: both say how long the run is, and someone who types a value means

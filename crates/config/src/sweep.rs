@@ -168,6 +168,12 @@ impl Sweep {
         points
     }
 
+    /// A point of which no swept value is known, for a sweep that makes none.
+    pub fn unknown_point(&self) -> SweepRow {
+        let settings = self.keys().into_iter().map(|(key, _)| (key, Setting::unwritten(None))).collect();
+        SweepRow { at: None, settings }
+    }
+
     /// Where the entry of `exclude` stands that drops the point for this variant alone. `None`: the variant runs at this
     /// point.
     pub fn excluded(&self, variant: &str, point: &SweepRow) -> Option<ValueOrigin> {
@@ -351,6 +357,8 @@ fn read_axes(keys: Vec<(NodeKey, Node)>, problems: &mut Vec<Problem>) -> Vec<Axi
                 "expected an array",
             );
             problems.push(problem.help("write the values in brackets: [1, 2, 4]"));
+            // Swept, so it is not missing.
+            axes.push(Axis { key: spec.key, at: key.at, values: vec![Setting::unwritten(None)] });
             continue;
         };
         let values = items.iter().map(|item| Setting::read(spec, item, problems)).collect();

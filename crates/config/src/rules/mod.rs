@@ -50,14 +50,14 @@ impl<'a> Judge<'a> {
 
     /// Completes `values` and reports what is wrong with them. The same problem of several runs is shown once, because equal problems are.
     pub fn judge(&mut self, values: &mut Values, problems: &mut Vec<Problem>) {
-        let known = problems.len();
         self.study(values, problems);
         self.workload(values, problems);
         self.command(values, problems);
+        let mut reads_files = false;
         if values.runs_command() {
             self.data_of_command(values, problems);
         } else if values.reads_array() {
-            self.array(values, problems);
+            reads_files = self.array(values, problems);
         } else {
             self.graph(values, problems);
         }
@@ -72,14 +72,17 @@ impl<'a> Judge<'a> {
         self.schedule(values, problems);
         self.profiler(values, problems);
         self.operations(values, problems);
-        if problems.len() == known && values.reads_array() && !values.runs_command() {
+        // All settings are complete here.
+        if reads_files {
             self.array_content(values, problems);
         }
     }
 
-    /// An array, and what reads it.
-    fn array(&mut self, values: &mut Values, problems: &mut Vec<Problem>) {
+    /// An array, and what reads it. Returns whether nothing is wrong with its files and its sampler, as far as the settings say.
+    fn array(&mut self, values: &mut Values, problems: &mut Vec<Problem>) -> bool {
+        let known = problems.len();
         self.files_and_sampler(values, problems);
+        let is_sound = problems.len() == known;
         self.array_model(values, problems);
         self.array_validation(values, problems);
         self.rows_of_array(values, problems);
@@ -87,6 +90,7 @@ impl<'a> Judge<'a> {
         self.heads(values, problems);
         self.nodes(values, problems);
         self.start_from(values, problems);
+        is_sound
     }
 
     /// A graph and its samples, and what reads them.

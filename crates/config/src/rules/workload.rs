@@ -36,16 +36,19 @@ pub fn derive_workload(values: &mut Values) {
     values.derive_missing(Sampler::CHUNKS, Some(chunks));
 }
 
-/// Fills in what follows from `worker.command`: no processor has to be named, and no data set is built where nothing is said of data.
+/// Fills in what follows from `worker.command`: no processor has to be named, and no data set is built where nothing is said of data. Neither
+/// is known of a command that could not be read, and neither is asked for.
 pub fn derive_command(values: &mut Values) {
-    if !values.runs_command() || values.reads_array() {
+    let is_readable = values.get(Worker::COMMAND).is_some();
+    let is_set = values.at(&Worker::COMMAND).is_some();
+    if values.reads_array() || !(values.runs_command() || is_set && !is_readable) {
         return;
     }
-    values.derive_missing(Pipeline::PROCESSOR, Some(Processor::Ids));
+    values.derive_missing(Pipeline::PROCESSOR, is_readable.then_some(Processor::Ids));
     let says_data =
         |spec: &KeySpec| [Data::NAME, Select::NAME].contains(&spec.section()) && values.at(spec.key).is_some();
     if !KEYS.iter().any(says_data) {
-        values.derive_missing(Data::SET, Some(NO_DATA_SET.to_owned()));
+        values.derive_missing(Data::SET, is_readable.then(|| NO_DATA_SET.to_owned()));
     }
 }
 
