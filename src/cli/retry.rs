@@ -8,12 +8,13 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::launch::slurm::{Adjustment, SlurmBackend};
 use crate::launch::status::{JobStatus, TrialStatus};
-use crate::launch::{Remedy, backend_for_job, remedy};
+use crate::launch::{Remedy, backend_for_job, last_lines_of_program, remedy};
 use crate::program::needed_worker;
 use crate::project::Project;
 
 /// Arguments of `expctl retry`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  expctl retry 12 --wait\n  expctl retry 12 --all")]
 pub struct RetryArgs {
     /// The job
     #[arg(value_name = "JOB")]
@@ -57,9 +58,7 @@ pub fn run(project: &Project, args: &RetryArgs) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Incomplete, message).hint(format!("expctl cancel {}", args.job)));
     }
     let (again, left) = choose(args, &job)?;
-    for trial in &left {
-        say(format!("{} failed by itself: {}", trial.trial.name(), trial.reason));
-    }
+    say_left(&left);
     if again.is_empty() {
         let message = format!("nothing is retried: {} trial(s) would fail again", left.len());
         return Err(Failure::new(Exit::TrialsFailed, message)
@@ -80,6 +79,28 @@ pub fn run(project: &Project, args: &RetryArgs) -> Result<(), Failure> {
     let backend = backend_for_job(&record.backend)?;
     backend.retry(project, &record, &which)?;
     run_plan::wait_or_detach(project, backend.as_ref(), &record, args.wait, &interrupt)
+}
+
+/// Names the trials that would only fail again, those with the same reason together, with the last words of the first one's program.
+fn say_left(left: &[&TrialStatus]) {
+    let mut by_reason: Vec<(&str, Vec<&TrialStatus>)> = Vec::new();
+    for trial in left.iter().copied() {
+        match by_reason.iter_mut().find(|(reason, _)| *reason == trial.reason) {
+            Some((_, trials)) => trials.push(trial),
+            None => by_reason.push((&trial.reason, vec![trial])),
+        }
+    }
+    for (reason, trials) in by_reason {
+        let names: Vec<String> = trials.iter().map(|trial| trial.trial.name()).collect();
+        say(match names.as_slice() {
+            [name] => format!("{name} failed by itself: {reason}"),
+            names => format!("{} trials failed by themselves: {reason}\n    {}", names.len(), names.join(", ")),
+        });
+        let first =
+            trials.first().and_then(|first| Some((first.attempt.as_ref()?, &first.trial, first.outcome.as_ref()?)));
+        let last_lines = first.map(|(attempt, trial, outcome)| last_lines_of_program(attempt, trial, outcome));
+        last_lines.into_iter().flatten().for_each(|line| say(format!("    | {line}")));
+    }
 }
 
 /// A trial that gets another attempt.

@@ -266,7 +266,7 @@ fn dry_run(project: &Project, plan: &Plan, job: &JobRecord, json: bool, chain: b
 
     say(format!("dry run: {} on {}", count(plan.trials.len() as u64, "trial"), backend_words(job)));
     for trial in plan.trials.iter().take(MAX_NAMED_TRIALS) {
-        say(format!("  {}", trial.id));
+        say(format!("  {}", trial.name()));
     }
     if plan.trials.len() > MAX_NAMED_TRIALS {
         say(format!("  and {} more", plan.trials.len() - MAX_NAMED_TRIALS));

@@ -1,5 +1,9 @@
 //! An attempt of a trial: created in the ledger, concluded with its outcome, and followed by another one, as its [`Remedy`] says.
 
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
 use expctl_ledger::{
     AttemptDir, Cause, CheckpointDir, EXIT_STORAGE, EXIT_STUCK, JobDir, LedgerError, Outcome, RankExit, RankStatus,
     RendezvousFile, SubmittedArray, TrialState, close_sample_journal, close_step_journal, write_json,
@@ -118,6 +122,48 @@ fn silent_end(rank: u32, end: Option<ProcessEnd>) -> String {
         }
         _ => format!("rank {rank} ended without a word (killed, or its node was lost)"),
     }
+}
+
+/// The log of the rank at the root of a failure.
+pub fn failed_log(attempt: &AttemptDir, outcome: &Outcome) -> PathBuf {
+    attempt.log_path(outcome.failed_rank.unwrap_or(0))
+}
+
+/// Lines of the log of a program that failed that are shown, and bytes of it that are read for them.
+const LAST_LINES: usize = 5;
+const LAST_BYTES: u64 = 1 << 14;
+
+/// The last lines that the program of a failed trial wrote. The outcome says that the program ended; its own last words say why. None
+/// for expctl's own worker, whose outcome has the reason.
+pub fn last_lines_of_program(attempt: &AttemptDir, trial: &Trial, outcome: &Outcome) -> Vec<String> {
+    if outcome.state != TrialState::Failed || !trial.settings.runs_command() {
+        return Vec::new();
+    }
+    last_lines(&failed_log(attempt, outcome), &outcome.message)
+}
+
+/// The last lines of a log that are not empty, without colours, control characters and the lines that repeat `known`; none if it cannot be
+/// read.
+fn last_lines(log: &Path, known: &str) -> Vec<String> {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = File::open(log)?;
+        let size = file.metadata()?.len();
+        file.seek(SeekFrom::Start(size.saturating_sub(LAST_BYTES)))?;
+        let mut bytes = Vec::new();
+        file.take(LAST_BYTES).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let bytes = read().unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    // The outcome names the rank before what the supervisor wrote, and the log after it.
+    let known = known.split_once(": ").filter(|(rank, _)| rank.starts_with("rank ")).map_or(known, |(_, why)| why);
+    let known = known.split("; see rank-").next().unwrap_or(known);
+    let repeats = |line: &str| !known.is_empty() && line.contains(known);
+    // Of a bar that was drawn over and over, the last state.
+    let lines = text.lines().filter_map(|line| line.rsplit('\r').find(|part| !part.trim().is_empty()));
+    let plain = |line: &str| console::strip_ansi_codes(line).chars().filter(|c| !c.is_control()).collect::<String>();
+    let mut lines: Vec<String> = lines.map(plain).filter(|line| !line.trim().is_empty() && !repeats(line)).collect();
+    lines.split_off(lines.len().saturating_sub(LAST_LINES))
 }
 
 /// Turn the journal that a rank left into its table; returns the number of steps.
@@ -262,6 +308,27 @@ mod tests {
     fn exit(rank: u32, status: RankStatus, lost_peer: Option<u32>) -> RankExit {
         let message = format!("rank {rank} {status:?}");
         RankExit { rank, status, message, lost_peer, steps: 0, parameters_digest: None, exit_code: None, signal: None }
+    }
+
+    #[test]
+    fn the_last_lines_of_a_log_are_plain_text() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("rank-0.log");
+        assert!(last_lines(&log, "").is_empty());
+        let text = "1\n2\n\n3\n4\n10%\r20%\r\n\x1b[31mImportError\x1b[0m: no module\n";
+        let verdict = "ERROR expctl: rank 0: the program ended with exit code 1 before it called expctl.Run()";
+        std::fs::write(&log, format!("{text}{verdict}\n")).unwrap();
+        // What the outcome says is not repeated.
+        let outcome =
+            "rank 0: the program ended with exit code 1 before it called expctl.Run() (no run record); see rank-0.log";
+        for (known, last) in [(outcome, None), (&outcome[8..76], None), ("", Some(verdict))] {
+            let lines = last_lines(&log, known);
+            assert_eq!(lines.iter().any(|line| line.contains("exit code 1")), last.is_some(), "{known}: {lines:?}");
+        }
+        std::fs::write(&log, text).unwrap();
+        assert_eq!(last_lines(&log, outcome), ["2", "3", "4", "20%", "ImportError: no module"]);
+        std::fs::write(&log, "x".repeat(1 << 15) + "\nend\n").unwrap();
+        assert_eq!(last_lines(&log, outcome).last().map(String::as_str), Some("end"));
     }
 
     #[test]

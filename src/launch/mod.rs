@@ -8,5 +8,5 @@ pub mod local;
 pub mod slurm;
 pub mod status;
 
-pub use attempt::{Remedy, remedy};
+pub use attempt::{Remedy, last_lines_of_program, remedy};
 pub use backend::{Backend, SubmitOrder, backend_for_job, backend_from_name};

@@ -297,17 +297,17 @@ impl MeasuredJob {
     /// # Errors
     /// A trial did not end, cannot be read, or failed.
     pub fn verdict(&self) -> Result<(), JobVerdictError> {
-        let ids = |which: fn(&RunState) -> bool| -> Vec<&str> {
-            self.incomplete().filter(|run| which(&run.state)).map(|run| run.trial.id.as_str()).collect()
+        let names = |which: fn(&RunState) -> bool| -> Vec<String> {
+            self.incomplete().filter(|run| which(&run.state)).map(|run| run.trial.name()).collect()
         };
-        let failed = ids(|state| matches!(state, RunState::Failed(_)));
-        let damaged = ids(|state| matches!(state, RunState::Unreadable(_)));
-        let unended = ids(|state| !matches!(state, RunState::Failed(_) | RunState::Unreadable(_)));
-        JobVerdictError::check(self.runs.len(), &unended, &damaged, &failed)
+        let failed = names(|state| matches!(state, RunState::Failed(_)));
+        let damaged = names(|state| matches!(state, RunState::Unreadable(_)));
+        let unended = names(|state| !matches!(state, RunState::Failed(_) | RunState::Unreadable(_)));
+        JobVerdictError::check(self.runs.len(), unended, damaged, failed)
     }
 }
 
-/// Why a job is not complete, with the ids of its trials.
+/// Why a job is not complete, with the names of its trials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobVerdictError {
     /// Trials did not end, or cannot be read.
@@ -329,17 +329,16 @@ pub enum JobVerdictError {
 }
 
 impl JobVerdictError {
-    /// The verdict on a job of `trials` trials, given the ids of those that did not end, cannot be read, or failed.
+    /// The verdict on a job of `trials` trials, given the names of those that did not end, cannot be read, or failed.
     ///
     /// # Errors
     /// A trial did not end, cannot be read, or failed.
-    pub fn check(trials: usize, unended: &[&str], damaged: &[&str], failed: &[&str]) -> Result<(), Self> {
-        let owned = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect();
+    pub fn check(trials: usize, unended: Vec<String>, damaged: Vec<String>, failed: Vec<String>) -> Result<(), Self> {
         if !unended.is_empty() || !damaged.is_empty() {
-            return Err(Self::Incomplete { trials, unended: owned(unended), damaged: owned(damaged) });
+            return Err(Self::Incomplete { trials, unended, damaged });
         }
         if !failed.is_empty() {
-            return Err(Self::Failed { trials, failed: owned(failed) });
+            return Err(Self::Failed { trials, failed });
         }
         Ok(())
     }

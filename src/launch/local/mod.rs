@@ -7,8 +7,8 @@ mod ranks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ use self::ranks::{CheckpointRequest, ProgressDisplay, RankPrograms, run_attempt}
 use crate::console::say;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::launch::attempt::{conclude, stage};
+use crate::launch::attempt::{conclude, failed_log, last_lines_of_program, stage};
 use crate::launch::backend::{Backend, SubmitOrder};
 use crate::launch::slurm::Adjustment;
 use crate::program::{needed_worker, needed_worker_here};
@@ -151,11 +151,16 @@ fn taken_ids(project: &Project) -> Result<BTreeSet<u64>, Failure> {
     Ok(taken)
 }
 
+/// The job whose folder has this name; `None` for a name that is not written as its number is, such as `0099`.
+fn job_id(name: &str) -> Option<u64> {
+    name.parse().ok().filter(|id: &u64| id.to_string() == name)
+}
+
 fn last_local_job(project: &Project) -> Result<u64, Failure> {
     let mut last = 0;
     for entry in std::fs::read_dir(project.runs()).map_err(Failure::internal)? {
         let entry = entry.map_err(Failure::internal)?;
-        let Some(id) = entry.file_name().to_str().and_then(|n| n.parse::<u64>().ok()) else { continue };
+        let Some(id) = entry.file_name().to_str().and_then(job_id) else { continue };
         // A folder that another launcher is filling has no record yet; its id is taken all the same.
         let local = JobDir::new(entry.path()).record().map_or(true, |r| r.backend == "local");
         if local {
@@ -166,10 +171,10 @@ fn last_local_job(project: &Project) -> Result<u64, Failure> {
 }
 
 /// Run all trials of a job that have not completed, one after another, so that none disturbs the timing of another. The
-/// next trials run whether or not one fails.
+/// next trials run whether or not one fails, unless [`AlikeFailures`] says that they would fail, too.
 ///
 /// # Errors
-/// [`Exit::Incomplete`] if the user stopped it.
+/// [`Exit::Incomplete`] if the user stopped it, [`Exit::TrialsFailed`] if it stopped because trials failed alike.
 pub fn run(project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<(), Failure> {
     let checkpoint = CheckpointRequest::listen()?;
     let programs = RankPrograms {
@@ -187,6 +192,8 @@ pub fn run(project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<
         .enable_all()
         .build()
         .map_err(|e| Failure::internal(format!("cannot start the runtime: {e}")))?;
+    // Where a trial has completed before, nothing is wrong with all of them.
+    let mut alike = AlikeFailures { over: trials.len() < job.trials.len(), ..AlikeFailures::default() };
     for (i, trial) in trials.iter().enumerate() {
         if let Some(last) = dir.attempts(&trial.id)?.last() {
             conclude_lost(last, trial)?;
@@ -196,13 +203,10 @@ pub fn run(project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<
         let run = run_attempt(&programs, &attempt, trial, &mut progress, interrupt, &checkpoint);
         let outcome = runtime.block_on(run)?;
         progress.finish(outcome.state.name(), rates(&dir, trial, &outcome)?);
+        let last_lines = last_lines_of_program(&attempt, trial, &outcome);
         if outcome.state == TrialState::Failed {
-            let log = attempt.log_path(outcome.failed_rank.unwrap_or(0));
-            say(format!("    {}\n    log: {}", outcome.message, log.display()));
-            if trial.settings.runs_command() {
-                // The outcome says that the program ended; its own last words say why.
-                last_lines(&log).into_iter().for_each(|line| say(format!("    | {line}")));
-            }
+            say(format!("    {}\n    log: {}", outcome.message, failed_log(&attempt, &outcome).display()));
+            last_lines.iter().for_each(|line| say(format!("    | {line}")));
         }
         if interrupt.is_set() {
             let done = i + usize::from(outcome.state == TrialState::Completed);
@@ -212,30 +216,47 @@ pub fn run(project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<
                 job.job
             )));
         }
+        let left = trials.len() - i - 1;
+        if alike.count(&outcome, last_lines.last()) == MAX_ALIKE_FAILURES && left > 0 {
+            let message = format!(
+                "the first {MAX_ALIKE_FAILURES} trials failed alike before their first step; {left} of {} trials of job {} are not started",
+                trials.len(),
+                job.job
+            );
+            return Err(Failure::new(Exit::TrialsFailed, message)
+                .hint(format!("once the reason is gone: expctl retry {} --all", job.job)));
+        }
     }
     Ok(())
 }
 
-/// Lines of the log of a program that failed that are shown, and bytes of it that are read for them.
-const LAST_LINES: usize = 5;
-const LAST_BYTES: u64 = 1 << 14;
+/// Trials that fail alike, before their first step and before any other ended otherwise, until a job is given up.
+const MAX_ALIKE_FAILURES: usize = 3;
 
-/// The last lines of a log that are not empty, without control characters; none if it cannot be read.
-fn last_lines(log: &Path) -> Vec<String> {
-    let read = || -> std::io::Result<Vec<u8>> {
-        let mut file = File::open(log)?;
-        let size = file.metadata()?.len();
-        file.seek(SeekFrom::Start(size.saturating_sub(LAST_BYTES)))?;
-        let mut bytes = Vec::new();
-        file.take(LAST_BYTES).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    let bytes = read().unwrap_or_default();
-    let text = String::from_utf8_lossy(&bytes);
-    // Of a bar that was drawn over and over, the last state.
-    let lines = text.lines().filter_map(|line| line.rsplit('\r').find(|part| !part.trim().is_empty()));
-    let mut lines: Vec<String> = lines.map(|line| line.chars().filter(|c| !c.is_control()).collect()).collect();
-    lines.split_off(lines.len().saturating_sub(LAST_LINES))
+/// The trials at the start of a launch that failed for the same reason before their first step: a missing module, a wrong path. All
+/// others would most likely fail with it.
+#[derive(Debug, Default)]
+struct AlikeFailures {
+    number: usize,
+    /// Reason of the first one, and the last line that its program wrote.
+    first: Option<(String, Option<String>)>,
+    /// A trial ended otherwise.
+    over: bool,
+}
+
+impl AlikeFailures {
+    /// Counts one more outcome; returns how many failed alike so far, 0 once a trial ended otherwise.
+    fn count(&mut self, outcome: &Outcome, last_line: Option<&String>) -> usize {
+        let before_first_step = outcome.state == TrialState::Failed && outcome.ranks.iter().all(|rank| rank.steps == 0);
+        let why = (outcome.message.clone(), last_line.cloned());
+        self.over |= !before_first_step || self.first.as_ref().is_some_and(|first| *first != why);
+        if self.over {
+            return 0;
+        }
+        self.first.get_or_insert(why);
+        self.number += 1;
+        self.number
+    }
 }
 
 /// Rates of a completed trial, as in its note; `None` for any other.
@@ -339,6 +360,14 @@ fn stop_launcher(id: u64, folder: &JobDir) -> Result<bool, Failure> {
     Ok(true)
 }
 
+/// `local job 12`; the number is missing while its launcher writes it.
+fn holder_words(number: &str) -> String {
+    match number.trim() {
+        "" => "another local job".to_owned(),
+        number => format!("local job {number}"),
+    }
+}
+
 /// Held while a job's trials run.
 ///
 /// Invariant: on one ledger one local job runs at a time, so that none disturbs the timing of another. The system
@@ -368,7 +397,7 @@ impl LocalLock {
                     if !said {
                         let mut holder = String::new();
                         let _ = busy.rewind().and_then(|()| busy.read_to_string(&mut holder));
-                        say(format!("job {job} waits until local job {holder} has ended"));
+                        say(format!("job {job} waits until {} has ended", holder_words(&holder)));
                         said = true;
                     }
                     file = busy;
@@ -386,15 +415,54 @@ impl LocalLock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use expctl_ledger::{RankExit, RankStatus};
+
+    fn outcome(state: TrialState, message: &str, steps: u64) -> Outcome {
+        let rank = RankExit {
+            rank: 0,
+            status: RankStatus::Failed,
+            message: message.to_owned(),
+            lost_peer: None,
+            steps,
+            parameters_digest: None,
+            exit_code: Some(1),
+            signal: None,
+        };
+        let ranks = vec![rank];
+        Outcome { state, message: message.to_owned(), cause: None, failed_rank: Some(0), started: 0, ended: 1, ranks }
+    }
 
     #[test]
-    fn the_last_lines_of_a_log_are_plain_text() {
-        let dir = tempfile::tempdir().unwrap();
-        let log = dir.path().join("rank-0.log");
-        assert!(last_lines(&log).is_empty());
-        std::fs::write(&log, "1\n2\n\n3\n4\n10%\r20%\r\n\x1b[31mImportError\x1b[0m: no module").unwrap();
-        assert_eq!(last_lines(&log), ["2", "3", "4", "20%", "[31mImportError[0m: no module"]);
-        std::fs::write(&log, "x".repeat(1 << 15) + "\nend\n").unwrap();
-        assert_eq!(last_lines(&log).last().map(String::as_str), Some("end"));
+    fn failures_are_alike_with_the_same_reason_before_the_first_step() {
+        use TrialState::{Completed, Failed};
+        let counts = |outcomes: &[(TrialState, &str, u64, &str)]| -> Vec<usize> {
+            let mut alike = AlikeFailures::default();
+            let count = |(state, message, steps, log): &(TrialState, &str, u64, &str)| {
+                alike.count(&outcome(*state, message, *steps), Some(&(*log).to_owned()))
+            };
+            outcomes.iter().map(count).collect()
+        };
+        let import = (Failed, "no run record", 0, "ImportError: a");
+        assert_eq!(counts(&[import, import, import, import]), [1, 2, 3, 4]);
+        // One that completed, one that did steps, another reason, other last words.
+        for other in [
+            (Completed, "", 8, ""),
+            (Failed, "no run record", 3, "ImportError: a"),
+            (Failed, "killed", 0, "ImportError: a"),
+            (Failed, "no run record", 0, "ImportError: b"),
+        ] {
+            assert_eq!(counts(&[import, import, other, import, import, import]), [1, 2, 0, 0, 0, 0]);
+        }
+    }
+
+    #[test]
+    fn folders_that_are_not_named_as_their_job_are_no_jobs() {
+        let found = ["99", "0099", "+9", "nine", "0"].map(job_id);
+        assert_eq!(found, [Some(99), None, None, None, Some(0)]);
+    }
+
+    #[test]
+    fn who_holds_the_lock_may_not_be_known_yet() {
+        assert_eq!(["", "107", "107\n"].map(holder_words), ["another local job", "local job 107", "local job 107"]);
     }
 }

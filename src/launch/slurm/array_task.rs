@@ -5,7 +5,7 @@ use expctl_settings::Trial;
 use slurm_client::{JobId, Slurm};
 
 use crate::exit::{Exit, Failure};
-use crate::launch::attempt::{ProcessEnd, conclude, stage};
+use crate::launch::attempt::{ProcessEnd, conclude, last_lines_of_program, stage};
 
 /// Slurm's job `id`, on the cluster of the job that has `arrays`.
 pub fn job_id(arrays: &JobArrays, id: u64) -> JobId {
@@ -132,7 +132,11 @@ pub fn conclude_task(
     match outcome.state {
         TrialState::Completed => Ok(()),
         state => {
-            Err(Failure::new(Exit::TrialsFailed, format!("trial {} {}: {}", trial.id, state.name(), outcome.message)))
+            let message = format!("trial {} {}: {}", trial.id, state.name(), outcome.message);
+            let last_lines = last_lines_of_program(attempt, &trial, &outcome);
+            let shown: Vec<String> =
+                std::iter::once(message).chain(last_lines.iter().map(|line| format!("    | {line}"))).collect();
+            Err(Failure::new(Exit::TrialsFailed, shown.join("\n")))
         }
     }
 }

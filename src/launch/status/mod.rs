@@ -85,12 +85,12 @@ impl JobStatus {
     /// # Errors
     /// Exit 6 if trials did not end, exit 5 if some failed; the message names them.
     pub fn verdict(&self) -> Result<(), Failure> {
-        let ids = |which: fn(AttemptState) -> bool| -> Vec<&str> {
-            self.trials.iter().filter(|t| which(t.state)).map(|t| t.trial.id.as_str()).collect()
+        let names = |which: fn(AttemptState) -> bool| -> Vec<String> {
+            self.trials.iter().filter(|t| which(t.state)).map(|t| t.trial.name()).collect()
         };
-        let failed = ids(|state| state == AttemptState::Failed);
-        let unended = ids(|state| !matches!(state, AttemptState::Completed | AttemptState::Failed));
-        Ok(JobVerdictError::check(self.trials.len(), &unended, &[], &failed)?)
+        let failed = names(|state| state == AttemptState::Failed);
+        let unended = names(|state| !matches!(state, AttemptState::Completed | AttemptState::Failed));
+        Ok(JobVerdictError::check(self.trials.len(), unended, Vec::new(), failed)?)
     }
 
     /// Whether something runs a trial of the job or will, or may do so.
