@@ -308,7 +308,7 @@ pub fn measured_row(job: &MeasuredJob, label: String, runs: &[&Run]) -> VariantR
     let threads = threads.max_by(|a, b| a.ratio().total_cmp(&b.ratio()));
     let mut notes = Vec::new();
     for run in runs.iter().filter(|r| !r.completed()) {
-        notes.push(format!("trial {} is not counted: {}", run.trial.id, run.state.words()));
+        notes.push(format!("trial {} is not counted: {}", run.trial.name(), run.state.words()));
     }
     notes.extend(runs.iter().flat_map(|run| attempt_sentences(run)));
     VariantRow {

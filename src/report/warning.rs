@@ -163,16 +163,16 @@ fn job_warnings(job: &MeasuredJob) -> Vec<Warning> {
     }
     all.extend(job.runs.iter().flat_map(attempt_sentences).map(|said| Warning::for_job(Cause::Attempts, said)));
     // Trials that are missing for the same reason share a sentence.
-    let mut missing: Vec<(String, Vec<&str>)> = Vec::new();
+    let mut missing: Vec<(String, Vec<String>)> = Vec::new();
     for run in job.incomplete() {
-        let (words, id) = (run.state.words(), run.trial.id.as_str());
+        let (words, name) = (run.state.words(), run.trial.name());
         match missing.iter_mut().find(|(known, _)| *known == words) {
-            Some((_, trials)) => trials.push(id),
-            None => missing.push((words, vec![id])),
+            Some((_, trials)) => trials.push(name),
+            None => missing.push((words, vec![name])),
         }
     }
     all.extend(missing.into_iter().map(|(words, trials)| {
-        let said = match trials[..] {
+        let said = match &trials[..] {
             [trial] => format!("trial {trial} is not counted, {words}"),
             _ => format!("{} trials are not counted, {words}: {}", trials.len(), trials.join(", ")),
         };

@@ -229,6 +229,7 @@ fn an_isolated_job_runs_and_its_note_has_the_parts() {
     {
         assert!(note.contains(part), "{part}\n{note}");
     }
+    assert!(note.contains(" of a train step of ids (measured)**\n") && note.contains("\n**Loading is "), "{note}");
     // What the model of a variant is, and that nobody said so, is in the note; the rank counted its parameters.
     assert!(note.contains("| Variant | Model | Parameters | Named by |"), "{note}");
     assert!(note.contains("| ids | dango | ") && note.contains(" | nobody: the default |"), "{note}");

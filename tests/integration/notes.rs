@@ -133,7 +133,7 @@ fn sections_can_be_moved_and_removed_and_come_back() {
     assert!(section(&back, "trials").contains("lazy-r4-0a1b2c"), "{back}");
     // Below the nearest section in front of it that is there.
     let place = |name: &str| back.find(&format!("expctl:begin {name} ")).unwrap();
-    assert!(place("conclusions") < place("trials") && place("trials") < place("location"), "{back}");
+    assert!(place("configuration") < place("trials") && place("trials") < place("location"), "{back}");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_damaged_marker_is_an_error_and_the_note_stays() {
     let results = section(&sound, "results");
     let begin = results.lines().next().unwrap();
     for (name, damaged, at, said) in [
-        ("begin without end", sound.replace("<!-- expctl:end results -->\n", ""), "expctl:begin pictures", ""),
+        ("begin without end", sound.replace("<!-- expctl:end results -->\n", ""), "expctl:begin step_times", ""),
         (
             "end without begin",
             sound.replace(&format!("{begin}\n"), ""),
@@ -204,7 +204,7 @@ fn a_damaged_marker_is_an_error_and_the_note_stays() {
 #[test]
 fn an_edit_between_markers_is_refused_and_kept() {
     let (project, path) = noted();
-    let mine = text(&path).replace("| **lazy** | **Lazy** | **2.5** |", "| **lazy** | **Lazy** | **9.5** |");
+    let mine = text(&path).replace("| **lazy** | **140** |", "| **lazy** | **940** |");
     std::fs::write(&path, &mine).unwrap();
     let line = 1 + mine.lines().position(|line| line.starts_with("<!-- expctl:begin results ")).unwrap();
     let (_, stderr) = project.expect(&["report", "12"], 3);
@@ -214,7 +214,7 @@ fn an_edit_between_markers_is_refused_and_kept() {
     let (_, stderr) = project.expect(&["report", "12", "--force"], 0);
     let kept = stderr.lines().find_map(|l| l.strip_prefix("the note as it was is in ROOT/")).unwrap();
     assert_eq!(text(&project.file(kept)), mine);
-    assert!(text(&path).contains("| **lazy** | **Lazy** | **2.5** |"));
+    assert!(text(&path).contains("| **lazy** | **140** |"));
     // Blank lines and line ends are nobody's edit.
     let spaced = text(&path).replace("### Ranks\n", "\n### Ranks\n");
     std::fs::write(&path, &spaced).unwrap();

@@ -1,7 +1,10 @@
 use std::fmt::Write;
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement};
+use comfy_table::{Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Width};
+
+/// Blanks beside the text of a column of a boxed table.
+const PADDING: usize = 2;
 
 /// A table of text cells, written as markdown, for a terminal, or as CSV.
 #[derive(Clone, Debug, Default)]
@@ -67,12 +70,35 @@ impl Table {
                 None => Cell::new(cell),
             }));
         }
+        if let (true, Some(width)) = (wrap, table.width()) {
+            for (column, word) in self.longest_words(width.into()).into_iter().enumerate() {
+                if let (Ok(lower), Some(column)) = (u16::try_from(word + PADDING), table.column_mut(column)) {
+                    column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(lower)));
+                }
+            }
+        }
         for column in &self.right {
             if let Some(column) = table.column_mut(*column) {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
         table.to_string()
+    }
+
+    /// The longest word of each column, in characters, shortened alike until a table with these columns fits into the width: a word is only cut
+    /// where there is no other way.
+    fn longest_words(&self, width: usize) -> Vec<usize> {
+        let longest = |column: usize| {
+            let cells = std::iter::once(&self.header).chain(&self.rows).filter_map(|row| row.get(column));
+            let words = cells.flat_map(|cell| cell.split_whitespace());
+            words.map(|word| word.trim_matches('*').chars().count()).max().unwrap_or(0)
+        };
+        let longest: Vec<usize> = (0..self.header.len()).map(longest).collect();
+        let limit = longest.iter().copied().max().unwrap_or(0);
+        let at_most = |limit: usize| longest.iter().map(move |word| *word.min(&limit)).collect::<Vec<_>>();
+        // A border beside each column, and one at the end.
+        let fits = |words: &Vec<usize>| words.iter().map(|word| word + PADDING + 1).sum::<usize>() < width;
+        (1..=limit).rev().map(at_most).find(fits).unwrap_or_default()
     }
 
     /// Comma-separated values as in RFC 4180, but with line feeds, and without a final one.
@@ -101,5 +127,14 @@ mod tests {
         assert_eq!(table.markdown(), "| a | b |\n|---|---|\n| x\\|y | 1,\"2\" |\n| **z** |  |");
         assert_eq!(Table::new(["a", "b"]).right([1]).markdown(), "| a | b |\n|---|---:|");
         assert_eq!(table.csv(), "a,b\nx|y,\"1,\"\"2\"\"\"\n**z**,");
+    }
+
+    #[test]
+    fn words_are_cut_only_where_there_is_no_other_way() {
+        let mut table = Table::new(["Trial", "it/s"]);
+        table.bold_row(["lazy-r1-56abc695 (loader.workers=4)", "1.5"]);
+        assert_eq!(table.longest_words(60), [18, 4]);
+        assert_eq!(table.longest_words(20), [9, 4]);
+        assert_eq!(table.longest_words(5), Vec::<usize>::new());
     }
 }

@@ -56,6 +56,24 @@ const HEADER: [&str; 18] = [
     INTERVAL,
 ];
 
+/// Columns of numbers.
+const NUMBERS: [&str; 11] = [
+    "Speed (it/s)",
+    "samples/s",
+    "ms/sample",
+    EPOCH,
+    "Batch Size",
+    BATCH,
+    "Workers",
+    LEARNING_COLUMNS[0],
+    LEARNING_COLUMNS[1],
+    LEARNING_COLUMNS[2],
+    "n",
+];
+
+/// Columns that a narrow table has only where rows differ in them.
+const SHARED: [&str; 8] = ["Job ID", "Config", "Storage", "Batch Size", BATCH, "Workers", "Data Dir", "Figures"];
+
 impl Comparison {
     /// The comparison as text, without a final line feed.
     ///
@@ -63,8 +81,8 @@ impl Comparison {
     /// Values that have no JSON.
     pub fn render(&self, form: Format) -> serde_json::Result<String> {
         match form {
-            Format::Markdown => Ok(self.text(Table::markdown)),
-            Format::Table => Ok(self.text(Table::terminal)),
+            Format::Markdown => Ok(self.text(Table::markdown, false)),
+            Format::Table => Ok(self.text(Table::terminal, true)),
             Format::Csv => Ok(self.csv()),
             Format::Json => {
                 let all = json!({
@@ -80,7 +98,8 @@ impl Comparison {
         }
     }
 
-    fn text(&self, render: impl Fn(&Table) -> String) -> String {
+    /// Tables and remarks. A `narrow` table has only columns in which rows differ; what is the same in all stands in a line above it.
+    fn text(&self, render: impl Fn(&Table) -> String, narrow: bool) -> String {
         let mut parts = Vec::new();
         for group in &self.groups {
             // Published rows have no batch size in bytes.
@@ -97,24 +116,40 @@ impl Comparison {
                 name if LEARNING_COLUMNS.contains(&name) => learned,
                 _ => true,
             };
-            let pick = |all: Vec<String>| (0..HEADER.len()).filter(shown).map(|i| all[i].clone()).collect::<Vec<_>>();
-            let mut table = Table::new(pick(HEADER.map(str::to_owned).to_vec()));
+            let has_ratios =
+                group.lines.iter().any(|line| line.ratio_it_per_s.is_some() || line.ratio_samples_per_s.is_some());
+            let mut rows: Vec<(bool, Vec<String>)> = Vec::new();
             for line in &group.lines {
-                let cells = pick(cells(line, Some(group)));
-                if line.baseline {
-                    table.bold_row(cells)
-                } else {
-                    table.row(cells)
-                }
+                rows.push((line.baseline && has_ratios, cells(line, Some(group))));
                 for (i, part) in line.row.parts.iter().enumerate() {
                     let branch = if i + 1 == line.row.parts.len() { "└─" } else { "├─" };
                     let mut cells = cells_of_part(part);
                     cells[0] = format!("{branch} {}", cells[0]);
-                    table.row(pick(cells));
+                    rows.push((false, cells));
                 }
             }
+            let is_same = |column: usize| rows.windows(2).all(|pair| pair[0].1[column] == pair[1].1[column]);
+            let above = |column: &usize| narrow && SHARED.contains(&HEADER[*column]) && is_same(*column);
+            let columns: Vec<usize> = (0..HEADER.len()).filter(shown).collect();
+            let in_table = |column: &usize| !above(column) && !(narrow && [EPOCH, INTERVAL].contains(&HEADER[*column]));
+            let kept: Vec<usize> = columns.iter().copied().filter(in_table).collect();
+            let right = kept.iter().enumerate().filter(|(_, column)| NUMBERS.contains(&HEADER[**column]));
+            let right: Vec<usize> = right.map(|(at, _)| at).collect();
+            let pick = |all: &[String]| kept.iter().map(|i| all[*i].clone()).collect::<Vec<_>>();
+            let mut table = Table::new(kept.iter().map(|column| HEADER[*column])).right(right);
+            for (bold, cells) in &rows {
+                if *bold { table.bold_row(pick(cells)) } else { table.row(pick(cells)) }
+            }
+            let same: Vec<String> = columns
+                .iter()
+                .filter(|column| above(column))
+                .filter_map(|column| Some(format!("{}: {}", HEADER[*column], rows.first()?.1[*column])))
+                .collect();
             if self.groups.len() > 1 {
                 parts.push(format!("Steps: {}", group.name()));
+            }
+            if !same.is_empty() {
+                parts.push(format!("All rows: {}", same.join(" · ")));
             }
             parts.push(render(&table));
         }

@@ -24,7 +24,7 @@ use crate::report::scaling::scaling;
 use crate::report::sections::TitledTable;
 use crate::report::sections::breakdowns::breakdowns;
 use crate::report::sections::configuration::{common_settings, data_read, shuffle, variant_differences};
-use crate::report::sections::isolation::isolation;
+use crate::report::sections::isolation::{isolation, loading_answers};
 use crate::report::sections::profiler::{operations, trace_summaries};
 use crate::report::sections::provenance::{provenance, slurm_usage, trials};
 use crate::report::sections::ranks::ranks;
@@ -52,6 +52,8 @@ pub fn values(
     let verdicts = results.verdicts();
     let warnings = warnings(job, results.lines());
     let rows = results.rows();
+    // Without a baseline all rows answer.
+    let answering = Some(results.answering_rows()).filter(|rows| !rows.is_empty()).unwrap_or_else(|| rows.clone());
     let (folded, shown_warnings): (Vec<_>, Vec<_>) =
         warnings.iter().partition(|warning| warning.bearing == Bearing::ChangesNoVerdict);
     let texts = |all: &[&Warning]| json!(all.iter().map(|warning| &warning.text).collect::<Vec<_>>());
@@ -89,12 +91,13 @@ pub fn values(
         ("masks_in_step", json!(results.masks_in_step())),
         ("other", json!(OTHER)),
         ("verdicts", json!(verdicts)),
-        ("answers", json!(results.answers())),
+        ("answers", json!(loading_answers(job).into_iter().chain(results.answers()).collect::<Vec<_>>())),
+        ("best_points", json!(results.best_points())),
         ("others", json!(without_tests(results.other_findings()))),
         ("no_answer", json!(no_answer(&rows))),
         ("findings", json!(without_tests(results.findings()))),
-        ("causes", json!(causes(&rows))),
-        ("no_cause", json!(no_cause(&rows))),
+        ("causes", json!(causes(&answering))),
+        ("no_cause", json!(no_cause(&rows, &answering))),
         ("step_times", json!(results.step_times().markdown())),
         ("epochs", json!(epochs(job, &rows))),
         ("comparison", json!(comparison(project, job, &rows, options))),
@@ -266,12 +269,17 @@ fn causes(rows: &[&VariantRow]) -> Vec<String> {
     rows.iter().filter_map(cause).collect()
 }
 
-/// Why no variant has a bottleneck.
-fn no_cause(rows: &[&VariantRow]) -> &'static str {
-    if rows.iter().all(|row| row.bottleneck.is_none()) {
-        "not known: no run completed"
+/// Why none of these rows, some of all, has a bottleneck.
+fn no_cause(all: &[&VariantRow], answering: &[&VariantRow]) -> String {
+    let of = |rows: &[&VariantRow]| rows.iter().map(|row| row.label.as_str()).collect::<Vec<_>>().join(", ");
+    if all.iter().all(|row| row.bottleneck.is_none()) {
+        "not known: no run completed".to_owned()
+    } else if answering.iter().all(|row| row.bottleneck.is_none()) {
+        format!("not known: no run of {} completed", of(answering))
+    } else if answering.len() == all.len() || causes(all).is_empty() {
+        "none; no single stage takes more than 50 % of a step".to_owned()
     } else {
-        "none; no single stage takes more than 50 % of a step"
+        format!("none; no single stage takes more than 50 % of a step of {}", of(answering))
     }
 }
 

@@ -169,20 +169,23 @@ pub fn link_to_note(note: &KnownNote, links: &NoteLinks) -> String {
     link(&note.title, &name, links)
 }
 
+/// A file name as the target of a link: without what would end the target or begin a part of it.
+pub fn link_target(name: &str) -> String {
+    let mut target = String::new();
+    for c in name.chars() {
+        match c {
+            ' ' | '%' | '(' | ')' | '#' | '?' => target.push_str(&format!("%{:02X}", u32::from(c))),
+            c => target.push(c),
+        }
+    }
+    target
+}
+
 fn link(title: &str, name: &str, links: &NoteLinks) -> String {
     match links {
         NoteLinks::Markdown => {
             let title = title.replace('[', "\\[").replace(']', "\\]");
-            // A space or bracket ends the target.
-            let target: String = name
-                .chars()
-                .map(|c| match c {
-                    ' ' => "%20".to_owned(),
-                    '(' => "%28".to_owned(),
-                    ')' => "%29".to_owned(),
-                    c => c.to_string(),
-                })
-                .collect();
+            let target = link_target(name);
             format!("[{title}]({target}.md)")
         }
         NoteLinks::Dendron { vault } => {
@@ -209,6 +212,7 @@ mod tests {
             "[The \\[plan\\]](a.b.optimization-plan.md)"
         );
         assert_eq!(link_to_name(dir.path(), "a.other-plan.md", &markdown), "[other plan](a.other-plan.md)");
+        assert_eq!(link_target("mein plän %j (#1)?"), "mein%20plän%20%25j%20%28%231%29%3F");
         let dendron = NoteLinks::Dendron { vault: None };
         assert_eq!(link_to_name(dir.path(), "a.b.optimization-plan", &dendron), "[[The  plan|a.b.optimization-plan]]");
         let vault = NoteLinks::Dendron { vault: Some("torchcell".into()) };

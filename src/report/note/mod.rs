@@ -10,7 +10,7 @@ use expctl_charts::chart_files;
 use expctl_ledger::{Attempt, JobDir, JobRecord, Ledger, MeasuredJob, read_attempts};
 use expctl_text::{GeneratedText, MergedNote, RegionError, RegionLayout, merge_regions, with_updated};
 pub use file::submission;
-use file::{HEAD_BYTES, NoteFile, identity};
+use file::{HEAD_BYTES, NoteFile, identity, link_target};
 use serde::Serialize;
 pub use template::BUILT_IN;
 
@@ -78,7 +78,7 @@ fn picture_stem(note: &Path) -> String {
 
 /// Link to a picture by its file name, relative to the note.
 fn picture_link(file: &str) -> String {
-    format!("assets/images/{}", file.replace(' ', "%20"))
+    format!("assets/images/{}", link_target(file))
 }
 
 /// File name of the learning curves.

@@ -23,7 +23,10 @@ pub fn breakdowns(job: &MeasuredJob) -> Vec<TitledTable> {
             let breakdown = Breakdown::from_steps(completed_steps(&runs))?;
             let n = runs.iter().filter(|run| run.completed()).count();
             let tree = step_tree(&format!("{label}, n = {n}"), &breakdown);
-            let table = format!("```\n{tree}\n```\n\n{}", table(&breakdown).markdown());
+            let table = format!(
+                "```\n{tree}\n```\n\n<details>\n<summary>Exposed and busy times by stage</summary>\n\n{}\n\n</details>",
+                table(&breakdown).markdown()
+            );
             let mut said = sentences(&breakdown);
             said.extend(RunTotals::from_runs(&runs).map(|totals| totals_sentence(&totals)));
             Some(TitledTable { label, table, sentence: said.join(" ") })
@@ -35,15 +38,21 @@ fn table(breakdown: &Breakdown) -> Table {
     let mut names = vec!["Stage", "Exposed (ms/step)", "Exposed (%)", "Busy (ms/step)"];
     names.extend(breakdown.device.as_ref().map(|_| "Device (ms/step)"));
     names.push("Busy (ms/sample)");
-    let mut table = Table::new(names);
+    let columns = names.len();
+    let mut table = Table::new(names).right(1..columns);
     let share = |ns: f64| format::share(ns, breakdown.wall);
     let time = |ns: Option<f64>| ns.map_or_else(|| MISSING.to_owned(), format::milliseconds_in_column);
     let per_sample = |ns: Option<f64>| time(ns.and_then(|ns| breakdown.per_sample(ns)));
     let mut device = breakdown.device.iter().flatten().map(|(_, ns)| time(*ns));
     for ((stage, exposed), (_, busy)) in breakdown.exposed.iter().zip(&breakdown.busy) {
+        let on_device = device.next();
+        // The tree has no line for it either.
+        if exposed.is_none() && busy.is_none() && on_device.as_deref().is_none_or(|time| time == MISSING) {
+            continue;
+        }
         let of_step = exposed.map_or_else(|| MISSING.to_owned(), share);
         let cells = [stage.name().to_owned(), time(*exposed), of_step, time(*busy)];
-        table.row(cells.into_iter().chain(device.next()).chain([per_sample(*busy)]));
+        table.row(cells.into_iter().chain(on_device).chain([per_sample(*busy)]));
     }
     let open = breakdown.unattributed;
     let cells = ["unattributed".to_owned(), format::milliseconds_in_column(open), share(open), MISSING.to_owned()];
@@ -65,7 +74,7 @@ fn sentences(breakdown: &Breakdown) -> Vec<String> {
     let mut said = vec![format!("Mean of {}.", format::count(breakdown.steps, "step"))];
     said.extend(breakdown.device.is_some().then(|| ON_DEVICE.to_owned()));
     said.extend(loader_sentence(breakdown));
-    said.extend(loading_share(breakdown));
+    said.extend(loading_sentence(breakdown));
     said.extend(closure(breakdown));
     said
 }
@@ -85,15 +94,18 @@ fn loader_sentence(breakdown: &Breakdown) -> Option<String> {
     })
 }
 
-/// Share of loading in a step that also computes.
-fn loading_share(breakdown: &Breakdown) -> Option<String> {
-    let exposed = |stage: Stage| breakdown.exposed.iter().find(|(of, _)| *of == stage).and_then(|(_, ns)| *ns);
-    if breakdown.wall <= 0.0 || [Stage::Forward, Stage::Backward].into_iter().all(|stage| exposed(stage).is_none()) {
-        return None;
-    }
-    let waited: f64 = Stage::LOADER.into_iter().filter_map(exposed).sum();
-    let last = if exposed(Stage::Pin).is_some() { Stage::Pin } else { Stage::Collate };
-    Some(format!("Loading (sample to {last}) is {} of a step.", format::percent(waited / breakdown.wall)))
+/// Loading in a step that also computes.
+fn loading_sentence(breakdown: &Breakdown) -> Option<String> {
+    let share = loading_share(breakdown)?;
+    let last = if breakdown.exposed_in(&[Stage::Pin]).is_some() { Stage::Pin } else { Stage::Collate };
+    Some(format!("Loading (sample to {last}) is {} of a step.", format::percent(share)))
+}
+
+/// Exposed loading as a share of a step that also computes; `None` for a step without a model.
+pub(super) fn loading_share(breakdown: &Breakdown) -> Option<f64> {
+    let computes = [Stage::Forward, Stage::Backward].into_iter().any(|stage| breakdown.exposed_in(&[stage]).is_some());
+    let waited = breakdown.exposed_in(&Stage::LOADER).unwrap_or(0.0);
+    (breakdown.wall > 0.0 && computes).then(|| waited / breakdown.wall)
 }
 
 /// The closure check, with advice if it fails.
@@ -197,7 +209,7 @@ mod tests {
     fn said(exposed: &[(Stage, u64)]) -> Option<String> {
         let mut step = StepRecord { wall_ns: 1000, measured: true, ..StepRecord::default() };
         exposed.iter().for_each(|(stage, ns)| step.exposed[*stage] = *ns);
-        loading_share(&Breakdown::from_steps([&step].into_iter()).unwrap())
+        loading_sentence(&Breakdown::from_steps([&step].into_iter()).unwrap())
     }
 
     #[test]

@@ -3,41 +3,42 @@
 use std::collections::BTreeMap;
 
 use expctl_ledger::{DataRead, MeasuredJob, Run, ShuffleQuality};
-use expctl_settings::{Draw, SampleSet, Sampler, Select, Split};
+use expctl_settings::{Data, Draw, KeyDefault, SampleSet, Sampler, Section, Select, Split, find};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 
-use crate::ledger::flatten_in_job;
-
-/// Default values that are left out: of the device, which is in the provenance, and of rarely used settings.
-const HIDDEN_DEFAULTS: [(&str, &str); 7] = [
-    ("launch.device", "auto"),
-    ("launch.backend", "auto"),
-    ("train.gradient_compression", "none"),
-    ("pipeline.merge_edge_types", ""),
-    ("pipeline.mask_source", "incidence"),
-    ("pipeline.mask_fraction", "1.0"),
-    ("profile.operations", "false"),
-];
+use crate::ledger::{flatten_in_job, setting_text};
 
 /// Settings by key for each variant, in order.
 fn by_variant(job: &MeasuredJob) -> Vec<(String, BTreeMap<String, String>)> {
     job.by_label().into_iter().map(|(label, runs)| (label, flatten_in_job(job, &runs[0].trial.settings))).collect()
 }
 
-/// Settings that all variants share, a line per section of the config, without [`HIDDEN_DEFAULTS`].
+/// Settings that all variants share and that are not the defaults, a line per section of the config; of the user's own files without the data set
+/// that they replace.
 pub fn common_settings(job: &MeasuredJob) -> String {
     let variants = by_variant(job);
     let Some((_, first)) = variants.first() else { return MISSING.to_owned() };
+    let reads_own = job.runs.iter().all(|run| !run.trial.settings.array.files.is_empty());
+    let is_default = |key: &str, value: &str| {
+        find(key).is_some_and(|spec| match spec.default {
+            KeyDefault::Value(default) => setting_text(&default()) == value,
+            _ => false,
+        })
+    };
     let mut sections: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (key, value) in first {
         if variants.iter().all(|(_, settings)| settings.get(key) == Some(value))
-            && !HIDDEN_DEFAULTS.contains(&(key.as_str(), value.as_str()))
+            && !is_default(key, value)
             && let Some((section, name)) = key.split_once('.')
+            && !(reads_own && section == Data::NAME)
         {
             let value = if value.is_empty() { "\"\"" } else { value };
             sections.entry(section).or_default().push(format!("{name} = {value}"));
         }
+    }
+    if sections.is_empty() {
+        return "none".to_owned();
     }
     let lines: Vec<String> = sections.into_iter().map(|(s, all)| format!("- {s}: {}", all.join(", "))).collect();
     lines.join("\n")

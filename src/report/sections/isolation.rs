@@ -12,7 +12,7 @@ use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 use minijinja::{Value, context};
 
-use super::breakdowns::step_tree;
+use super::breakdowns::{loading_share, step_tree};
 use super::isolation_summary::summaries;
 use super::results::Results;
 use crate::ledger::setting_text;
@@ -45,6 +45,32 @@ pub fn isolation(job: &MeasuredJob, results: &Results<'_>) -> Option<Value> {
     let models = models_table(&variants).markdown();
     Some(context! { models, summaries, variants => shown, rates => rates.markdown(), verdicts })
 }
+
+/// How much of a step that computes is loading, for the summary: a sentence for each mode in which variants are taken apart.
+pub fn loading_answers(job: &MeasuredJob) -> Vec<String> {
+    let mut by_mode: Vec<(Mode, Vec<String>)> = Vec::new();
+    for variant in variants_by_mode(job) {
+        let Some(share) = variant.breakdown().as_ref().and_then(loading_share) else { continue };
+        let (mode, said) = (variant.whole(), format!("{} of {}", format::percent(share), variant.label));
+        match by_mode.iter_mut().find(|(other, _)| *other == mode) {
+            Some((_, all)) => all.push(said),
+            None => by_mode.push((mode, vec![said])),
+        }
+    }
+    let sentence = |(mode, mut said): (Mode, Vec<String>)| {
+        if let Some(first) = said.first_mut() {
+            *first = first.replacen(" of ", &format!(" of a {} step of ", mode.name()), 1);
+        }
+        let left = said.len().saturating_sub(MAX_LOADING_SHARES);
+        said.truncate(MAX_LOADING_SHARES);
+        let more = if left > 0 { format!(" and {left} more, below") } else { String::new() };
+        format!("Loading is {}{more} (measured)", said.join(", "))
+    };
+    by_mode.into_iter().map(sentence).collect()
+}
+
+/// Variants whose share of loading the summary names.
+const MAX_LOADING_SHARES: usize = 8;
 
 /// The mean step of the longest mode as a tree.
 fn mode_tree(variant: &VariantByMode<'_>) -> String {

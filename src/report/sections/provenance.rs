@@ -22,7 +22,7 @@ pub fn trials(job: &MeasuredJob) -> Table {
         };
         let steps = run.ranks.iter().map(Vec::len).min().unwrap_or(0);
         table.row([
-            run.trial.id.clone(),
+            run.trial.name(),
             run.trial.repeat.to_string(),
             run.state.name().to_owned(),
             run.attempts.to_string(),
@@ -65,7 +65,7 @@ pub fn provenance(job: &MeasuredJob) -> String {
         ("commit", record.commit.clone().unwrap_or_else(|| MISSING.to_owned())),
         ("config file", record.config_path.display().to_string()),
         ("overrides", overrides),
-        ("study", record.study.clone()),
+        ("study", study(job)),
         ("expctl", record.expctl_version.clone()),
         ("worker", of(|e| e.worker_version.clone())),
         ("libtorch", of(|e| e.libtorch_version.clone())),
@@ -83,6 +83,13 @@ pub fn provenance(job: &MeasuredJob) -> String {
     let programs = (programs != MISSING).then_some(("program", programs));
     let lines = lines.into_iter().chain(lazy).chain(of_gpus).chain(programs);
     lines.map(|(name, value)| format!("- {name}: {value}")).collect::<Vec<_>>().join("\n")
+}
+
+/// The study; none where all trials read the user's own files, and no config named one.
+fn study(job: &MeasuredJob) -> String {
+    let reads_own = |run: &Run| !run.trial.settings.array.files.is_empty();
+    let own = !job.runs.is_empty() && job.runs.iter().all(reads_own) && job.record.study == "arrayloader";
+    if own { MISSING.to_owned() } else { job.record.study.clone() }
 }
 
 /// The implementation of the lazy model that ran, by the requested one and the device; with its variants if there were several. `None` if no

@@ -11,11 +11,11 @@ use statrs::distribution::{Binomial, DiscreteCDF};
 use super::TitledTable;
 use crate::report::rates::{measured_steps, rank_rates, step_times};
 
-/// The ranks of each variant with a completed run.
+/// The ranks of each variant with a completed run of several: a single rank is what the other sections show.
 pub fn ranks(job: &MeasuredJob) -> Vec<TitledTable> {
     job.by_label()
         .into_iter()
-        .filter(|(_, runs)| runs.iter().any(|r| r.completed()))
+        .filter(|(_, runs)| runs.iter().any(|run| run.completed() && run.ranks.len() > 1))
         .map(|(label, runs)| {
             let completed: Vec<&Run> = runs.into_iter().filter(|run| run.completed()).collect();
             let arrival = Arrival::from_runs(completed.iter().copied());
@@ -43,7 +43,8 @@ fn table(runs: &[&Run], arrival: Option<&Arrival>) -> Table {
         "for others (ms/step)",
         "Transfer (ms/step)",
     ]);
-    let mut table = Table::new(header);
+    let (first, columns) = (if devices { 3 } else { 2 }, header.len());
+    let mut table = Table::new(header).right(first..columns);
     let missing = || MISSING.to_owned();
     let exchange = arrival.filter(|arrival| arrival.exchanged);
     let ranks = runs.iter().map(|run| run.ranks.len()).max().unwrap_or(0);

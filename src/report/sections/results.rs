@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use expctl_ledger::{MeasuredJob, Rates, Run};
 use expctl_settings::Estimator;
-use expctl_stats::{MIN_RUNS_FOR_VERDICT, Verdict, median};
+use expctl_stats::{MIN_RUNS_FOR_VERDICT, MIN_SECONDS_FOR_VERDICT, Verdict, median};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING, missing};
 use serde_json::{Value, json};
 
 use super::TitledTable;
 use crate::report::bottleneck::MasksBy;
-use crate::report::differences::{Difference, confound_words, differences, rows_differ_in};
+use crate::report::differences::{Difference, confound_words, confounds, differences, rows_differ_in};
 use crate::report::epoch_time::FirstEpoch;
 use crate::report::line::{Line, RatioWords, lines_of_job};
 use crate::report::rates::{StepTimes, all_rates, completed_steps, estimated_rates, step_times};
@@ -48,6 +48,19 @@ impl ResultLine<'_> {
     }
 }
 
+/// What the rows of a baseline say.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Answer {
+    /// The row of this index is the fastest of those shown to be faster.
+    Fastest(usize),
+    /// All rows are shown to be slower.
+    Baseline,
+    /// No row is shown to be faster, though at least one was tested.
+    NoneFaster,
+    /// No row was tested, for this reason.
+    NoVerdict(Verdict),
+}
+
 /// The rows of a job with their verdicts: each variant at each point of its sweep, against its baseline.
 pub struct Results<'a>(Vec<ResultLine<'a>>);
 
@@ -73,20 +86,23 @@ impl<'a> Results<'a> {
 
     /// Rates and bottleneck of each variant: a row per variant and point of the sweep.
     pub fn table(&self) -> Table {
-        let mut table = Table::new([
+        // The answer first: columns beyond the seventh may be outside of a window.
+        let has_methods = self.0.iter().any(|e| !e.runs[0].trial.method.eq_ignore_ascii_case(&e.runs[0].trial.variant));
+        let mut header = vec![
             "Variant",
-            "Method",
-            "it/s (median)",
             "samples/s (median)",
-            "ms/sample",
             "× faster (geometric means)",
             "n",
-            "MiB/batch",
-            "Storage",
             "A step waits most for",
             "The loader works most on",
+            "it/s (median)",
             "95 % (samples/s)",
-        ]);
+            "ms/sample",
+            "MiB/batch",
+            "Storage",
+        ];
+        header.extend(has_methods.then_some("Method"));
+        let mut table = Table::new(header).right([1, 2, 3, 6, 7, 8, 9, 10]);
         for entry in &self.0 {
             let (line, row) = (&entry.line, &entry.line.row);
             let ratio = match (&line.ratio_samples_per_s, line.baseline) {
@@ -97,18 +113,19 @@ impl<'a> Results<'a> {
             };
             let cells = [
                 row.label.clone(),
-                entry.runs[0].trial.method.clone(),
-                row.median_it_per_s().map_or_else(missing, format::rate),
                 row.median_samples_per_s().map_or_else(missing, format::rate),
-                row.ms_per_sample().map_or_else(missing, |(ms, _)| format::milliseconds(ms * 1e6)),
                 ratio,
                 row.n.to_string(),
-                row.batch_bytes.map_or_else(missing, format::mebibytes),
-                row.storage_bytes.map_or_else(missing, |s| format::bytes_with_ratio(s, line.ratio_storage)),
                 row.bottleneck.and_then(|b| b.waits_in_words()).unwrap_or_else(missing),
                 row.bottleneck.and_then(|b| b.works_on).map_or_else(missing, |part| part.words()),
+                row.median_it_per_s().map_or_else(missing, format::rate),
                 row.samples_per_s_rate.and_then(|rate| format::rate_interval(&rate)).unwrap_or_else(missing),
+                row.ms_per_sample().map_or_else(missing, |(ms, _)| format::milliseconds(ms * 1e6)),
+                row.batch_bytes.map_or_else(missing, format::mebibytes),
+                row.storage_bytes.map_or_else(missing, |s| format::bytes_with_ratio(s, line.ratio_storage)),
             ];
+            let method = has_methods.then(|| entry.runs[0].trial.method.clone());
+            let cells = cells.into_iter().chain(method);
             if entry.line.baseline { table.bold_row(cells) } else { table.row(cells) }
         }
         table
@@ -126,7 +143,7 @@ impl<'a> Results<'a> {
 
     /// Step times, and states of the runs.
     pub fn step_times(&self) -> Table {
-        let mut table = Table::new(["Variant", "ms/step (median)", "p5–p95", "Measured per run", "State"]);
+        let mut table = Table::new(["Variant", "ms/step (median)", "p5–p95", "Measured per run", "State"]).right(1..4);
         for entry in &self.0 {
             let times = step_times(completed_steps(&entry.runs));
             let ends = |t: StepTimes| format!("{}–{}", format::milliseconds(t.p5), format::milliseconds(t.p95));
@@ -142,14 +159,112 @@ impl<'a> Results<'a> {
         table
     }
 
-    /// The answer of the job, a sentence for each baseline: the fastest variant of those shown to be faster, or that there is none. Empty
-    /// without ratios.
+    /// The answer of the job, for each baseline the fastest variant of those shown to be faster, or why there is none; baselines with the same
+    /// reason share a sentence. Empty without ratios.
     pub fn answers(&self) -> Vec<String> {
-        let sentence = |base: &str| match self.fastest(base) {
-            Some(entry) => entry.fastest_sentence(base),
-            None => format!("No variant is shown to be faster than {base}"),
+        let mut answers: Vec<(Answer, Vec<&str>)> = Vec::new();
+        for base in self.bases() {
+            let answer = self.answer(base);
+            match answers.iter_mut().find(|(other, _)| *other == answer) {
+                Some((_, bases)) => bases.push(base),
+                None => answers.push((answer, vec![base])),
+            }
+        }
+        answers.into_iter().map(|(answer, bases)| self.sentence(answer, &bases)).collect()
+    }
+
+    /// What the rows of one baseline say.
+    fn answer(&self, base: &str) -> Answer {
+        let of_base = || self.0.iter().enumerate().filter(|(_, e)| e.base.as_deref() == Some(base));
+        let faster = of_base().filter(|(_, e)| e.line.verdict == Some(Verdict::Faster));
+        if let Some((fastest, _)) = faster.max_by(|a, b| a.1.ratio().total_cmp(&b.1.ratio())) {
+            return Answer::Fastest(fastest);
+        }
+        if of_base().all(|(_, e)| e.line.verdict == Some(Verdict::Slower)) {
+            return Answer::Baseline;
+        }
+        let verdicts: Vec<Verdict> = of_base().filter_map(|(_, e)| e.line.verdict).collect();
+        let is_open =
+            |verdict: &Verdict| matches!(verdict, Verdict::TooFewRuns | Verdict::TooShort | Verdict::NoSpread);
+        match verdicts.iter().copied().min_by_key(|verdict| *verdict != Verdict::TooFewRuns) {
+            Some(first) if verdicts.iter().all(is_open) => Answer::NoVerdict(first),
+            _ => Answer::NoneFaster,
+        }
+    }
+
+    /// An answer that holds for these baselines.
+    fn sentence(&self, answer: Answer, bases: &[&str]) -> String {
+        let names = self.base_words(bases);
+        match answer {
+            Answer::Fastest(index) => self.0[index].fastest_sentence(&names),
+            Answer::Baseline => format!("Fastest: {names} (the baseline)"),
+            Answer::NoneFaster => format!("No variant is shown to be faster than {names}"),
+            Answer::NoVerdict(Verdict::TooFewRuns) => {
+                format!("No verdict against {names}: too few runs ({MIN_RUNS_FOR_VERDICT} needed on both sides)")
+            }
+            Answer::NoVerdict(Verdict::TooShort) => {
+                let needed = format::seconds(MIN_SECONDS_FOR_VERDICT);
+                format!("No verdict against {names}: measured too briefly (less than {needed} per run)")
+            }
+            Answer::NoVerdict(_) => {
+                format!("No verdict against {names}: no run differs from another, so no test is possible")
+            }
+        }
+    }
+
+    /// `lazy`; of several points of one variant `lazy at each of its 4 points`.
+    fn base_words(&self, bases: &[&str]) -> String {
+        let row = |label: &str| self.0.iter().map(|e| &e.line.row).find(|row| row.label == label);
+        if let [first, _, ..] = bases
+            && let Some(variant) = row(first).map(|row| row.variant.as_str())
+            && bases.iter().all(|base| row(base).is_some_and(|row| row.variant == variant))
+        {
+            let points = self.0.iter().filter(|e| e.line.row.variant == variant).count();
+            return match bases.len() {
+                n if n == points => format!("{variant} at each of its {n} points"),
+                n => format!("{variant} at {n} of its {points} points"),
+            };
+        }
+        bases.join(" and ")
+    }
+
+    /// For each of several variants with several points of one kind of work the point with the highest rate, one sentence each. Without
+    /// tests: the points of a variant are not compared with each other.
+    pub fn best_points(&self) -> Vec<String> {
+        let mut variants: Vec<&str> = self.0.iter().map(|e| e.line.row.variant.as_str()).collect();
+        variants.dedup();
+        if variants.len() < 2 {
+            // Its first point is the baseline, and the answer is on that.
+            return Vec::new();
+        }
+        variants.iter().filter_map(|variant| self.best_point(variant)).collect()
+    }
+
+    fn best_point(&self, variant: &str) -> Option<String> {
+        let rows = || self.0.iter().map(|e| &e.line.row).filter(|row| row.variant == variant && !row.profiler);
+        let first = rows().next().filter(|first| !first.point.is_empty())?;
+        // Modes, for example, are not alternatives to each other.
+        if rows().any(|row| !confounds(row, first).0.is_empty()) {
+            return None;
+        }
+        let rated: Vec<(&VariantRow, f64)> =
+            rows().filter_map(|row| Some((row, row.median_samples_per_s()?))).collect();
+        let (_, of_first) = rated.iter().find(|(row, _)| row.label == first.label)?;
+        let (best, rate) = rated.iter().max_by(|a, b| a.1.total_cmp(&b.1)).filter(|_| rated.len() > 1)?;
+        let point: Vec<String> = best.point.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let against = if best.label == first.label {
+            "its first point".to_owned()
+        } else {
+            format!("{} its first point", format::ratio(rate / of_first))
         };
-        self.bases().into_iter().map(sentence).collect()
+        Some(format!("{variant}: best at {} ({against}; medians of samples/s, no test)", point.join(", ")))
+    }
+
+    /// The baselines, and the rows that the answers name.
+    pub fn answering_rows(&self) -> Vec<&VariantRow> {
+        let named: Vec<usize> = self.bases().into_iter().filter_map(|base| self.fastest(base)).collect();
+        let answers = |(i, e): &(usize, &ResultLine<'a>)| e.line.baseline || named.contains(i);
+        self.0.iter().enumerate().filter(answers).map(|(_, e)| &e.line.row).collect()
     }
 
     /// Labels of the rows that verdicts refer to, each once.
@@ -164,10 +279,12 @@ impl<'a> Results<'a> {
         bases
     }
 
-    /// The fastest of the rows that are shown to be faster than this one.
-    fn fastest(&self, base: &str) -> Option<&ResultLine<'a>> {
-        let faster = |e: &&ResultLine<'a>| e.base.as_deref() == Some(base) && e.line.verdict == Some(Verdict::Faster);
-        self.0.iter().filter(faster).max_by(|a, b| a.ratio().total_cmp(&b.ratio()))
+    /// Index of the fastest of the rows that are shown to be faster than this one.
+    fn fastest(&self, base: &str) -> Option<usize> {
+        match self.answer(base) {
+            Answer::Fastest(index) => Some(index),
+            _ => None,
+        }
     }
 
     /// Verdicts against the baseline, and settings that differ.
@@ -188,8 +305,12 @@ impl<'a> Results<'a> {
 
     /// The findings on all rows but those that the answers name.
     pub fn other_findings(&self) -> Vec<String> {
-        let named: Vec<&str> =
-            self.bases().into_iter().filter_map(|base| self.fastest(base)).map(|e| e.line.row.label.as_str()).collect();
+        let named: Vec<&str> = self
+            .bases()
+            .into_iter()
+            .filter_map(|base| self.fastest(base))
+            .map(|index| self.0[index].line.row.label.as_str())
+            .collect();
         self.findings_of(|entry| !named.contains(&entry.line.row.label.as_str()))
     }
 

@@ -17,7 +17,7 @@ fn a_damaged_file_hides_its_own_trial_only() {
     let (_, stderr) = project.expect(&["report", "12"], 6);
     assert!(stderr.contains("1 of 6 trials cannot be read: ids-r2-0a1b2c"), "{stderr}");
     let text = note(&project, 6);
-    assert!(text.contains("2 completed, 1 unreadable") && text.contains("| **lazy** | **Lazy** | **2.5** |"), "{text}");
+    assert!(text.contains("2 completed, 1 unreadable") && text.contains("| **lazy** | **140** |"), "{text}");
     let reason = "rank-1.parquet is not a valid table";
     let warning = text.lines().find(|l| l.starts_with("- trial ids-r2-0a1b2c is not counted, unreadable: ")).unwrap();
     assert!(warning.contains(reason), "{warning}");
