@@ -17,6 +17,7 @@ const MAX_FULL_ROWS: u64 = 1 << 21;
 
 /// Arguments of `expctl timings`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  expctl timings 12\n  expctl timings times.csv --batch step --time seconds")]
 pub struct TimingsArgs {
     /// Jobs of the ledger, or a parquet or CSV file with a row for each batch
     #[arg(value_name = "JOB|FILE", required = true)]
@@ -221,6 +222,12 @@ impl From<TimingsError> for Failure {
         match &error {
             TimingsError::NoColumn { meaning, have, .. } => {
                 let list = if have.is_empty() { "none".to_owned() } else { have.join(", ") };
+                let failure = match have.as_slice() {
+                    [only] if only.contains([';', '\t']) => {
+                        failure.hint("fields are separated by commas; here it seems to be ; or tabs")
+                    }
+                    _ => failure,
+                };
                 failure
                     .hint(format_args!("columns that are there: {list}"))
                     .hint(format_args!("--{meaning} NAME says which one holds the {meaning}"))
@@ -233,6 +240,7 @@ impl From<TimingsError> for Failure {
                 CellProblem::UnsupportedType { .. } => failure,
                 _ => failure.hint("times are finite and not negative"),
             },
+            TimingsError::SameColumn { .. } => failure.hint("leave out --epoch: the rows are of one epoch then"),
             TimingsError::ManySeries { .. } => failure.hint("is --epoch or --method the column that was meant?"),
             TimingsError::Repeated { .. } => {
                 failure.hint("--epoch NAME says which column tells passes over the data apart")

@@ -43,12 +43,40 @@ fn head(analysis: &Analysis) -> String {
         TimingsClass::Generated => "**generated** from random numbers: nobody measured them",
     };
     format!(
-        "## Batch timings: {}\n\n{} batches of {}. Times: {class}. Everything else is derived from them.\n\nRead: {}.",
+        "## Batch timings: {}\n\n{} batches of {}. Times: {class}. Everything else is derived from them.\n\n{}Read: {}.",
         source.name,
         thousands(rows),
         count(analysis.methods.len() as u64, "method"),
+        answers(analysis),
         source.columns,
     )
+}
+
+/// Maximum number of methods that the answer names.
+const MAX_ANSWERS: usize = 8;
+
+/// A line for each method: mean and slow batches, and whether they come with a period.
+fn answers(analysis: &Analysis) -> String {
+    let line = |method: &MethodTimings| {
+        let times = &method.all;
+        let slow = times
+            .slowest_1_percent
+            .map(|share| format!("; the slowest 1 % of batches take {} of the time", percent(share)));
+        let period = method.found.map(|found| format!("; every {} batch is slow", ordinal(found.period)));
+        format!(
+            "- **{}**: a batch takes {} s (mean){}{}\n",
+            name(&method.method),
+            figure(times.mean_s),
+            slow.unwrap_or_default(),
+            period.unwrap_or_default()
+        )
+    };
+    let mut text: String = analysis.methods.iter().take(MAX_ANSWERS).map(line).collect();
+    let left = analysis.methods.len().saturating_sub(MAX_ANSWERS);
+    if left > 0 {
+        text.push_str(&format!("- and {} more, below\n", count(left as u64, "method")));
+    }
+    format!("{text}\n")
 }
 
 fn index(analysis: &Analysis) -> String {

@@ -130,10 +130,18 @@ impl TimingsColumns {
             Some(name) => place(name).map(Some).ok_or_else(|| missing(name, meaning)),
             None => Ok(known.iter().find_map(|name| place(name))),
         };
+        let (mut epoch, batch) = (find(&self.epoch, &EPOCH, "epoch")?, find(&self.batch, &BATCH, "batch")?);
+        if let Some(both) = epoch.filter(|epoch| Some(*epoch) == batch) {
+            if self.epoch.is_some() {
+                return Err(TimingsError::SameColumn { path: path.to_owned(), column: have[both].clone() });
+            }
+            // A file that numbers its batches in a column of that name has no epochs.
+            epoch = None;
+        }
         Ok(ColumnIndices {
             method: find(&self.method, &METHOD, "method")?,
-            epoch: find(&self.epoch, &EPOCH, "epoch")?,
-            batch: find(&self.batch, &BATCH, "batch")?,
+            epoch,
+            batch,
             time: find(&self.time, &TIME, "time")?.ok_or_else(|| missing(TIME[0], "time"))?,
         })
     }
@@ -166,6 +174,14 @@ pub enum TimingsError {
         path: PathBuf,
         /// Reason.
         reason: FileProblem,
+    },
+    /// One column is named for two purposes.
+    #[error("{}: batch and epoch are both column {column}", path.display())]
+    SameColumn {
+        /// The file.
+        path: PathBuf,
+        /// Name of the column.
+        column: String,
     },
     /// A column is missing.
     #[error("{} has no column {column} for the {meaning}", path.display())]

@@ -237,9 +237,13 @@ fn the_steps_of_a_job() {
     let project = TestProject::new();
     two_variants(&project, 7);
     let found = json(&project, &["7", "--rank", "1"]);
-    assert_eq!((found["source"]["class"].as_str(), found["methods"].as_array().unwrap().len()), (Some("measured"), 6));
+    assert_eq!((found["source"]["class"].as_str(), found["methods"].as_array().unwrap().len()), (Some("measured"), 2));
+    // Repeats are epochs of one method, and none is the first of them.
     let first = &found["methods"][0];
-    assert_eq!((&first["method"], &first["epochs"][0]["check"]["missing"]), (&"lazy, repeat 1".into(), &0.into()));
+    assert_eq!((&first["method"], &first["epochs"][0]["check"]["missing"]), (&"lazy".into(), &0.into()));
+    let epochs: Vec<_> =
+        first["epochs"].as_array().unwrap().iter().map(|epoch| epoch["epoch"].as_str().unwrap()).collect();
+    assert_eq!((epochs, &first["first_epoch"]), (vec!["repeat 1", "repeat 2", "repeat 3"], &Value::Null));
     assert!((first["all"]["quantiles_s"][3].as_f64().unwrap() - 0.4).abs() < 0.02, "{first}");
     sweep(&project, 8);
     let (stdout, _) = project.expect(&["timings", "8"], 0);
@@ -248,6 +252,29 @@ fn the_steps_of_a_job() {
     assert!(project.expect(&["timings", "8", "--unit", "ms"], 2).1.contains("--unit is for files"));
     assert!(project.expect(&["timings", "99"], 7).1.contains("there is no job 99"));
     assert!(project.expect(&["timings", "8", "--range", "5:5"], 2).1.contains("no batch between"));
+}
+
+#[test]
+fn one_column_is_not_taken_for_two_things() {
+    let project = TestProject::new();
+    let file = project.path().join("times.csv");
+    let rows: String = (0..20).map(|i| format!("{i},0.{}\n", 5 + i % 3)).collect();
+    std::fs::write(&file, format!("epoch,time\n{rows}")).unwrap();
+    let file = file.to_str().unwrap();
+    // Named as the count of batches, it is no epoch.
+    let found = json(&project, &[file, "--batch", "epoch"]);
+    let epochs = found["methods"][0]["epochs"].as_array().unwrap();
+    assert_eq!((epochs.len(), &epochs[0]["check"]["missing"]), (1, &0.into()), "{found}");
+    let (_, stderr) = project.expect(&["timings", file, "--batch", "epoch", "--epoch", "epoch"], 3);
+    assert!(stderr.contains("batch and epoch are both column epoch"), "{stderr}");
+    // The answer stands at the top.
+    let (stdout, _) = project.expect(&["timings", file, "--batch", "epoch"], 0);
+    let head = stdout.split("### ").next().unwrap();
+    assert!(head.contains("**: a batch takes ") && head.contains("the slowest 1 % of batches take "), "{head}");
+    let other = project.path().join("other.csv");
+    std::fs::write(&other, "batch;time\n0;0.5\n").unwrap();
+    let (_, stderr) = project.expect(&["timings", other.to_str().unwrap()], 3);
+    assert!(stderr.contains("fields are separated by commas"), "{stderr}");
 }
 
 /// Seconds of the measured steps of an epoch.
@@ -333,10 +360,9 @@ fn several_jobs_are_methods_of_one_table() {
     let found = json(&project, &["7", "8", "7"]);
     assert_eq!(found["source"]["name"], "jobs 7, 8");
     let names: Vec<_> = found["methods"].as_array().unwrap().iter().map(|m| m["method"].as_str().unwrap()).collect();
-    assert_eq!(names.len(), 9);
     assert_eq!(
-        names[..4],
-        ["job 7: epochs, repeat 1", "job 7: epochs, repeat 2", "job 7: single", "job 8: lazy, repeat 1"]
+        names,
+        ["job 7: epochs, repeat 1", "job 7: epochs, repeat 2", "job 7: single", "job 8: lazy", "job 8: ids"]
     );
     let folder = project.path().join("notes").display().to_string();
     let (stdout, _) = project.expect(&["timings", "7", "8", "--out", &folder], 0);
