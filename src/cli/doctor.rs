@@ -36,6 +36,8 @@ pub fn run(project: &Project, args: &DoctorArgs) -> Result<(), Failure> {
     }
     let (cluster, with_slurm) = doctor::cluster(&Slurm::from_environment(), profile.as_ref(), &partition);
     checks.extend(cluster);
+    let studies = if project.has_studies() { "experiments/ is there" } else { "no experiments/" };
+    checks.push(Check::ok("project", format!("{}, {studies}", project.root().display())));
     checks.push(doctor::folder("ledger", project.runs(), with_slurm));
     checks.push(doctor::folder("data", project.data(), with_slurm));
     checks.extend(doctor::worker());

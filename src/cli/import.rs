@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use expctl_config::{is_yaml, toml_of_yaml};
-use expctl_ledger::{MAX_BATCH, MAX_JOB, MAX_RANKS, PublishedRow};
+use expctl_ledger::{Ledger, MAX_BATCH, MAX_JOB, MAX_RANKS, PublishedRow};
 use expctl_settings::Mode;
 use expctl_text::format::range;
 
@@ -16,6 +16,9 @@ const MAX_COUNT: u64 = i64::MAX as u64;
 
 /// Arguments of `expctl import`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  expctl import results.toml\n  expctl import train.log --study mine --config baseline --batch-size 32 --ranks 4"
+)]
 pub struct ImportArgs {
     /// TOML file of published results (docs/reference/published-results.md describes the form), or a log with progress bars of tqdm
     /// or Lightning; of a Hydra config (YAML) it prints the TOML that stands for it (docs/guide/their-names.md)
@@ -38,7 +41,7 @@ struct LogOptions {
     /// Name of the config
     #[arg(long, value_name = "NAME")]
     config: Option<String>,
-    /// Number of the job
+    /// Number of the job; by default the next one that no job of the ledger has
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_JOB))]
     job: Option<u64>,
     /// Samples per rank and step
@@ -100,7 +103,7 @@ pub fn run(project: &Project, args: &ImportArgs) -> Result<(), Failure> {
     if !args.file.exists() {
         return Err(Failure::new(Exit::Config, format!("there is no file {}", args.file.display())));
     }
-    let (study, row) = args.log.row(args)?;
+    let (study, row) = args.log.row(project, args)?;
     if !project.study(&study).is_dir() {
         return Err(Failure::new(Exit::Usage, format!("there is no study {study} in {}", project.studies().display())));
     }
@@ -125,15 +128,21 @@ fn say_row(row: &PublishedRow, changed: bool) {
     say(format!("{verb} {name}: {speed} it/s, {samples} samples/s, imported"));
 }
 
+/// The number after those of all jobs, measured and published.
+fn next_job(project: &Project) -> Result<u64, Failure> {
+    let ledger = Ledger::open(project)?;
+    let last = ledger.measured_ids().into_iter().chain(ledger.published_jobs()).max();
+    Ok(last.unwrap_or(0).saturating_add(1))
+}
+
 impl LogOptions {
-    fn row(&self, args: &ImportArgs) -> Result<(String, LogRow), Failure> {
-        let (Some(study), Some(config), Some(job), Some(batch_size), Some(ranks)) =
-            (&self.study, &self.config, self.job, self.batch_size, self.ranks)
+    fn row(&self, project: &Project, args: &ImportArgs) -> Result<(String, LogRow), Failure> {
+        let (Some(study), Some(config), Some(batch_size), Some(ranks)) =
+            (&self.study, &self.config, self.batch_size, self.ranks)
         else {
             let missing = [
                 ("--study", self.study.is_none()),
                 ("--config", self.config.is_none()),
-                ("--job", self.job.is_none()),
                 ("--batch-size", self.batch_size.is_none()),
                 ("--ranks", self.ranks.is_none()),
             ];
@@ -149,7 +158,7 @@ impl LogOptions {
         };
         let named = if self.variant.is_empty() { config } else { &self.variant };
         let row = LogRow {
-            job,
+            job: self.job.map_or_else(|| next_job(project), Ok)?,
             config: config.clone(),
             variant: self.variant.clone(),
             method: self.method.clone().unwrap_or_else(|| named.clone()),

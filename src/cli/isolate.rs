@@ -15,6 +15,9 @@ use crate::project::Project;
 
 /// Arguments of `expctl isolate`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  expctl isolate 12 --wait\n  expctl isolate 12 --only lazy --set train.precision=float32"
+)]
 pub struct IsolateArgs {
     /// The job: one of this ledger
     #[arg(value_name = "JOB")]

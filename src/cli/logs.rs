@@ -23,6 +23,7 @@ const STATUS_EVERY: Duration = Duration::from_secs(1);
 
 /// Arguments of `expctl logs`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  expctl logs 12_0 -f\n  expctl logs 12 --rank 1 --tail 20")]
 pub struct LogsArgs {
     /// A job, or one trial of it: 12, 12_3, 12_lazy-r1-0123abcd
     #[arg(value_name = "JOB[_TASK]")]

@@ -53,7 +53,8 @@ use crate::project::Project;
 #[command(name = "expctl", version, propagate_version = true, max_term_width = 100)]
 #[command(
     after_help = "Exit codes: 0 ok, 1 a gate of compare failed, 2 usage, 3 config or other input invalid, 4 cluster unreachable, 5 some trials failed, \
-                        6 results incomplete, 7 comparison refused, 70 internal, or the system refused (permissions, disk)"
+                        6 results incomplete, or records cannot be read or written, 7 comparison refused, 70 internal, or the worker cannot start\n\
+                        Words of tables and notes: docs/guide/reading-results.md; when something fails: docs/guide/troubleshooting.md"
 )]
 pub struct Cli {
     /// Project folder (holds experiments/, results/, data/)
@@ -184,11 +185,16 @@ fn run(cli: Cli) -> Result<(), Failure> {
         if needs_no_hint || !is_of_project(&failure) {
             return failure;
         }
-        let place = project.root().display();
-        failure.hint(format_args!(
-            "no project here: no experiments/ folder in {place} or above; make one (mkdir experiments) or name it with --root DIR"
-        ))
+        failure.hint(no_project(&project))
     })
+}
+
+/// What to do where there is no project.
+fn no_project(project: &Project) -> String {
+    let place = project.root().display();
+    format!(
+        "no project here: no experiments/ folder in {place} or above; make one (mkdir experiments) or name it with --root DIR"
+    )
 }
 
 /// Whether something was not found that another project folder may have: a job, a study, a data set or a file.
@@ -279,7 +285,7 @@ impl JobName {
         let found = by_number.or_else(|| record.trials.iter().position(|trial| trial.id == *task));
         found.map(Some).ok_or_else(|| {
             let trials: Vec<String> =
-                record.trials.iter().enumerate().map(|(i, trial)| format!("{i} ({})", trial.id)).collect();
+                record.trials.iter().enumerate().map(|(i, trial)| format!("{i} ({})", trial.name())).collect();
             Failure::new(Exit::Usage, format!("job {} has no trial {task}", self.job))
                 .hint(format!("it has {}", trials.join(", ")))
         })

@@ -13,6 +13,9 @@ use crate::report::reference::{ReferenceError, ReferenceRecord};
 /// Arguments of `expctl report`.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "expctl report [OPTIONS] <JOB>\n       expctl report --print-template > FILE")]
+#[command(
+    after_help = "Examples:\n  expctl report 12 --html\n  expctl report 12 --notes ~/vault/notes --links dendron"
+)]
 pub struct ReportArgs {
     /// The job; needed unless --print-template is given
     #[arg(value_name = "JOB", required_unless_present = "print_template")]

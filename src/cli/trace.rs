@@ -33,6 +33,7 @@ impl TraceForm {
 
 /// Arguments of `expctl trace`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  expctl trace 12\n  expctl trace 12 13")]
 pub struct TraceArgs {
     /// A job that was profiled, or one trial of it: 12, 12_3, 12_lazy-r1-0123abcd. Several are compared, with the first as baseline
     #[arg(required = true, value_name = "JOB[_TASK]")]

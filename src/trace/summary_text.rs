@@ -5,6 +5,7 @@ use expctl_text::Table;
 use expctl_text::format::{self, code};
 
 use super::longest_calls::{LongestCall, longest_of_all};
+use super::operations::NO_OPERATION;
 use super::summary::{Summary, WORTH_COMPARING};
 use crate::ledger::totals_sentence;
 
@@ -119,6 +120,12 @@ impl Summary {
         let all: i64 = self.operations.iter().map(|operation| operation.own).sum();
         let shown: i64 = self.operations.iter().take(MAX_ROWS).map(|operation| operation.own).sum();
         let rest = self.operations.len().saturating_sub(MAX_ROWS);
+        let none = match self.operations.iter().take(MAX_ROWS).any(|operation| operation.name == NO_OPERATION) {
+            true => format!(
+                " `{NO_OPERATION}`: time of a stage outside of libtorch's operations, such as our own code and waiting."
+            ),
+            false => String::new(),
+        };
         let more = match rest {
             0 => String::new(),
             _ => {
@@ -127,7 +134,7 @@ impl Summary {
         };
         format!(
             "## Operations of the host by their own time\n\nMeasured; means over {} of all ranks together. Own: without \
-             the operations that it calls.{more}\n\n{}",
+             the operations that it calls.{none}{more}\n\n{}",
             format::count(self.steps, "step"),
             render(&table)
         )

@@ -50,6 +50,30 @@ fn holds(row: &toml::Table, (steps, seconds): (u64, f64)) {
 }
 
 #[test]
+fn a_log_without_a_job_gets_the_next_number() {
+    let project = TestProject::new();
+    std::fs::write(project.file("train.log"), "100%|##########| 100/100 [00:10<00:00, 10.00it/s]\n").unwrap();
+    let path = project.file("train.log");
+    let line = ["import", path.to_str().unwrap(), "--study", "006-kuzmin-tmi", "--config", "mine", "--batch-size", "8"];
+    let (first, _) = project.expect(&[&line[..], &["--ranks", "1"]].concat(), 0);
+    let number =
+        |path: &str| path.trim().rsplit_once("log_").unwrap().1.trim_end_matches(".toml").parse::<u64>().unwrap();
+    // Beyond the published jobs.
+    assert!(number(&first) > 525, "{first}");
+    let (second, _) = project.expect(&[&line[..], &["--ranks", "2"]].concat(), 0);
+    assert_eq!(number(&second), number(&first) + 1);
+}
+
+#[test]
+fn a_file_that_is_missing_is_said_to_be_missing() {
+    let project = TestProject::new();
+    for file in ["nowhere.log", "nowhere.toml"] {
+        let (stdout, stderr) = project.expect(&["import", file], 3);
+        assert!(stdout.is_empty() && stderr.contains(file) && !stderr.contains("--study"), "{stderr}");
+    }
+}
+
+#[test]
 fn real_bars_are_read_in_both_ways() {
     let project = TestProject::new();
     let (fast, slow, plain) = (bars(&project, "fast"), bars(&project, "slow"), bars(&project, "plain"));

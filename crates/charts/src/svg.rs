@@ -251,7 +251,11 @@ fn colour_key(pen: &mut Pen, placed: &PlacedPanel<'_>, values: [f64; 2]) {
         pen.mark("rect", &place);
     }
     let map = AxisMap { values, points: [bottom, top], scale: Scale::Linear };
-    for tick in ticks(Scale::Linear, values, ((bottom - top) / 42.0).clamp(3.0, 8.0) as usize) {
+    let wanted = ((bottom - top) / 42.0).clamp(3.0, 8.0) as usize;
+    let places = |count: usize| ticks(Scale::Linear, values, count);
+    // One number alone gives no scale.
+    let is_scale = |count: &usize| places(*count).iter().filter(|tick| map.position(tick.value).is_some()).count() > 1;
+    for tick in places((wanted..=wanted * 4).find(is_scale).unwrap_or(wanted)) {
         let Some(y) = map.position(tick.value) else { continue };
         pen.words("text", &[("class", &"quiet"), ("x", &at(left + 16.0)), ("y", &at(y + 4.0))], &tick.label);
     }

@@ -21,7 +21,8 @@ pub struct Measure {
     /// Runs of each variant; with one there is no verdict.
     #[setting(default = 3, min = 1, not_run)]
     pub repeats: u32,
-    /// On Slurm: run all trials one after another in one allocation, A B A B …, so that variants share their nodes.
+    /// On Slurm: run all trials one after another in one allocation, A B A B …, so that variants share their nodes;
+    /// ratios are of pairs by repeat, also on this machine.
     #[setting(default = false, added, per_job, not_run)]
     pub interleave: bool,
     /// Seconds from one hardware sample of a rank (processor time, memory, disk, GPU) to the next, 0.1 or more; 0 takes none.

@@ -28,7 +28,9 @@ class Table:
         if not self.steps or not self.wall:
             return
         rate, ms = self.steps / self.wall * 1e9, self.steps * 1e6
-        out = [f"{program}, rank {rank}: {self.steps} steps, {rate:.2f} it/s, {self.samples / self.wall * 1e9:.1f} samples/s"]
+        # A program that never sets step.samples has no rate of samples.
+        samples = f", {self.samples / self.wall * 1e9:.1f} samples/s" if self.samples else ""
+        out = [f"{program}, rank {rank}: {self.steps} steps, {rate:.2f} it/s{samples}"]
         out.append(f"{'stage':14}{'exposed ms':>12}{'busy ms':>12}")
         for name in STAGES:
             if name in self.busy or name in self.exposed:

@@ -223,6 +223,8 @@ pub struct BuildProgressBar {
     bar: Option<ProgressBar>,
     phase: &'static str,
     phases: Vec<&'static str>,
+    /// What the last line said was done.
+    shown_done: u64,
     last_line: Instant,
     interrupt: Interrupt,
 }
@@ -231,7 +233,14 @@ impl BuildProgressBar {
     /// Progress of work that `interrupt` stops.
     pub fn new(interrupt: &Interrupt) -> Self {
         let bar = std::io::stderr().is_terminal().then(ProgressBar::no_length);
-        Self { bar, phase: "", phases: Vec::new(), last_line: Instant::now(), interrupt: interrupt.clone() }
+        Self {
+            bar,
+            phase: "",
+            phases: Vec::new(),
+            shown_done: 0,
+            last_line: Instant::now(),
+            interrupt: interrupt.clone(),
+        }
     }
 
     /// Show progress; breaks after an interrupt.
@@ -241,6 +250,8 @@ impl BuildProgressBar {
         if new {
             self.phases.push(p.phase);
         }
+        // A phase that has a line ends with one.
+        let ended = !new && p.done == p.total && self.shown_done != p.done;
         match &self.bar {
             Some(bar) => {
                 if changed {
@@ -251,8 +262,9 @@ impl BuildProgressBar {
                 bar.set_length(p.total);
                 bar.set_position(p.done);
             }
-            None if new || self.last_line.elapsed() >= Duration::from_secs(10) => {
+            None if new || ended || self.last_line.elapsed() >= Duration::from_secs(10) => {
                 self.last_line = Instant::now();
+                self.shown_done = p.done;
                 say(format_args!("{}: {} of {}", p.phase, HumanCount(p.done), HumanCount(p.total)));
             }
             None => {}

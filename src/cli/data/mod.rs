@@ -27,6 +27,9 @@ use crate::project::Project;
 #[derive(Debug, clap::Subcommand)]
 pub enum DataCommand {
     /// Build a data set; goes on where an earlier build was stopped
+    #[command(
+        after_help = "Examples:\n  expctl data build arrayloader --samples 20000\n  expctl data build 006-kuzmin-tmi --scale 0.1"
+    )]
     Build(DataSetArgs),
     /// Show what a built data set holds, and what of it is real
     Info {
