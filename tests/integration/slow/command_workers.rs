@@ -87,7 +87,6 @@ fn a_program_stands_beside_a_native_variant_in_every_table() {
     assert!(note.contains("- program: good (python 3."), "{note}");
     assert!(note.contains("toy 1.2.3): amp = true, samples 77, on disk 12.3 kB"), "{note}");
     assert!(note.contains("Peak memory of a rank"), "{note}");
-    assert!(note.contains("   - program: good (python 3."), "{note}");
     let table = project.ok(&["compare", "1"]);
     for row in ["| mine |", "| lazy |", "| ids |"] {
         assert_eq!(table.lines().filter(|line| line.replace('*', "").contains(row)).count(), 1, "{table}");
@@ -261,6 +260,33 @@ fn what_cannot_work_is_refused_before_anything_runs() {
     // What a program's step does is for the config to say, and decides what it is compared with.
     let conf = project.conf("right", &variant("worker.command = [\"./python\"]\ntrain.mode = \"train\""));
     assert!(project.ok(&["plan", conf.to_str().unwrap()]).contains("| command | train |"));
+}
+
+#[test]
+fn trials_that_all_fail_alike_are_not_all_run() {
+    let project = project();
+    let conf = BARE.replace("repeats = 1", "repeats = 3").replace("ranks = 2", "ranks = 1")
+        + "\n[variant.a]\nworker.command = [\"./python\", \"-c\", \"import nothing_of_that_name\"]\n\
+           [variant.b]\nworker.command = [\"./python\", \"-c\", \"import nothing_of_that_name\", \"x\"]\n";
+    let (code, stderr) = submit(&project, &conf);
+    assert_eq!(code, Some(5), "{stderr}");
+    let said = "the first 3 trials failed alike before their first step; 3 of 6 trials of job 1 are not started";
+    assert!(stderr.contains(said) && stderr.contains("expctl retry 1 --all"), "{stderr}");
+    // The last words of the program, without the line that the outcome repeats.
+    assert!(stderr.contains("    | ModuleNotFoundError: No module named 'nothing_of_that_name'\n"), "{stderr}");
+    assert!(!stderr.lines().any(|line| line.starts_with("    | ") && line.contains("ERROR")), "{stderr}");
+    let rows = project.json(&["status", "1", "--json"], 0);
+    let count = |state: &str| rows.as_array().unwrap().iter().filter(|row| row["state"] == state).count();
+    assert_eq!((count("failed"), count("not_started")), (3, 3), "{rows}");
+    // What failed by itself stays, with one reason for all, and the others are run: by then the module may be there.
+    let retried = project.run(&["retry", "1", "--wait"]);
+    let stderr = text(&retried.stderr);
+    assert!(
+        stderr.contains("3 trials failed by themselves: ") && stderr.contains("    | ModuleNotFoundError"),
+        "{stderr}"
+    );
+    assert_eq!(retried.status.code(), Some(5), "{stderr}");
+    assert_eq!(project.job("1").attempts(&project.job("1").record().unwrap().trials[5].id).unwrap().len(), 1);
 }
 
 #[test]
