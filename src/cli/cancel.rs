@@ -1,6 +1,6 @@
 //! `expctl cancel`.
 
-use expctl_ledger::Ledger;
+use expctl_ledger::{JobDir, Ledger};
 
 use super::JobName;
 use crate::console::say;
@@ -32,14 +32,41 @@ pub fn run(project: &Project, args: &CancelArgs) -> Result<(), Failure> {
     }
     say(format!("job {id} is cancelled: {}", job.summary()));
     for trial in job.trials.iter().filter(|trial| !trial.state.is_active()) {
-        let mut steps: Option<usize> = None;
-        for attempt in folder.attempts(&trial.trial.id)? {
-            steps = steps.max(Some(attempt.steps(0)?.len()));
-        }
-        if let Some(steps) = steps {
+        if let Some(steps) = steps_on_disk(&folder, &trial.trial.id)? {
             say(format!("  {} {}, {steps} steps are on disk", trial.trial.name(), trial.state.name()));
         }
     }
     say(format!("  hint: reports count completed trials only; `expctl retry {id}` runs the others again"));
     Ok(())
+}
+
+/// Steps of the attempt of a trial that got furthest; `None` if it never started.
+fn steps_on_disk(folder: &JobDir, trial: &str) -> Result<Option<usize>, Failure> {
+    let mut most = None;
+    for attempt in folder.attempts(trial)? {
+        most = most.max(Some(attempt.steps(0)?.len()));
+    }
+    Ok(most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expctl_ledger::{StepRecord, StepsTable, write_steps};
+
+    #[test]
+    fn the_attempt_that_got_furthest_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = JobDir::new(dir.path().join("7"));
+        folder.create().unwrap();
+        assert_eq!(steps_on_disk(&folder, "lazy-r1-0a1b2c").unwrap(), None);
+        // The attempt after a retry was stopped before its first step.
+        for steps in [9, 3, 0] {
+            let attempt = folder.next_attempt("lazy-r1-0a1b2c").unwrap();
+            let steps = (0..steps).map(|step| StepRecord { step, ..StepRecord::default() }).collect();
+            let table = StepsTable { trial: "lazy-r1-0a1b2c".to_owned(), rank: 0, world_size: 1, steps };
+            write_steps(&attempt.steps_path(0), &table).unwrap();
+        }
+        assert_eq!(steps_on_disk(&folder, "lazy-r1-0a1b2c").unwrap(), Some(9));
+    }
 }

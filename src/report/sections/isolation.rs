@@ -48,21 +48,22 @@ pub fn isolation(job: &MeasuredJob, results: &Results<'_>) -> Option<Value> {
 
 /// How much of a step that computes is loading, for the summary: a sentence for each mode in which variants are taken apart.
 pub fn loading_answers(job: &MeasuredJob) -> Vec<String> {
-    let mut by_mode: Vec<(Mode, Vec<String>)> = Vec::new();
+    let mut by_mode: Vec<(Mode, Vec<(String, String)>)> = Vec::new();
     for variant in variants_by_mode(job) {
         let Some(share) = variant.breakdown().as_ref().and_then(loading_share) else { continue };
-        let (mode, said) = (variant.whole(), format!("{} of {}", format::percent(share), variant.label));
+        let (mode, entry) = (variant.whole(), (format::percent(share), variant.label));
         match by_mode.iter_mut().find(|(other, _)| *other == mode) {
-            Some((_, all)) => all.push(said),
-            None => by_mode.push((mode, vec![said])),
+            Some((_, all)) => all.push(entry),
+            None => by_mode.push((mode, vec![entry])),
         }
     }
-    let sentence = |(mode, mut said): (Mode, Vec<String>)| {
-        if let Some(first) = said.first_mut() {
-            *first = first.replacen(" of ", &format!(" of a {} step of ", mode.name()), 1);
-        }
-        let left = said.len().saturating_sub(MAX_LOADING_SHARES);
-        said.truncate(MAX_LOADING_SHARES);
+    let sentence = |(mode, all): (Mode, Vec<(String, String)>)| {
+        let words = |(i, (share, label)): (usize, &(String, String))| match i {
+            0 => format!("{share} of a {} step of {label}", mode.name()),
+            _ => format!("{share} of {label}"),
+        };
+        let said: Vec<String> = all.iter().enumerate().take(MAX_LOADING_SHARES).map(words).collect();
+        let left = all.len() - said.len();
         let more = if left > 0 { format!(" and {left} more, below") } else { String::new() };
         format!("Loading is {}{more} (measured)", said.join(", "))
     };

@@ -53,7 +53,7 @@ impl ResultLine<'_> {
 enum Answer {
     /// The row of this index is the fastest of those shown to be faster.
     Fastest(usize),
-    /// All rows are shown to be slower.
+    /// All rows do the same kind of work and are shown to be slower.
     Baseline,
     /// No row is shown to be faster, though at least one was tested.
     NoneFaster,
@@ -180,7 +180,8 @@ impl<'a> Results<'a> {
         if let Some((fastest, _)) = faster.max_by(|a, b| a.1.ratio().total_cmp(&b.1.ratio())) {
             return Answer::Fastest(fastest);
         }
-        if of_base().all(|(_, e)| e.line.verdict == Some(Verdict::Slower)) {
+        // What does other work is no proof of that.
+        if of_base().all(|(_, e)| e.line.verdict == Some(Verdict::Slower) && !e.line.across()) {
             return Answer::Baseline;
         }
         let verdicts: Vec<Verdict> = of_base().filter_map(|(_, e)| e.line.verdict).collect();
