@@ -230,7 +230,7 @@ fn damage(input: &Input, damage: &str, path: &Path) {
         "grown to 2 GiB" => {
             return std::fs::File::options().write(true).open(path).unwrap().set_len(OVERSIZED).unwrap();
         }
-        "no permission" => return std::fs::set_permissions(path, PermissionsExt::from_mode(0)).unwrap(),
+        "no permission" => return std::fs::set_permissions(path, std::fs::Permissions::from_mode(0)).unwrap(),
         _ => {
             std::fs::remove_file(path).unwrap();
             return std::fs::create_dir(path).unwrap();
@@ -304,6 +304,8 @@ fn said(project: &TestProject, output: &Output, case: &str) -> (i32, String) {
     // What the log said before, without its time.
     let warning = clean.lines().find_map(|line| Some(line.split_once(" WARN ")?.1)).filter(|_| code != 0);
     let message = warning.map_or_else(|| message.to_owned(), |warning| format!("{} … {message}", warning.trim()));
+    // A temporary file has another name each time.
+    let message = message.split(" at path ").next().unwrap_or_default();
     let message = message.replace('|', "\\|").replace('<', "&lt;");
     let cut: String = message.chars().take(200).collect();
     (code, if cut == message { cut } else { format!("{cut} …") })
