@@ -265,7 +265,7 @@ fn help_has_examples() {
         "import",
     ] {
         let help = text_of(&expctl(&[verb, "--help"]).stdout);
-        assert!(help.contains(&format!("Examples:\n  expctl {verb} ")), "{verb}: {help}");
+        assert!(help.contains(&format!("Examples:\n  expctl {verb}")), "{verb}: {help}");
     }
     let help = text_of(&expctl(&["--help"]).stdout);
     let said = help.split_whitespace().collect::<Vec<_>>().join(" ");

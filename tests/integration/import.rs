@@ -52,7 +52,7 @@ fn holds(row: &toml::Table, (steps, seconds): (u64, f64)) {
 #[test]
 fn a_log_without_a_job_gets_the_next_number() {
     let project = TestProject::new();
-    std::fs::write(project.file("train.log"), "100%|##########| 100/100 [00:10<00:00, 10.00it/s]\n").unwrap();
+    std::fs::write(project.file("train.log"), "Epoch 0: 100%|##########| 100/100 [00:10<00:00, 10.00it/s]\n").unwrap();
     let path = project.file("train.log");
     let line = ["import", path.to_str().unwrap(), "--study", "006-kuzmin-tmi", "--config", "mine", "--batch-size", "8"];
     let (first, _) = project.expect(&[&line[..], &["--ranks", "1"]].concat(), 0);

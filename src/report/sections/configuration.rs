@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use expctl_ledger::{DataRead, MeasuredJob, Run, ShuffleQuality};
-use expctl_settings::{Data, Draw, KeyDefault, SampleSet, Sampler, Section, Select, Split, find};
+use expctl_settings::{Data, Draw, KeyDefault, SampleSet, Sampler, Section, Select, Split, Train, find};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 
@@ -14,22 +14,22 @@ fn by_variant(job: &MeasuredJob) -> Vec<(String, BTreeMap<String, String>)> {
     job.by_label().into_iter().map(|(label, runs)| (label, flatten_in_job(job, &runs[0].trial.settings))).collect()
 }
 
-/// Settings that all variants share and that are not the defaults, a line per section of the config; of the user's own files without the data set
+/// Settings that all variants share and that are not the defaults (and `train.mode`), a line per section of the config; of the user's own files without the data set
 /// that they replace.
 pub fn common_settings(job: &MeasuredJob) -> String {
     let variants = by_variant(job);
     let Some((_, first)) = variants.first() else { return MISSING.to_owned() };
     let reads_own = job.runs.iter().all(|run| !run.trial.settings.array.files.is_empty());
     let is_default = |key: &str, value: &str| {
-        find(key).is_some_and(|spec| match spec.default {
-            KeyDefault::Value(default) => setting_text(&default()) == value,
-            _ => false,
-        })
+        let default = find(key).map(|spec| spec.default);
+        matches!(default, Some(KeyDefault::Value(default)) if setting_text(&default()) == value)
     };
+    // What a step does is never left to the reader's memory.
+    let is_shown = |key: &str, value: &str| key == Train::MODE.name() || !is_default(key, value);
     let mut sections: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (key, value) in first {
         if variants.iter().all(|(_, settings)| settings.get(key) == Some(value))
-            && !is_default(key, value)
+            && is_shown(key, value)
             && let Some((section, name)) = key.split_once('.')
             && !(reads_own && section == Data::NAME)
         {

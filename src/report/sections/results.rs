@@ -301,7 +301,7 @@ impl<'a> Results<'a> {
 
     /// Verdicts against the baseline, the fastest first.
     pub fn findings(&self) -> Vec<String> {
-        self.findings_of(|_| true)
+        self.findings_of(|_| true, true)
     }
 
     /// The findings on all rows but those that the answers name.
@@ -312,10 +312,13 @@ impl<'a> Results<'a> {
             .filter_map(|base| self.fastest(base))
             .map(|index| self.0[index].line.row.label.as_str())
             .collect();
-        self.findings_of(|entry| !named.contains(&entry.line.row.label.as_str()))
+        let few = Answer::NoVerdict(Verdict::TooFewRuns);
+        let answers_say_few = self.bases().into_iter().all(|base| self.answer(base) == few);
+        self.findings_of(|entry| !named.contains(&entry.line.row.label.as_str()), !answers_say_few)
     }
 
-    fn findings_of(&self, shown: impl Fn(&ResultLine<'a>) -> bool) -> Vec<String> {
+    /// The findings on the rows that are `shown`; with those that have too few runs for a verdict if `with_few`.
+    fn findings_of(&self, shown: impl Fn(&ResultLine<'a>) -> bool, with_few: bool) -> Vec<String> {
         let entries = &self.0;
         let mut all = Vec::new();
         let mut open: Vec<&str> = Vec::new();
@@ -336,7 +339,7 @@ impl<'a> Results<'a> {
             Some(format!("† {}: {} {base}: {}", e.line.row.label, ANOTHER_CLASS, confound_words(&e.line.crosses)))
         };
         all.extend(entries.iter().filter_map(across));
-        if !open.is_empty() {
+        if !open.is_empty() && with_few {
             let need = format!("{MIN_RUNS_FOR_VERDICT} runs are needed on both sides");
             all.push(format!("too few runs for a verdict ({need}): {}", open.join(", ")));
         }
