@@ -261,10 +261,13 @@ impl<'a> Results<'a> {
         Some(format!("{variant}: best at {} ({against}; medians of samples/s, no test)", point.join(", ")))
     }
 
-    /// The baselines, and the rows that the answers name.
+    /// The baselines, the rows that the answers name, and those that wait for processors, which says more of the machine than of them.
     pub fn answering_rows(&self) -> Vec<&VariantRow> {
         let named: Vec<usize> = self.bases().into_iter().filter_map(|base| self.fastest(base)).collect();
-        let answers = |(i, e): &(usize, &ResultLine<'a>)| e.line.baseline || named.contains(i);
+        let answers = |(i, e): &(usize, &ResultLine<'a>)| {
+            let is_crowded = e.line.row.bottleneck.is_some_and(|b| b.crowded_other().is_some());
+            e.line.baseline || is_crowded || named.contains(i)
+        };
         self.0.iter().enumerate().filter(answers).map(|(_, e)| &e.line.row).collect()
     }
 
