@@ -131,7 +131,7 @@ impl Comparison {
             let is_same = |column: usize| rows.windows(2).all(|pair| pair[0].1[column] == pair[1].1[column]);
             let above = |column: &usize| narrow && SHARED.contains(&HEADER[*column]) && is_same(*column);
             let columns: Vec<usize> = (0..HEADER.len()).filter(shown).collect();
-            let in_table = |column: &usize| !above(column) && !(narrow && [EPOCH, INTERVAL].contains(&HEADER[*column]));
+            let in_table = |column: &usize| !(above(column) || narrow && [EPOCH, INTERVAL].contains(&HEADER[*column]));
             let kept: Vec<usize> = columns.iter().copied().filter(in_table).collect();
             let right = kept.iter().enumerate().filter(|(_, column)| NUMBERS.contains(&HEADER[**column]));
             let right: Vec<usize> = right.map(|(at, _)| at).collect();

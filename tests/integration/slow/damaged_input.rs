@@ -230,7 +230,7 @@ fn damage(input: &Input, damage: &str, path: &Path) {
         "grown to 2 GiB" => {
             return std::fs::File::options().write(true).open(path).unwrap().set_len(OVERSIZED).unwrap();
         }
-        "no permission" => return std::fs::set_permissions(path, std::fs::Permissions::from_mode(0)).unwrap(),
+        "no permission" => return std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o0)).unwrap(),
         _ => {
             std::fs::remove_file(path).unwrap();
             return std::fs::create_dir(path).unwrap();

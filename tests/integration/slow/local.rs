@@ -173,7 +173,7 @@ fn a_trial_has_one_rate_wherever_it_is_shown() {
         // Without the asterisks of bold cells.
         let plain = note.replace('*', "");
         let in_note = plain.lines().find(|l| l.starts_with(&format!("| {variant} | "))).unwrap();
-        assert!(in_note.contains(&format!("| {it} | {samples} |")), "{rates}: {in_note}");
+        assert!([it, samples].iter().all(|rate| in_note.contains(&format!("| {rate} |"))), "{rates}: {in_note}");
         assert!(table.lines().any(|l| l.contains(&format!("| {variant}-r1")) && l.contains(&format!("| {samples} |"))));
         assert!(page.contains(&format!(">{samples}<")), "{samples} is not in the page");
     }
