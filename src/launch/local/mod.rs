@@ -171,7 +171,7 @@ fn last_local_job(project: &Project) -> Result<u64, Failure> {
 }
 
 /// Run all trials of a job that have not completed, one after another, so that none disturbs the timing of another. The
-/// next trials run whether or not one fails, unless [`AlikeFailures`] says that they would fail, too.
+/// next trials run whether or not one fails, unless the first ones failed alike.
 ///
 /// # Errors
 /// [`Exit::Incomplete`] if the user stopped it, [`Exit::TrialsFailed`] if it stopped because trials failed alike.
