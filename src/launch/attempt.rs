@@ -316,12 +316,12 @@ mod tests {
         let log = dir.path().join("rank-0.log");
         assert!(last_lines(&log, "").is_empty());
         let text = "1\n2\n\n3\n4\n10%\r20%\r\n\x1b[31mImportError\x1b[0m: no module\n";
-        let verdict = "ERROR expctl: rank 0: the program ended with exit code 1 before it called expctl.Run()";
-        std::fs::write(&log, format!("{text}{verdict}\n")).unwrap();
-        // What the outcome says is not repeated.
         let outcome =
             "rank 0: the program ended with exit code 1 before it called expctl.Run() (no run record); see rank-0.log";
-        for (known, last) in [(outcome, None), (&outcome[8..76], None), ("", Some(verdict))] {
+        let verdict = format!("ERROR expctl: {outcome}");
+        std::fs::write(&log, format!("{text}{verdict}\n")).unwrap();
+        // What the outcome says is not repeated.
+        for (known, last) in [(outcome, None), (&outcome[8..76], None), ("", Some(&verdict))] {
             let lines = last_lines(&log, known);
             assert_eq!(lines.iter().any(|line| line.contains("exit code 1")), last.is_some(), "{known}: {lines:?}");
         }
