@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::common::{TestProject, text};
+use crate::common::{TestProject, copy, text};
 
 fn release() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/samples/release_0_1")
@@ -15,17 +15,6 @@ fn release() -> PathBuf {
 
 fn expected(name: &str) -> Value {
     serde_json::from_slice(&std::fs::read(release().join("expected").join(name)).unwrap()).unwrap()
-}
-
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
-        let target = to.join(entry.file_name());
-        match entry.path().is_dir() {
-            true => copy(&entry.path(), &target),
-            false => drop(std::fs::copy(entry.path(), target).unwrap()),
-        }
-    }
 }
 
 /// A project with the jobs of that release.

@@ -123,7 +123,7 @@ fn the_summary_answers_first() {
     assert!(below(&text, "### Conclusions").trim().is_empty() && !text.contains("### Methods Tested"), "{text}");
 }
 
-/// A job of three repeats, each of its own wall time of a step, ms.
+/// A job of three repeats. For each variant: wall time of a step in each repeat, ms.
 fn three_repeats(project: &TestProject, variants: &[(&str, [u64; 3])]) -> JobDir {
     let of = |(variant, _): &(&str, [u64; 3])| {
         (1..=3).map(|repeat| project.trial(variant, variant, repeat, |_| {})).collect()

@@ -65,7 +65,7 @@ pub struct Sweep {
     pub grid: Vec<Axis>,
     /// Axes of equal length: their first values make one point, their second values another, and so on.
     pub zip: Vec<Axis>,
-    /// Rows that are points as they are.
+    /// Tables of settings; each is combined with every point of `grid` and `zip`.
     pub list: Option<Vec<SweepRow>>,
     /// Points of the product that are dropped.
     pub exclude: Option<Vec<Exclude>>,

@@ -14,8 +14,8 @@ fn by_variant(job: &MeasuredJob) -> Vec<(String, BTreeMap<String, String>)> {
     job.by_label().into_iter().map(|(label, runs)| (label, flatten_in_job(job, &runs[0].trial.settings))).collect()
 }
 
-/// Settings that all variants share and that are not the defaults (and `train.mode`), a line per section of the config; of the user's own files without the data set
-/// that they replace.
+/// Settings that all variants share and that are not the defaults (and `train.mode`), a line per section of the config; of the user's own
+/// files without the data set that they replace.
 pub fn common_settings(job: &MeasuredJob) -> String {
     let variants = by_variant(job);
     let Some((_, first)) = variants.first() else { return MISSING.to_owned() };

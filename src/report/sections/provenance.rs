@@ -85,10 +85,13 @@ pub fn provenance(job: &MeasuredJob) -> String {
     lines.map(|(name, value)| format!("- {name}: {value}")).collect::<Vec<_>>().join("\n")
 }
 
-/// The study; none where all trials read the user's own files, and no config named one.
+/// The study; `–` where all trials read the user's own files and the study is only that of the data set which they replace.
 fn study(job: &MeasuredJob) -> String {
-    let reads_own = |run: &Run| !run.trial.settings.array.files.is_empty();
-    let own = !job.runs.is_empty() && job.runs.iter().all(reads_own) && job.record.study == "arrayloader";
+    let is_replaced = |run: &Run| {
+        let settings = &run.trial.settings;
+        !settings.array.files.is_empty() && settings.data.set == job.record.study
+    };
+    let own = !job.runs.is_empty() && job.runs.iter().all(is_replaced);
     if own { MISSING.to_owned() } else { job.record.study.clone() }
 }
 

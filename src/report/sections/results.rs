@@ -50,7 +50,7 @@ impl ResultLine<'_> {
 
 /// What the rows of a baseline say.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Answer {
+enum BaselineAnswer {
     /// The row of this index is the fastest of those shown to be faster.
     Fastest(usize),
     /// All rows do the same kind of work and are shown to be slower.
@@ -162,7 +162,7 @@ impl<'a> Results<'a> {
     /// The answer of the job, for each baseline the fastest variant of those shown to be faster, or why there is none; baselines with the same
     /// reason share a sentence. Empty without ratios.
     pub fn answers(&self) -> Vec<String> {
-        let mut answers: Vec<(Answer, Vec<&str>)> = Vec::new();
+        let mut answers: Vec<(BaselineAnswer, Vec<&str>)> = Vec::new();
         for base in self.bases() {
             let answer = self.answer(base);
             match answers.iter_mut().find(|(other, _)| *other == answer) {
@@ -174,40 +174,40 @@ impl<'a> Results<'a> {
     }
 
     /// What the rows of one baseline say.
-    fn answer(&self, base: &str) -> Answer {
+    fn answer(&self, base: &str) -> BaselineAnswer {
         let of_base = || self.0.iter().enumerate().filter(|(_, e)| e.base.as_deref() == Some(base));
         let faster = of_base().filter(|(_, e)| e.line.verdict == Some(Verdict::Faster));
         if let Some((fastest, _)) = faster.max_by(|a, b| a.1.ratio().total_cmp(&b.1.ratio())) {
-            return Answer::Fastest(fastest);
+            return BaselineAnswer::Fastest(fastest);
         }
         // What does other work is no proof of that.
         if of_base().all(|(_, e)| e.line.verdict == Some(Verdict::Slower) && !e.line.across()) {
-            return Answer::Baseline;
+            return BaselineAnswer::Baseline;
         }
         let verdicts: Vec<Verdict> = of_base().filter_map(|(_, e)| e.line.verdict).collect();
         let is_open =
             |verdict: &Verdict| matches!(verdict, Verdict::TooFewRuns | Verdict::TooShort | Verdict::NoSpread);
         match verdicts.iter().copied().min_by_key(|verdict| *verdict != Verdict::TooFewRuns) {
-            Some(first) if verdicts.iter().all(is_open) => Answer::NoVerdict(first),
-            _ => Answer::NoneFaster,
+            Some(first) if verdicts.iter().all(is_open) => BaselineAnswer::NoVerdict(first),
+            _ => BaselineAnswer::NoneFaster,
         }
     }
 
     /// An answer that holds for these baselines.
-    fn sentence(&self, answer: Answer, bases: &[&str]) -> String {
+    fn sentence(&self, answer: BaselineAnswer, bases: &[&str]) -> String {
         let names = self.base_words(bases);
         match answer {
-            Answer::Fastest(index) => self.0[index].fastest_sentence(&names),
-            Answer::Baseline => format!("Fastest: {names} (the baseline)"),
-            Answer::NoneFaster => format!("No variant is shown to be faster than {names}"),
-            Answer::NoVerdict(Verdict::TooFewRuns) => {
+            BaselineAnswer::Fastest(index) => self.0[index].fastest_sentence(&names),
+            BaselineAnswer::Baseline => format!("Fastest: {names} (the baseline)"),
+            BaselineAnswer::NoneFaster => format!("No variant is shown to be faster than {names}"),
+            BaselineAnswer::NoVerdict(Verdict::TooFewRuns) => {
                 format!("No verdict against {names}: too few runs ({MIN_RUNS_FOR_VERDICT} needed on both sides)")
             }
-            Answer::NoVerdict(Verdict::TooShort) => {
+            BaselineAnswer::NoVerdict(Verdict::TooShort) => {
                 let needed = format::seconds(MIN_SECONDS_FOR_VERDICT);
                 format!("No verdict against {names}: measured too briefly (less than {needed} per run)")
             }
-            Answer::NoVerdict(_) => {
+            BaselineAnswer::NoVerdict(_) => {
                 format!("No verdict against {names}: no run differs from another, so no test is possible")
             }
         }
@@ -286,7 +286,7 @@ impl<'a> Results<'a> {
     /// Index of the fastest of the rows that are shown to be faster than this one.
     fn fastest(&self, base: &str) -> Option<usize> {
         match self.answer(base) {
-            Answer::Fastest(index) => Some(index),
+            BaselineAnswer::Fastest(index) => Some(index),
             _ => None,
         }
     }
@@ -315,7 +315,7 @@ impl<'a> Results<'a> {
             .filter_map(|base| self.fastest(base))
             .map(|index| self.0[index].line.row.label.as_str())
             .collect();
-        let few = Answer::NoVerdict(Verdict::TooFewRuns);
+        let few = BaselineAnswer::NoVerdict(Verdict::TooFewRuns);
         let answers_say_few = self.bases().into_iter().all(|base| self.answer(base) == few);
         self.findings_of(|entry| !named.contains(&entry.line.row.label.as_str()), !answers_say_few)
     }

@@ -172,6 +172,19 @@ pub fn close(value: &serde_json::Value, expected: f64) {
     assert!((value - expected).abs() <= 1e-9 * expected.abs(), "{value} is not {expected}");
 }
 
+/// Copies a file, or a folder with all that is in it.
+pub fn copy(from: &Path, to: &Path) {
+    if from.is_dir() {
+        std::fs::create_dir_all(to).unwrap();
+        for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+            copy(&entry.path(), &to.join(entry.file_name()));
+        }
+    } else {
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::copy(from, to).unwrap();
+    }
+}
+
 /// How long a test waits for what should come soon: more than a machine at work on other things takes, and less than the ten
 /// minutes after which a program that hangs would give up by itself.
 pub const PATIENCE: Duration = Duration::from_secs(180);

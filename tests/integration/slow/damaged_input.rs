@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use test_support::{Requirement, skip};
 
 use super::faults::bench::{Disk, Filled};
-use crate::common::{SMALL, TestProject, text, worker};
+use crate::common::{SMALL, TestProject, copy, text, worker};
 
 /// Bytes of address space that a command gets.
 const MEMORY: u64 = 1 << 30;
@@ -26,155 +26,91 @@ struct Input {
     /// What the table calls it.
     name: &'static str,
     /// File or folder of fuzz/corpus, and where in the project it goes.
-    seed: (&'static str, &'static str),
+    seed: Seed,
     /// Format of the array config that reads it; empty without one.
     format: &'static str,
     command: &'static str,
     /// The file that is damaged.
     file: &'static str,
     /// Its content with lies in its metadata.
-    hostile: fn(Vec<u8>) -> Vec<u8>,
+    hostile: Hostile,
 }
 
-const CHECK: &str = "check conf/c.toml";
+type Seed = (&'static str, &'static str);
+type Hostile = fn(Vec<u8>) -> Vec<u8>;
+
+/// A file that a command reads.
+const fn file(name: &'static str, seed: Seed, command: &'static str, hostile: Hostile) -> Input {
+    Input { name, seed, format: "", command, file: seed.1, hostile }
+}
+
+/// A file of an array, which a config names.
+const fn array(name: &'static str, format: &'static str, seed: Seed, file: &'static str, hostile: Hostile) -> Input {
+    Input { name, seed, format, command: "check conf/c.toml", file, hostile }
+}
+
+/// A file of job 1; `job` is its folder in the corpus.
+const fn ledger(name: &'static str, job: &'static str, file: &'static str, hostile: Hostile) -> Input {
+    Input { name, seed: (job, "results/runs/1"), format: "", command: "report 1", file, hostile }
+}
+
 const IMPORT: &str = "import run.log --study 006-kuzmin-tmi --config c --job 7 --batch-size 8 --ranks 1";
 
 const INPUTS: [Input; 16] = [
-    Input {
-        name: "config (TOML)",
-        seed: ("config/array.toml", "conf/c.toml"),
-        format: "",
-        command: CHECK,
-        file: "conf/c.toml",
-        hostile: |text| [text, huge_grid().into_bytes()].concat(),
-    },
-    Input {
-        name: "config of Hydra (YAML)",
-        seed: ("config/hydra.yaml", "c.yaml"),
-        format: "",
-        command: "import c.yaml",
-        file: "c.yaml",
-        hostile: |_| nested(),
-    },
-    Input {
-        name: "`.h5ad`",
-        seed: ("h5ad/anndata.h5ad", "cells.h5ad"),
-        format: "h5ad",
-        command: CHECK,
-        file: "cells.h5ad",
-        // The shape of X.
-        hostile: |bytes| replaced(bytes, &numbers(&[40, 30]), &numbers(&[HUGE, HUGE])),
-    },
-    Input {
-        name: "zarr, metadata",
-        seed: ("zarr/expctl.zarr", "cells.zarr"),
-        format: "zarr",
-        command: CHECK,
-        file: "cells.zarr/zarr.json",
-        // Rows of a chunk, and of a shard.
-        hostile: |bytes| every(bytes, "16384", &HUGE.to_string()),
-    },
-    Input {
-        name: "zarr, a shard",
-        seed: ("zarr/expctl.zarr", "cells.zarr"),
-        format: "zarr",
-        command: CHECK,
-        file: "cells.zarr/X/data/c/0",
-        // Position and length of its chunk.
-        hostile: |bytes| with_end(bytes, 20, &[numbers(&[HUGE, HUGE]), vec![0; 4]].concat()),
-    },
-    Input {
-        name: "parquet, rows",
-        seed: ("parquet/expctl.parquet", "cells.parquet"),
-        format: "parquet",
-        command: CHECK,
-        file: "cells.parquet",
-        hostile: long_footer,
-    },
-    Input {
-        name: "MDS, index",
-        seed: ("mds/sparse-gz-3kb", "cells.mds"),
-        format: "mds",
-        command: CHECK,
-        file: "cells.mds/index.json",
-        hostile: |bytes| every(bytes, "\"samples\": 17", &format!("\"samples\": {HUGE}")),
-    },
-    Input {
-        name: "MDS, a shard",
-        seed: ("mds/sparse-gz-3kb", "cells.mds"),
-        format: "mds",
-        command: CHECK,
-        file: "cells.mds/shard.00000.mds.gz",
-        // The size that gzip notes at its end.
-        hostile: |bytes| with_end(bytes, 4, &u32::MAX.to_le_bytes()),
-    },
-    Input {
-        name: "ledger, job.json",
-        seed: ("ledger/completed", "results/runs/1"),
-        format: "",
-        command: "report 1",
-        file: "results/runs/1/job.json",
-        hostile: |_| nested(),
-    },
-    Input {
-        name: "ledger, outcome of a trial",
-        seed: ("ledger/completed", "results/runs/1"),
-        format: "",
-        command: "report 1",
-        file: "results/runs/1/lazy-r1-f5db2e90/attempt-1/outcome.json",
-        hostile: |_| nested(),
-    },
-    Input {
-        name: "ledger, steps (parquet)",
-        seed: ("ledger/completed", "results/runs/1"),
-        format: "",
-        command: "report 1",
-        file: "results/runs/1/lazy-r1-f5db2e90/attempt-1/rank-0.parquet",
-        hostile: long_footer,
-    },
-    Input {
-        name: "ledger, journal of a killed trial",
-        seed: ("ledger/killed", "results/runs/1"),
-        format: "",
-        command: "report 1",
-        file: "results/runs/1/lazy-r1-5534f733/attempt-1/rank-0.journal.jsonl",
-        hostile: |_| nested(),
-    },
-    Input {
-        name: "batch times (parquet)",
-        seed: ("timings/times.parquet", "times.parquet"),
-        format: "",
-        command: "timings times.parquet",
-        file: "times.parquet",
-        hostile: long_footer,
-    },
-    Input {
-        name: "batch times (CSV)",
-        seed: ("timings/times.csv", "times.csv"),
-        format: "",
-        command: "timings times.csv",
-        file: "times.csv",
-        // A quote that nothing closes.
-        hostile: |bytes| [bytes, b"\"".to_vec(), b"a,1,2\n".repeat(1 << 20)].concat(),
-    },
-    Input {
-        name: "progress log",
-        seed: ("log/tqdm.log", "run.log"),
-        format: "",
-        command: IMPORT,
-        file: "run.log",
-        hostile: |_| {
-            b"Epoch 0: 1%| | 99999999999999999999/99999999999999999999 [99:99:99<00:00, 1e999it/s]\r".repeat(9)
-        },
-    },
-    Input {
-        name: "published results (TOML)",
-        seed: ("config/array.toml", "results.toml"),
-        format: "",
-        command: "import results.toml",
-        file: "results.toml",
-        hostile: |_| [b"a = ".to_vec(), nested()].concat(),
-    },
+    file("config (TOML)", ("config/array.toml", "conf/c.toml"), "check conf/c.toml", |text| {
+        [text, huge_grid().into_bytes()].concat()
+    }),
+    file("config of Hydra (YAML)", ("config/hydra.yaml", "c.yaml"), "import c.yaml", |_| nested()),
+    // The shape of X.
+    array("`.h5ad`", "h5ad", ("h5ad/anndata.h5ad", "cells.h5ad"), "cells.h5ad", |bytes| {
+        replaced(bytes, &numbers(&[40, 30]), &numbers(&[HUGE, HUGE]))
+    }),
+    // Rows of a chunk, and of a shard.
+    array("zarr, metadata", "zarr", ("zarr/expctl.zarr", "cells.zarr"), "cells.zarr/zarr.json", |bytes| {
+        every(bytes, "16384", &HUGE.to_string())
+    }),
+    // Position and length of its chunk.
+    array("zarr, a shard", "zarr", ("zarr/expctl.zarr", "cells.zarr"), "cells.zarr/X/data/c/0", |bytes| {
+        with_end(bytes, 20, &[numbers(&[HUGE, HUGE]), vec![0; 4]].concat())
+    }),
+    array("parquet, rows", "parquet", ("parquet/expctl.parquet", "cells.parquet"), "cells.parquet", long_footer),
+    array("MDS, index", "mds", ("mds/sparse-gz-3kb", "cells.mds"), "cells.mds/index.json", |bytes| {
+        every(bytes, "\"samples\": 17", &format!("\"samples\": {HUGE}"))
+    }),
+    // The size that gzip notes at its end.
+    array("MDS, a shard", "mds", ("mds/sparse-gz-3kb", "cells.mds"), "cells.mds/shard.00000.mds.gz", |bytes| {
+        with_end(bytes, 4, &u32::MAX.to_le_bytes())
+    }),
+    ledger("ledger, job.json", "ledger/completed", "results/runs/1/job.json", |_| nested()),
+    ledger(
+        "ledger, outcome of a trial",
+        "ledger/completed",
+        "results/runs/1/lazy-r1-f5db2e90/attempt-1/outcome.json",
+        |_| nested(),
+    ),
+    ledger(
+        "ledger, steps (parquet)",
+        "ledger/completed",
+        "results/runs/1/lazy-r1-f5db2e90/attempt-1/rank-0.parquet",
+        long_footer,
+    ),
+    ledger(
+        "ledger, journal of a killed trial",
+        "ledger/killed",
+        "results/runs/1/lazy-r1-5534f733/attempt-1/rank-0.journal.jsonl",
+        |_| nested(),
+    ),
+    file("batch times (parquet)", ("timings/times.parquet", "times.parquet"), "timings times.parquet", long_footer),
+    // A quote that nothing closes.
+    file("batch times (CSV)", ("timings/times.csv", "times.csv"), "timings times.csv", |bytes| {
+        [bytes, b"\"".to_vec(), b"a,1,2\n".repeat(1 << 20)].concat()
+    }),
+    file("progress log", ("log/tqdm.log", "run.log"), IMPORT, |_| {
+        b"Epoch 0: 1%| | 99999999999999999999/99999999999999999999 [99:99:99<00:00, 1e999it/s]\r".repeat(9)
+    }),
+    file("published results (TOML)", ("config/array.toml", "results.toml"), "import results.toml", |_| {
+        [b"a = ".to_vec(), nested()].concat()
+    }),
 ];
 
 /// A sweep of nine million points.
@@ -239,19 +175,6 @@ fn damage(input: &Input, damage: &str, path: &Path) {
     std::fs::write(path, bytes).unwrap();
 }
 
-fn copy(from: &Path, to: &Path) {
-    if from.is_dir() {
-        std::fs::create_dir_all(to).unwrap();
-        for entry in std::fs::read_dir(from).unwrap() {
-            let entry = entry.unwrap();
-            copy(&entry.path(), &to.join(entry.file_name()));
-        }
-    } else {
-        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
-        std::fs::copy(from, to).unwrap();
-    }
-}
-
 /// A project with the input, undamaged; the file to damage.
 fn project(input: &Input) -> (TestProject, PathBuf) {
     let project = TestProject::new();
@@ -284,6 +207,8 @@ fn limited(project: &TestProject, args: &[&str]) -> Output {
             None => limited.env_remove(name),
         };
     }
+    // Memory that the allocator sets aside for each processor counts as well.
+    limited.env("MALLOC_ARENA_MAX", "2");
     limited.env("EXPCTL_BACKEND", "local").env_remove("RUST_BACKTRACE").stdin(Stdio::null()).output().unwrap()
 }
 
