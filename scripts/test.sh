@@ -88,6 +88,15 @@ numeric_tests_under_each_set() {
   done
 }
 
+# why CHECK TEST : what a test that failed printed, from its first panic on, forty lines of it.
+why() {
+  awk -v begin="$1: ---- $2 stdout ----" -v prefix="$1: " '
+    $0 == begin { inside = 1; next }
+    inside && (index($0, prefix "---- ") == 1 || $0 == prefix "failures:") { exit }
+    inside && / panicked at / { panicked = 1 }
+    panicked && ++lines <= 40 { print "            " substr($0, length(prefix) + 1, 400) }' "$log"
+}
+
 summary() {
   local name
   say "==> seconds: $SECONDS"
@@ -100,7 +109,10 @@ summary() {
   say "==> failed: ${#failed[@]} checks"
   for name in "${failed[@]}"; do
     say "    $name"
-    sed -nE "s/^$name: test (.*) \.\.\. FAILED\$/        \1/p" "$log" | sort -u >&2
+    sed -nE "s/^$name: test (.*) \.\.\. FAILED\$/\1/p" "$log" | sort -u | while read -r test; do
+      printf '        %s\n' "$test" >&2
+      why "$name" "$test" >&2
+    done
   done
   return 1
 }

@@ -215,6 +215,8 @@ fn a_trial_at_its_time_limit_goes_on_by_itself(site: &Site) {
         assert!(text(&refused.stderr).contains("--signal=B:USR1@120"), "{}", text(&refused.stderr));
         return;
     }
+    // Ranks that stand still must not wait for it: nobody hears from them meanwhile.
+    let undisturbed = of_the_long_one();
     let id = site.submit(&settings, &["--only", "ids"]);
     let task = format!("{id}_0");
     let job = site.job(&id);
@@ -233,7 +235,6 @@ fn a_trial_at_its_time_limit_goes_on_by_itself(site: &Site) {
     ranks.iter().for_each(|pid| kill(Pid::from_raw(*pid), Signal::SIGSTOP).unwrap());
     // The script is told two minutes before the end, and Slurm's next look may be half a minute away.
     site.cluster.ask("scontrol", &["update", &format!("jobid={task}"), "endtime=now+140"]);
-    let undisturbed = of_the_long_one();
     wait_until("the signal", limit, || ranks.iter().all(|pid| is_pending(*pid, Signal::SIGTERM)).then_some(()));
     ranks.iter().for_each(|pid| kill(Pid::from_raw(*pid), Signal::SIGCONT).unwrap());
     site.cluster
