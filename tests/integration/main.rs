@@ -21,6 +21,7 @@ mod import;
 mod isolate;
 mod notes;
 mod origin;
+mod parquet_testing;
 mod profiles;
 mod ranks;
 mod ratios;

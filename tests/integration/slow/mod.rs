@@ -13,6 +13,7 @@ mod life;
 mod load;
 mod local;
 mod nodes;
+mod other_user;
 mod rest;
 mod slurm;
 mod state;

@@ -13,7 +13,8 @@ pub mod filters;
 pub enum CodecError {
     #[error(
         "is written with the filter {}; those that can be read are gzip, shuffle, fletcher32, lzf, blosc, lz4 and zstd: write \
-         the file again with one of them",
+         the file again with one of them, in Python by `import hdf5plugin, anndata` and \
+         `anndata.read_h5ad(old).write_h5ad(new, compression=\"gzip\")`",
         filter_chain::filter_name(*number)
     )]
     UnknownFilter { number: i32 },

@@ -2,8 +2,30 @@ use crate::parquet::error::{EncodingError, PageError};
 use crate::parquet::schema::MatrixColumn;
 
 /// Number of bits of levels up to `max`.
-fn level_width(max: i16) -> u32 {
+pub(crate) fn level_width(max: i16) -> u32 {
     u16::BITS - (max.max(0) as u16).leading_zeros()
+}
+
+/// Converts `count` levels of `width` bits of the deprecated encoding `BIT_PACKED`, which begins with the highest bit of a byte, to one
+/// bit-packed run of `RLE`, which begins with the lowest (Encodings.md). `packed` has them all.
+pub(crate) fn hybrid_of_bit_packed(packed: &[u8], width: u32, count: usize, out: &mut Vec<u8>) {
+    out.clear();
+    let groups = count.div_ceil(8);
+    let mut header = (groups << 1 | 1) as u64;
+    while header >= 0x80 {
+        out.push(header as u8 | 0x80);
+        header >>= 7;
+    }
+    out.push(header as u8);
+    let first = out.len();
+    out.resize(first + groups * width as usize, 0);
+    let width = width as usize;
+    for bit in 0..count * width {
+        // Within a level the lowest bit comes last.
+        let to = bit / width * width + (width - 1 - bit % width);
+        let is_set = packed[bit / 8] >> (7 - bit % 8) & 1;
+        out[first + to / 8] |= is_set << (to % 8);
+    }
 }
 
 /// Calls `each` with every run of `count` levels: the number of levels before it, its value and its length. Bit-packed levels

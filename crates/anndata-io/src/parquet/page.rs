@@ -1,8 +1,10 @@
 use std::error::Error;
+use std::io::Read as _;
 
 use parquet::basic::{Compression, Encoding};
 
 use crate::parquet::error::PageError;
+use crate::parquet::levels::{hybrid_of_bit_packed, level_width};
 use crate::parquet::page_header::{PageHeader, PageKind};
 use crate::parquet::schema::MatrixColumn;
 use crate::parquet::values::{NumericElement, NumericType};
@@ -56,20 +58,18 @@ pub(crate) struct DataPage<'a> {
 
 /// Buffer for a decompressed page, and the decompressor.
 pub(crate) struct Unpacker {
+    body: BodyBuffer,
+    /// Levels that were stored as `BIT_PACKED`, in the encoding that has replaced it.
+    levels: [Vec<u8>; 2],
+}
+
+/// Where the body of a page is decompressed.
+struct BodyBuffer {
     codec: PageDecompressor,
     room: Vec<u8>,
 }
 
-impl Unpacker {
-    pub fn new() -> Self {
-        Self { codec: PageDecompressor::new(), room: Vec::new() }
-    }
-
-    /// Allocated bytes.
-    pub fn bytes(&self) -> u64 {
-        self.room.capacity() as u64
-    }
-
+impl BodyBuffer {
     /// Decompresses `body` to `len` bytes, which must not exceed `most`.
     fn plain<'a>(
         &'a mut self,
@@ -90,6 +90,18 @@ impl Unpacker {
         let out = &mut self.room[..len];
         self.codec.decompress(compression, body, out)?;
         Ok(out)
+    }
+}
+
+impl Unpacker {
+    pub fn new() -> Self {
+        let body = BodyBuffer { codec: PageDecompressor::new(), room: Vec::new() };
+        Self { body, levels: Default::default() }
+    }
+
+    /// Allocated bytes.
+    pub fn bytes(&self) -> u64 {
+        (self.body.room.capacity() + self.levels.iter().map(Vec::capacity).sum::<usize>()) as u64
     }
 
     /// The data page with `header`, of column `leaf`.
@@ -116,25 +128,11 @@ impl Unpacker {
     ) -> Result<DataPage<'a>, PageError> {
         check_crc(header, body)?;
         match header.kind {
-            PageKind::V1 { encoding, definition, repetition, .. } => {
-                for (max, encoding) in [(max_definition, definition), (max_repetition, repetition)] {
-                    if max > 0 && encoding != Encoding::RLE {
-                        return Err(PageError::LevelEncoding { encoding });
-                    }
-                }
-                let mut rest = self.plain(body, compression, header.uncompressed, most)?;
-                let mut levels = |max: i16| -> Result<&'a [u8], PageError> {
-                    if max == 0 {
-                        return Ok(&[]);
-                    }
-                    let (len, behind) = rest.split_first_chunk().ok_or(PageError::ShortLevels)?;
-                    let (levels, behind) =
-                        behind.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or(PageError::ShortLevels)?;
-                    rest = behind;
-                    Ok(levels)
-                };
-                let repetition = levels(max_repetition)?;
-                let definition = levels(max_definition)?;
+            PageKind::V1 { values, encoding, definition, repetition } => {
+                let mut rest = self.body.plain(body, compression, header.uncompressed, most)?;
+                let [repetition_buffer, definition_buffer] = &mut self.levels;
+                let repetition = v1_levels(&mut rest, max_repetition, repetition, values, repetition_buffer)?;
+                let definition = v1_levels(&mut rest, max_definition, definition, values, definition_buffer)?;
                 Ok(DataPage { encoding, repetition, definition, values: rest })
             }
             PageKind::V2 { encoding, definition_bytes, repetition_bytes, is_compressed, .. } => {
@@ -145,7 +143,12 @@ impl Unpacker {
                 // A page without values may have an empty body.
                 let compression =
                     if is_compressed && !rest.is_empty() { compression } else { Compression::UNCOMPRESSED };
-                Ok(DataPage { encoding, repetition, definition, values: self.plain(rest, compression, len, most)? })
+                Ok(DataPage {
+                    encoding,
+                    repetition,
+                    definition,
+                    values: self.body.plain(rest, compression, len, most)?,
+                })
             }
             PageKind::Dictionary { .. } | PageKind::Other => Err(PageError::NotData),
         }
@@ -184,7 +187,39 @@ impl Unpacker {
             return Err(PageError::DictionaryEncoding { encoding });
         }
         check_crc(header, body)?;
-        Ok((values, self.plain(body, compression, header.uncompressed, most)?))
+        Ok((values, self.body.plain(body, compression, header.uncompressed, most)?))
+    }
+}
+
+/// Takes `count` levels up to `max` off the front of the body of a page of version 1: bytes of [`Encoding::RLE`], which follow their
+/// length, or [`Encoding::BIT_PACKED`], which is converted to it in `buffer`.
+#[expect(deprecated, reason = "files of before 2014 have BIT_PACKED")]
+fn v1_levels<'a>(
+    rest: &mut &'a [u8],
+    max: i16,
+    encoding: Encoding,
+    count: usize,
+    buffer: &'a mut Vec<u8>,
+) -> Result<&'a [u8], PageError> {
+    if max == 0 {
+        return Ok(&[]);
+    }
+    match encoding {
+        Encoding::RLE => {
+            let (len, behind) = rest.split_first_chunk().ok_or(PageError::ShortLevels)?;
+            let (levels, behind) =
+                behind.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or(PageError::ShortLevels)?;
+            *rest = behind;
+            Ok(levels)
+        }
+        Encoding::BIT_PACKED => {
+            let bits = count.checked_mul(level_width(max) as usize).ok_or(PageError::ShortLevels)?;
+            let (levels, behind) = rest.split_at_checked(bits.div_ceil(8)).ok_or(PageError::ShortLevels)?;
+            *rest = behind;
+            hybrid_of_bit_packed(levels, level_width(max), count, buffer);
+            Ok(buffer)
+        }
+        encoding => Err(PageError::LevelEncoding { encoding }),
     }
 }
 
@@ -229,7 +264,11 @@ impl PageDecompressor {
             }
             Compression::UNCOMPRESSED => from.len(),
             Compression::SNAPPY => self.snappy.decompress(from, out).map_err(undecodable)?,
-            Compression::GZIP(_) => self.gzip.gzip_decompress(from, out).map_err(undecodable)?,
+            Compression::GZIP(_) => match self.gzip.gzip_decompress(from, out) {
+                Ok(count) if count == out.len() => count,
+                // Several gzip members in a row are valid (RFC 1952), and libdeflate reads only the first one.
+                _ => gzip_members(from, out).map_err(undecodable)?,
+            },
             Compression::ZSTD(_) => {
                 let zstd = match &mut self.zstd {
                     Some(zstd) => zstd,
@@ -252,6 +291,19 @@ impl PageDecompressor {
 #[cold]
 fn undecodable(error: impl Error + Send + Sync + 'static) -> PageError {
     PageError::Decompression(Box::new(error))
+}
+
+/// Decompresses all gzip members into `out`; the number of their bytes, which is larger than `out` if they do not fit.
+fn gzip_members(from: &[u8], out: &mut [u8]) -> std::io::Result<usize> {
+    let mut members = flate2::read::MultiGzDecoder::new(from);
+    let mut count = 0;
+    while count < out.len() {
+        match members.read(&mut out[count..])? {
+            0 => return Ok(count),
+            read => count += read,
+        }
+    }
+    Ok(count + members.read(&mut [0])?)
 }
 
 /// The deprecated codec `LZ4` of nearly all files: Hadoop's blocks, each with its decompressed and compressed size

@@ -115,11 +115,13 @@ impl Fields {
         value.ok_or(HeaderError::Count)
     }
 
+    #[expect(deprecated, reason = "files of before 2014 have BIT_PACKED")]
     fn encoding(&self, id: usize) -> Result<Encoding, HeaderError> {
         Ok(match self.size(id)? {
             0 => Encoding::PLAIN,
             2 => Encoding::PLAIN_DICTIONARY,
             3 => Encoding::RLE,
+            4 => Encoding::BIT_PACKED,
             5 => Encoding::DELTA_BINARY_PACKED,
             6 => Encoding::DELTA_LENGTH_BYTE_ARRAY,
             7 => Encoding::DELTA_BYTE_ARRAY,

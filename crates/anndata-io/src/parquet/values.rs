@@ -1,6 +1,7 @@
 use parquet::basic::{ConvertedType, Encoding, LogicalType, Type as Physical};
 use parquet::schema::types::ColumnDescriptor;
 
+use crate::matrix::dtype::{Dtype, DtypeKind, Element};
 use crate::parquet::error::{EncodingError, PageError};
 use crate::parquet::levels::{HybridRun, HybridRuns, unpack_groups, unpack_one};
 
@@ -325,6 +326,7 @@ fn zigzag(bytes: &mut &[u8]) -> Result<i64, EncodingError> {
 /// Numeric type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NumericType {
+    F16,
     F32,
     F64,
     I32,
@@ -336,6 +338,10 @@ pub(crate) enum NumericType {
 impl NumericType {
     /// Type of a column; `None` if it has no plain numbers (dates, decimals, strings).
     pub fn of(column: &ColumnDescriptor) -> Option<Self> {
+        if column.logical_type_ref() == Some(&LogicalType::Float16) {
+            return (column.physical_type() == Physical::FIXED_LEN_BYTE_ARRAY && column.type_length() == 2)
+                .then_some(Self::F16);
+        }
         let unsigned = match column.logical_type_ref() {
             Some(LogicalType::Integer(integer)) => !integer.is_signed,
             Some(_) => return None,
@@ -365,13 +371,14 @@ impl NumericType {
     /// Size of a value in bytes.
     pub const fn bytes(self) -> usize {
         match self {
+            Self::F16 => 2,
             Self::F32 | Self::I32 | Self::U32 => 4,
             Self::F64 | Self::I64 | Self::U64 => 8,
         }
     }
 
     pub const fn is_float(self) -> bool {
-        matches!(self, Self::F32 | Self::F64)
+        matches!(self, Self::F16 | Self::F32 | Self::F64)
     }
 }
 
@@ -394,6 +401,9 @@ macro_rules! each {
     };
 }
 
+/// float16 as parquet stores it.
+const HALF: Dtype = Dtype { kind: DtypeKind::F16, big_endian: false };
+
 /// The bytes unchanged.
 fn copy_values<T: NumericElement>(bytes: &[u8], out: &mut [T]) {
     let out: &mut [u8] = bytemuck::cast_slice_mut(out);
@@ -404,6 +414,7 @@ fn copy_values<T: NumericElement>(bytes: &[u8], out: &mut [T]) {
 impl NumericElement for f32 {
     fn convert(from: NumericType, bytes: &[u8], out: &mut [Self]) -> Result<(), EncodingError> {
         match from {
+            NumericType::F16 => <Self as Element>::convert(HALF, bytes, out),
             NumericType::F32 => copy_values(bytes, out),
             NumericType::F64 => each!(f64, bytes, out, |value| value as Self),
             NumericType::I32 => each!(i32, bytes, out, |value| value as Self),
@@ -419,6 +430,7 @@ impl NumericElement for f32 {
 impl NumericElement for f64 {
     fn convert(from: NumericType, bytes: &[u8], out: &mut [Self]) -> Result<(), EncodingError> {
         match from {
+            NumericType::F16 => <Self as Element>::convert(HALF, bytes, out),
             NumericType::F32 => each!(f32, bytes, out, Self::from),
             NumericType::F64 => copy_values(bytes, out),
             NumericType::I32 => each!(i32, bytes, out, Self::from),
@@ -438,7 +450,7 @@ impl NumericElement for i128 {
             NumericType::U32 => each!(u32, bytes, out, Self::from),
             NumericType::I64 => each!(i64, bytes, out, Self::from),
             NumericType::U64 => each!(u64, bytes, out, Self::from),
-            NumericType::F32 | NumericType::F64 => return Err(EncodingError::NotIntegers),
+            NumericType::F16 | NumericType::F32 | NumericType::F64 => return Err(EncodingError::NotIntegers),
         }
         Ok(())
     }
@@ -452,7 +464,7 @@ impl NumericElement for i32 {
             NumericType::U32 => each!(u32, bytes, out, |value| Self::try_from(value).unwrap_or(-1)),
             NumericType::I64 => each!(i64, bytes, out, |value| Self::try_from(value).unwrap_or(-1)),
             NumericType::U64 => each!(u64, bytes, out, |value| Self::try_from(value).unwrap_or(-1)),
-            NumericType::F32 | NumericType::F64 => return Err(EncodingError::NotIntegers),
+            NumericType::F16 | NumericType::F32 | NumericType::F64 => return Err(EncodingError::NotIntegers),
         }
         Ok(())
     }
