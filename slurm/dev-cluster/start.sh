@@ -24,12 +24,15 @@ cp "$D/munge/munged.pid" "$D/run/munged.pid"
 
 # --- accounting
 if [ $DBD = 1 ]; then
-  install -d -o mysql -g mysql -m 700 "$D/mysql"
+  # In a temporary folder of its own: a server that starts removes all temporary tables that it finds, also another server's.
+  install -d -o mysql -g mysql -m 700 "$D/mysql" "$D/mysql/tmp"
   [ -d "$D/mysql/data/mysql" ] ||
-    mariadb-install-db --no-defaults --user=mysql --datadir="$D/mysql/data" \
-      --skip-test-db --auth-root-authentication-method=normal >"$D/log/mariadb-install.log" 2>&1
+    TMPDIR="$D/mysql/tmp" mariadb-install-db --no-defaults --user=mysql --datadir="$D/mysql/data" \
+      --skip-test-db --auth-root-authentication-method=normal >"$D/log/mariadb-install.log" 2>&1 ||
+    { head -20 "$D/log/mariadb-install.log" >&2; die "mariadb-install-db failed"; }
   # slurmdbd is its only reader, and nobody minds if a test cluster loses its last transactions.
   setsid mariadbd --no-defaults --user=mysql --datadir="$D/mysql/data" --socket="$D/mysql/sock" --pid-file="$D/mysql/pid" \
+    --tmpdir="$D/mysql/tmp" \
     --bind-address=127.0.0.1 --port=$((PORT + 4)) --innodb-flush-log-at-trx-commit=0 --innodb-buffer-pool-size=128M \
     --innodb-lock-wait-timeout=900 --skip-log-bin --performance-schema=OFF --log-error="$D/mysql/log" \
     </dev/null >/dev/null 2>&1 &
