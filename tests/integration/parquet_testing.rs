@@ -94,13 +94,16 @@ fn each_file_is_refused_by_check_or_read_as_pyarrow_reads_it() {
         .output()
         .unwrap();
     let in_python: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let mut summary = String::from("read as pyarrow reads it:\n");
+    let mut summary = format!("{} files are read as pyarrow reads them:\n", accepted.len());
     for file in &accepted {
         let (found, genes) = matrix(&project.path().join(file));
         let columns = &in_python[file.to_str().unwrap()];
         assert!(columns.is_object(), "{}: {columns}", file.display());
         assert!(found == matrix_of_columns(columns, &genes), "{} differs", file.display());
-        summary += &format!("    {}: {} × {}\n", file.display(), found.len() / genes.len(), genes.len());
+        // One number of each of these 137 files is a column of its own.
+        if !file.starts_with("shredded_variant") {
+            summary += &format!("    {}: {} × {}\n", file.display(), found.len() / genes.len(), genes.len());
+        }
     }
     for (reason, files) in reasons {
         summary += &format!("refused: {reason}\n");
