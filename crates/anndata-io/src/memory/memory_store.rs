@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use crate::{
-    AnnDataError, ArrayStore, CsrRows, CsrView, DenseRows, Form, Labels, NarrowRows, ReadRows, RequestError, Resident,
+    AnnDataError, Annotation, ArrayStore, CsrRows, CsrView, DenseRows, Form, Labels, NarrowRows, ReadRows, RequestError, Resident,
     RowSelection, RowView, Rows,
 };
 
@@ -73,6 +73,18 @@ impl ArrayStore for MemoryStore {
 
     fn numbers(&self, column: &str) -> Result<Vec<f64>, AnnDataError> {
         self.source.numbers(column)
+    }
+
+    fn columns(&self) -> Result<Vec<String>, AnnDataError> {
+        self.source.columns()
+    }
+
+    fn annotation(&self, column: &str) -> Result<Annotation, AnnDataError> {
+        self.source.annotation(column)
+    }
+
+    fn row_names(&self) -> Result<Option<Vec<String>>, AnnDataError> {
+        self.source.row_names()
     }
 
     fn resident(&self) -> Option<Resident<'_>> {

@@ -78,7 +78,7 @@ macro_rules! ann_data {
                 Self::open(path, layer)
             }
             fn row_names(&self) -> Vec<String> {
-                self.row_names().unwrap()
+                self.row_names().unwrap().unwrap()
             }
             fn columns(&self) -> Vec<String> {
                 self.columns().unwrap()

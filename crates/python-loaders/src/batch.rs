@@ -1,0 +1,107 @@
+use std::sync::Arc;
+
+use cell_loader::CellValues;
+use loader_core::Recycler;
+use pyo3::prelude::*;
+
+use crate::batcher::{LoaderBatch, LoaderBatcher, Numbers};
+use crate::dlpack::{ArrayView, NativeTensor, Owner};
+use crate::error::BindingError;
+
+/// The buffers of a batch. When the last array of them is freed, they go back to the threads of their stream.
+struct LentBatch {
+    /// `None` after it was given back.
+    batch: Option<LoaderBatch>,
+    recycler: Recycler<LoaderBatcher>,
+    process: u32,
+}
+
+impl Drop for LentBatch {
+    fn drop(&mut self) {
+        let Some(batch) = self.batch.take() else { return };
+        if self.process == std::process::id() {
+            self.recycler.recycle(batch);
+        }
+        // In a forked child a thread that is not there may hold the lock of the pool: the memory is freed instead.
+    }
+}
+
+/// A batch of B rows, in the memory that a loader thread wrote it to.
+///
+/// Arrays, in this order: the values (dense float32 `[B, genes]`; or CSR: int32 `crow [B + 1]`, int32 `col [nnz]`, float32
+/// `values [nnz]`), int64 `index [B]`, int64 class numbers `[B]` for each column of classes, then the numbers `[B]` of each column
+/// of numbers.
+#[pyclass(name = "Batch", module = "expctl._native", frozen)]
+pub struct NativeBatch {
+    arrays: Vec<ArrayView>,
+    owner: Owner,
+    /// Number of rows, B.
+    #[pyo3(get)]
+    rows: usize,
+    /// Genes of a row.
+    #[pyo3(get)]
+    genes: usize,
+    /// The values are CSR, which is three arrays.
+    #[pyo3(get)]
+    sparse: bool,
+    /// The epoch of the batch.
+    #[pyo3(get)]
+    epoch: u64,
+    /// The step of the batch, counted over all epochs.
+    #[pyo3(get)]
+    step: u64,
+}
+
+impl NativeBatch {
+    pub fn new(mut batch: LoaderBatch, epoch: u64, step: u64, recycler: Recycler<LoaderBatcher>) -> Self {
+        let (rows, genes) = (batch.cells.len(), batch.cells.columns);
+        let mut arrays = Vec::with_capacity(4 + batch.cells.labels.len() + batch.numbers.len());
+        let sparse = match &mut batch.cells.values {
+            CellValues::Dense(values) => {
+                arrays.push(ArrayView::matrix(values, rows, genes));
+                false
+            }
+            CellValues::Sparse { crow, col, values } => {
+                arrays.extend([ArrayView::of(crow), ArrayView::of(col), ArrayView::of(values)]);
+                true
+            }
+        };
+        arrays.push(ArrayView::of(&mut batch.cells.rows));
+        arrays.extend(batch.cells.labels.iter_mut().map(ArrayView::of));
+        arrays.extend(batch.numbers.iter_mut().map(|numbers| match numbers {
+            Numbers::Float32(values) => ArrayView::of(values),
+            Numbers::Float64(values) => ArrayView::of(values),
+            Numbers::Int64(values) => ArrayView::of(values),
+        }));
+        // The vectors are not touched again before they are given back, so what the views point to does not move.
+        let owner = Arc::new(LentBatch { batch: Some(batch), recycler, process: std::process::id() });
+        Self { arrays, owner, rows, genes, sparse, epoch, step }
+    }
+
+    fn array(&self, index: usize) -> Result<&ArrayView, BindingError> {
+        self.arrays.get(index).ok_or(BindingError::NoArray { index, arrays: self.arrays.len() })
+    }
+}
+
+#[pymethods]
+impl NativeBatch {
+    /// A DLPack capsule of an array, to be taken once.
+    fn capsule<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
+        self.array(index)?.capsule(py, Arc::clone(&self.owner), false)
+    }
+
+    /// An array, for `from_dlpack`.
+    fn tensor(&self, index: usize) -> PyResult<NativeTensor> {
+        Ok(NativeTensor::new(*self.array(index)?, Arc::clone(&self.owner)))
+    }
+
+    /// Stored values; of a dense batch all.
+    #[getter]
+    fn nnz(&self) -> i64 {
+        if self.sparse { self.arrays[2].len() } else { self.rows as i64 * self.genes as i64 }
+    }
+
+    fn __len__(&self) -> usize {
+        self.rows
+    }
+}
