@@ -95,6 +95,13 @@ impl NativeBatch {
         Ok(NativeTensor::new(*self.array(index)?, Arc::clone(&self.owner)))
     }
 
+    /// The class numbers of an array of int64, as a list.
+    fn class_numbers(&self, index: usize) -> PyResult<Vec<i64>> {
+        let array = self.array(index)?;
+        // SAFETY: `owner` keeps the memory of the array.
+        Ok(unsafe { array.int64() }.map(<[i64]>::to_vec).unwrap_or_default())
+    }
+
     /// Stored values; of a dense batch all.
     #[getter]
     fn nnz(&self) -> i64 {

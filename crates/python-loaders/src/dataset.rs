@@ -1,18 +1,16 @@
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anndata_io::remote::{CacheOptions, RemoteOptions, RetryPolicy};
 use anndata_io::{
-    AnnDataError, Annotation, ArrayStore, Collection, Form, GeneJoin, LabelKind, Labels, MdsStore, MemoryStore,
-    ParquetStore, ZarrStore, remote,
+    AnnDataError, ArrayStore, Collection, Form, GeneJoin, MdsStore, MemoryStore, ParquetStore, ZarrStore, remote,
 };
 use cell_loader::GeneMap;
 use pyo3::prelude::*;
 
-use crate::batcher::Numbers;
-use crate::dlpack::NativeTensor;
 use crate::error::{BindingError, anndata_error, cell_error};
 use crate::fork::{Running, check, reads_remote};
+use crate::obs::ObsColumns;
 
 /// Files, opened and joined.
 #[pyclass(name = "Dataset", module = "expctl._native", frozen)]
@@ -20,8 +18,6 @@ pub struct NativeDataset {
     pub store: Arc<dyn ArrayStore>,
     /// Genes of batches, in this order; empty is all.
     pub genes: Vec<String>,
-    /// The last sampler-free reader would be opened for each access; classes and numbers of obs are read once.
-    columns: Mutex<Vec<(String, Arc<Annotation>)>>,
 }
 
 /// Stores of a kind as those of any kind.
@@ -38,12 +34,7 @@ fn free_memory() -> u64 {
 }
 
 /// Open files of one format and join them.
-fn open_store(
-    files: &[PathBuf],
-    format: &str,
-    layer: &str,
-    join: GeneJoin,
-) -> Result<Collection, AnnDataError> {
+fn open_store(files: &[PathBuf], format: &str, layer: &str, join: GeneJoin) -> Result<Collection, AnnDataError> {
     match format {
         "zarr" => Collection::new(boxed(ZarrStore::open_all(files, layer)?), join, &[]),
         "parquet" => Collection::new(boxed(ParquetStore::open_all(files)?), join, &[]),
@@ -93,7 +84,7 @@ impl NativeDataset {
         };
         let store = py.detach(open).map_err(anndata_error)?;
         GeneMap::new(store.genes(), &genes).map_err(cell_error)?;
-        Ok(Self { store, genes, columns: Mutex::default() })
+        Ok(Self { store, genes })
     }
 
     fn __len__(&self) -> usize {
@@ -154,127 +145,10 @@ impl NativeDataset {
         py.detach(|| self.store.row_names()).map_err(anndata_error)
     }
 
-    /// Read a column of obs, as `auto`, `class`, `float32`, `float64` or `int64`. Columns are kept.
-    fn column(&self, py: Python<'_>, name: &str, dtype: &str) -> PyResult<ObsColumn> {
-        check()?;
-        let wrong = || BindingError::UnknownDtype { column: name.to_owned(), dtype: dtype.to_owned() };
-        let annotation = match dtype {
-            "auto" => self.annotation(py, name)?,
-            "class" => match self.annotation(py, name)? {
-                // Numbers as classes: the distinct values.
-                annotation if matches!(*annotation, Annotation::Numbers { .. }) => {
-                    let _running = Running::begin()?;
-                    let labels = py.detach(|| self.store.labels(name)).map_err(anndata_error)?;
-                    Arc::new(Annotation::Classes(labels))
-                }
-                classes => classes,
-            },
-            "float32" | "float64" | "int64" => match self.annotation(py, name)? {
-                // Classes as numbers: categories that are numbers, and truth values.
-                annotation if matches!(*annotation, Annotation::Classes(_)) => {
-                    let _running = Running::begin()?;
-                    let values = py.detach(|| self.store.numbers(name)).map_err(anndata_error)?;
-                    Arc::new(Annotation::Numbers { values, integers: false })
-                }
-                numbers => numbers,
-            },
-            _ => return Err(wrong().into()),
-        };
-        Ok(match &*annotation {
-            Annotation::Classes(labels) => ObsColumn { name: name.to_owned(), values: ColumnValues::Classes(labels.clone()) },
-            Annotation::Numbers { values, integers } => {
-                let missing = values.iter().any(|value| value.is_nan());
-                let numbers = match dtype {
-                    "auto" if *integers && !missing => integers_of(name, values)?,
-                    "int64" => integers_of(name, values)?,
-                    "float64" => Numbers::Float64(values.clone()),
-                    _ => Numbers::Float32(values.iter().map(|value| *value as f32).collect()),
-                };
-                ObsColumn { name: name.to_owned(), values: ColumnValues::Numbers(numbers) }
-            }
-        })
-    }
-}
-
-impl NativeDataset {
-    /// A column as the files have it.
-    fn annotation(&self, py: Python<'_>, name: &str) -> PyResult<Arc<Annotation>> {
-        let known = self.columns.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, annotation)) = known.iter().find(|(known, _)| known == name) {
-            return Ok(Arc::clone(annotation));
-        }
-        drop(known);
+    /// Read columns of obs: pairs of a name and `auto`, `class`, `float32`, `float64` or `int64`.
+    fn select(&self, py: Python<'_>, columns: Vec<(String, String)>) -> PyResult<ObsColumns> {
         let _running = Running::begin()?;
-        let annotation = Arc::new(py.detach(|| self.store.annotation(name)).map_err(anndata_error)?);
-        let mut known = self.columns.lock().unwrap_or_else(PoisonError::into_inner);
-        known.push((name.to_owned(), Arc::clone(&annotation)));
-        Ok(annotation)
-    }
-}
-
-/// Numbers as int64.
-///
-/// # Errors
-/// [`BindingError::NotInteger`].
-fn integers_of(column: &str, values: &[f64]) -> Result<Numbers, BindingError> {
-    // Beyond 2⁵³ not every integer is a float64.
-    let is_integer = |value: f64| value.trunc() == value && value.abs() <= 9_007_199_254_740_992.0;
-    match values.iter().position(|value| !is_integer(*value)) {
-        Some(row) => Err(BindingError::NotInteger { column: column.to_owned(), row, value: values[row] }),
-        None => Ok(Numbers::Int64(values.iter().map(|value| *value as i64).collect())),
-    }
-}
-
-/// A column of obs of all rows.
-#[pyclass(name = "ObsColumn", module = "expctl._native", frozen)]
-pub struct ObsColumn {
-    #[pyo3(get)]
-    name: String,
-    pub values: ColumnValues,
-}
-
-/// The values of a column.
-pub enum ColumnValues {
-    Classes(Labels),
-    Numbers(Numbers),
-}
-
-#[pymethods]
-impl ObsColumn {
-    /// `class`, `float32`, `float64` or `int64`.
-    #[getter]
-    fn dtype(&self) -> &'static str {
-        match &self.values {
-            ColumnValues::Classes(_) => "class",
-            ColumnValues::Numbers(Numbers::Float32(_)) => "float32",
-            ColumnValues::Numbers(Numbers::Float64(_)) => "float64",
-            ColumnValues::Numbers(Numbers::Int64(_)) => "int64",
-        }
-    }
-
-    /// Names of the classes, by number; `None` for numbers.
-    #[getter]
-    fn categories(&self) -> Option<Vec<String>> {
-        match &self.values {
-            ColumnValues::Classes(labels) => Some(labels.categories.clone()),
-            ColumnValues::Numbers(_) => None,
-        }
-    }
-
-    /// The classes are truth values.
-    #[getter]
-    fn is_bool(&self) -> bool {
-        matches!(&self.values, ColumnValues::Classes(labels) if labels.kind == LabelKind::Bool)
-    }
-
-    /// A value for each row: int32 class numbers, -1 being missing, or numbers.
-    fn tensor(&self) -> NativeTensor {
-        match &self.values {
-            ColumnValues::Classes(labels) => NativeTensor::owned(labels.codes.clone()),
-            ColumnValues::Numbers(Numbers::Float32(values)) => NativeTensor::owned(values.clone()),
-            ColumnValues::Numbers(Numbers::Float64(values)) => NativeTensor::owned(values.clone()),
-            ColumnValues::Numbers(Numbers::Int64(values)) => NativeTensor::owned(values.clone()),
-        }
+        py.detach(|| ObsColumns::read(self.store.as_ref(), &columns))
     }
 }
 

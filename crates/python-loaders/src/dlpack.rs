@@ -97,6 +97,16 @@ impl ArrayView {
         self.shape[0]
     }
 
+    /// The values, if they are int64 of one dimension.
+    ///
+    /// # Safety
+    /// The owner of the memory lives as long as the slice, and nobody writes to it meanwhile.
+    pub unsafe fn int64<'a>(&self) -> Option<&'a [i64]> {
+        let is_list = self.dtype == ElementType::Int64 && self.dimensions == 1;
+        // SAFETY: the view is that of a vector of so many values of this type.
+        is_list.then(|| unsafe { std::slice::from_raw_parts(self.data.cast(), self.shape[0] as usize) })
+    }
+
     /// A capsule, which keeps `owner` alive until whoever takes the array has freed it.
     pub fn capsule<'py>(&self, py: Python<'py>, owner: Owner, versioned: bool) -> PyResult<Bound<'py, PyAny>> {
         if versioned {

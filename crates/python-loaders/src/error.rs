@@ -53,7 +53,7 @@ pub enum BindingError {
         value: f64,
     },
     /// A layer of a format without layers.
-    #[error("{format} files have no layers, and {layer:?} is asked for")]
+    #[error("{format} files have no layers, and `{layer}` is asked for")]
     NoLayers {
         /// The format.
         format: String,

@@ -6,7 +6,7 @@
 //! ```text
 //! NativeDataset   files, opened and joined        ──┐
 //! NativeSampler   the rows of each batch          ──┼──► NativeStream: threads that build batches ──► NativeBatch ──► DLPack
-//! ObsColumn       columns of obs that batches have ─┘                                                      │
+//! ObsColumns      columns of obs that batches have ─┘                                                      │
 //!                                   buffers go back to the threads when Python has freed all arrays  ◄─────┘
 //! ```
 //!
@@ -19,6 +19,7 @@ mod dataset;
 mod dlpack;
 mod error;
 mod fork;
+mod obs;
 mod sampler;
 mod stream;
 
@@ -31,7 +32,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<batch::NativeBatch>()?;
     module.add_class::<dlpack::NativeTensor>()?;
     module.add_class::<dataset::NativeDataset>()?;
-    module.add_class::<dataset::ObsColumn>()?;
+    module.add_class::<obs::ObsColumns>()?;
     module.add_class::<sampler::NativeSampler>()?;
     module.add_class::<stream::NativeStream>()?;
     module.add_function(wrap_pyfunction!(dataset::configure_remote, module)?)?;

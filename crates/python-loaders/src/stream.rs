@@ -9,9 +9,10 @@ use pyo3::prelude::*;
 
 use crate::batch::NativeBatch;
 use crate::batcher::{LoaderBatch, LoaderBatcher};
-use crate::dataset::{ColumnValues, NativeDataset, ObsColumn};
+use crate::dataset::NativeDataset;
 use crate::error::{BindingError, cell_error};
 use crate::fork::Running;
+use crate::obs::ObsColumns;
 use crate::sampler::NativeSampler;
 
 /// How long a batch is waited for between two looks at signals, such as Ctrl-C.
@@ -116,7 +117,7 @@ impl NativeStream {
         py: Python<'_>,
         dataset: &NativeDataset,
         sampler: &NativeSampler,
-        columns: Vec<PyRef<'_, ObsColumn>>,
+        columns: &ObsColumns,
         sparse: bool,
         normalize: f64,
         log1p: bool,
@@ -126,20 +127,14 @@ impl NativeStream {
         steps: u64,
     ) -> PyResult<Self> {
         let running = Running::begin()?;
-        let (mut labels, mut numbers) = (Vec::new(), Vec::new());
-        for column in &columns {
-            match &column.values {
-                ColumnValues::Classes(classes) => labels.push(classes.clone()),
-                ColumnValues::Numbers(values) => numbers.push(values.clone()),
-            }
-        }
+        let (labels, numbers) = (Arc::clone(&columns.labels), Arc::clone(&columns.numbers));
         let output = if sparse { Form::Sparse } else { Form::Dense };
         let options =
             CellBatchOptions { genes: dataset.genes.clone(), output, normalize, log1p, ..CellBatchOptions::default() };
         let (store, sampler) = (Arc::clone(&dataset.store), Arc::clone(&sampler.sampler));
         let start = || -> Result<Loader<LoaderBatcher>, CellError> {
-            let cells = CellBatcher::new(store, sampler, &options, Arc::new(labels))?;
-            let batcher = LoaderBatcher { cells, numbers: Arc::new(numbers) };
+            let cells = CellBatcher::new(store, sampler, &options, labels)?;
+            let batcher = LoaderBatcher { cells, numbers };
             let options =
                 LoaderOptions { workers: threads, prefetch_factor: prefetch, first, steps, ..LoaderOptions::default() };
             Loader::start(batcher, options)
