@@ -124,7 +124,6 @@ impl<C: Container> AnnDataStore<C> {
         self.matrix.unchanged()?;
         Ok(values)
     }
-
 }
 
 impl<C: Container> ArrayStore for AnnDataStore<C> {

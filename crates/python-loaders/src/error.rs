@@ -35,7 +35,9 @@ pub enum BindingError {
         kind: String,
     },
     /// A type that values of obs columns cannot have.
-    #[error("values of {column:?} cannot be {dtype:?}; \"class\", \"float32\", \"float64\" and \"int64\" are the types")]
+    #[error(
+        "values of {column:?} cannot be {dtype:?}; \"class\", \"float32\", \"float64\" and \"int64\" are the types"
+    )]
     UnknownDtype {
         /// The column.
         column: String,

@@ -195,7 +195,9 @@ impl NativeStream {
 
 impl Drop for NativeStream {
     fn drop(&mut self) {
-        let Some(loader) = lock(&self.loader).take() else { return };
+        // In a forked child a thread that is not there may hold the lock.
+        let loader = self.loader.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(loader) = loader else { return };
         if self.process == std::process::id() {
             end(loader);
         } else {

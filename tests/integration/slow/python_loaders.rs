@@ -48,7 +48,10 @@ fn python(interpreter: &Path, arguments: &[&str]) -> Output {
 /// Run the tests and return how many there were.
 fn tests_pass(interpreter: &Path) -> usize {
     let tests = root().join("python/tests/data");
-    let output = python(interpreter, &["-W", "error::ResourceWarning", "-m", "unittest", "discover", "-v", tests.to_str().unwrap()]);
+    let output = python(
+        interpreter,
+        &["-W", "error::ResourceWarning", "-m", "unittest", "discover", "-v", tests.to_str().unwrap()],
+    );
     let said = text(&output.stderr);
     assert!(output.status.success(), "{said}");
     let ran = said.lines().find_map(|line| line.strip_prefix("Ran ")?.split(' ').next()?.parse().ok());
@@ -81,7 +84,9 @@ fn the_guide_runs_as_it_stands() {
         folder.path().display(),
         blocks.join("\n")
     );
-    let Ok(interpreter) = printed("torch_python.sh") else { return skip(Requirement::Python, "no torch for this Python") };
+    let Ok(interpreter) = printed("torch_python.sh") else {
+        return skip(Requirement::Python, "no torch for this Python");
+    };
     let output = python(&interpreter, &["-c", &script]);
     assert!(output.status.success(), "{}\n{}", text(&output.stderr), text(&output.stdout));
 }

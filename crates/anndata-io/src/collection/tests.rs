@@ -7,8 +7,8 @@ use proptest::sample::{Index, subsequence};
 
 use crate::collection::reader::CollectionReader;
 use crate::{
-    AnnDataError, Annotation, ArrayStore, Collection, CsrRows, DenseRows, Form, GeneJoin, LabelKind, Labels, MemoryStore, ReadRows,
-    RowSelection, Rows, RowsView,
+    AnnDataError, Annotation, ArrayStore, Collection, CsrRows, DenseRows, Form, GeneJoin, LabelKind, Labels,
+    MemoryStore, ReadRows, RowSelection, Rows, RowsView,
 };
 
 /// A store whose values say which file, row and gene they are of.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use crate::{
-    AnnDataError, Annotation, ArrayStore, CsrRows, CsrView, DenseRows, Form, Labels, NarrowRows, ReadRows, RequestError, Resident,
-    RowSelection, RowView, Rows,
+    AnnDataError, Annotation, ArrayStore, CsrRows, CsrView, DenseRows, Form, Labels, NarrowRows, ReadRows,
+    RequestError, Resident, RowSelection, RowView, Rows,
 };
 
 /// All rows of another store in memory: CSR, 3 bytes a value for counts.

@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 use crate::run_python;
 use crate::truth::{Joined, Part, Truth, dense, read_range, read_rows};
 use anndata_io::{
-    AnnDataError, Annotation, ArrayStore, Collection, Form, GeneJoin, H5adStore, LabelKind, MemoryStore, Rows, ZarrStore,
+    AnnDataError, Annotation, ArrayStore, Collection, Form, GeneJoin, H5adStore, LabelKind, MemoryStore, Rows,
+    ZarrStore,
 };
 
 /// All that Python wrote: `tests/python/write_anndata.py`.

@@ -53,7 +53,8 @@ fn batches_hold_the_rows_that_were_drawn_in_order_with_any_number_of_threads() {
 fn batches_can_be_polled_for() {
     for workers in [0, 2] {
         let store = Derived::new(101, Form::Sparse);
-        let mut loader = loader(store, &drawn(Draw::Uniform), alone(8), &settings(Form::Sparse), options(workers, 0..9));
+        let mut loader =
+            loader(store, &drawn(Draw::Uniform), alone(8), &settings(Form::Sparse), options(workers, 0..9));
         for step in 0..9 {
             let loaded = loop {
                 match loader.poll_batch(Duration::from_micros(10)) {

@@ -80,7 +80,8 @@ class ForeignSampler:
         ends = array.array("q")
         batches = False
         for drawn in self.sampler:
-            if hasattr(drawn, "__len__") or hasattr(drawn, "__iter__") and not hasattr(drawn, "__index__"):
+            # A number may be a tensor without dimensions.
+            if hasattr(drawn, "__iter__") and getattr(drawn, "ndim", 1) != 0:
                 batches = True
                 rows.extend(int(row) for row in drawn)
                 ends.append(len(rows))
