@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use cell_loader::CellValues;
-use loader_core::Recycler;
+use loader_core::{Batcher, Loaded, Recycler, Stage, StageTimes};
 use pyo3::prelude::*;
 
 use crate::batcher::{LoaderBatch, LoaderBatcher, Numbers};
@@ -50,10 +50,20 @@ pub struct NativeBatch {
     /// The step of the batch, counted over all epochs.
     #[pyo3(get)]
     step: u64,
+    /// Bytes that were read for it from the files.
+    #[pyo3(get)]
+    bytes_read: u64,
+    /// Bytes of all arrays but the row numbers.
+    #[pyo3(get)]
+    nbytes: u64,
+    busy: StageTimes,
+    exposed: StageTimes,
 }
 
 impl NativeBatch {
-    pub fn new(mut batch: LoaderBatch, epoch: u64, step: u64, recycler: Recycler<LoaderBatcher>) -> Self {
+    pub fn new(loaded: Loaded<LoaderBatch>, recycler: Recycler<LoaderBatcher>) -> Self {
+        let (busy, nbytes) = (loaded.busy(), LoaderBatcher::bytes(&loaded.batch));
+        let Loaded { mut batch, epoch, step, bytes_read, exposed, .. } = loaded;
         let (rows, genes) = (batch.cells.len(), batch.cells.columns);
         let mut arrays = Vec::with_capacity(4 + batch.cells.labels.len() + batch.numbers.len());
         let sparse = match &mut batch.cells.values {
@@ -75,7 +85,7 @@ impl NativeBatch {
         }));
         // The vectors are not touched again before they are given back, so what the views point to does not move.
         let owner = Arc::new(LentBatch { batch: Some(batch), recycler, process: std::process::id() });
-        Self { arrays, owner, rows, genes, sparse, epoch, step }
+        Self { arrays, owner, rows, genes, sparse, epoch, step, bytes_read, nbytes, busy, exposed }
     }
 
     fn array(&self, index: usize) -> Result<&ArrayView, BindingError> {
@@ -100,6 +110,12 @@ impl NativeBatch {
         let array = self.array(index)?;
         // SAFETY: `owner` keeps the memory of the array.
         Ok(unsafe { array.int64() }.map(<[i64]>::to_vec).unwrap_or_default())
+    }
+
+    /// For each stage, in order: its name, the time that threads worked on it for this batch, summed over threads, and the time that
+    /// the program waited for it, in ns.
+    fn stages(&self) -> Vec<(&'static str, u64, u64)> {
+        Stage::ALL.iter().map(|stage| (stage.name(), self.busy[*stage], self.exposed[*stage])).collect()
     }
 
     /// Stored values; of a dense batch all.

@@ -156,8 +156,7 @@ impl NativeStream {
             match py.detach(|| self.poll()) {
                 Polled::Batch(loaded) => {
                     lock(&self.totals).add(&loaded);
-                    let Loaded { batch, epoch, step, .. } = *loaded;
-                    return Ok(Some(NativeBatch::new(batch, epoch, step, self.recycler.clone())));
+                    return Ok(Some(NativeBatch::new(*loaded, self.recycler.clone())));
                 }
                 Polled::Failed(error) => return Err(cell_error(error)),
                 Polled::End => return Ok(None),

@@ -1,6 +1,6 @@
 """A batch of rows."""
 
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from .._native import Batch as NativeBatch
 from .output import Output
@@ -88,6 +88,21 @@ class Batch:
     def nnz(self) -> int:
         """Stored values; of a dense batch B × genes."""
         return self._native.nnz
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of X and of the obs columns."""
+        return self._native.nbytes
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes that were read from the files for this batch."""
+        return self._native.bytes_read
+
+    def stage_times(self) -> List[Tuple[str, int, int]]:
+        """For each stage its name, the ns that loader threads worked on it for this batch, and the ns that the program waited
+        for it. `expctl.Run` puts them into the step that uses the batch."""
+        return self._native.stages()
 
     def to(self, device: Any, non_blocking: bool = False) -> "Batch":
         """A batch with all tensors on a device of torch. Sparse values stay sparse."""
