@@ -91,6 +91,28 @@ fn the_guide_runs_as_it_stands() {
     assert!(output.status.success(), "{}\n{}", text(&output.stderr), text(&output.stdout));
 }
 
+/// Two ranks train, and a second run finds that all epochs are done.
+#[test]
+fn the_example_trains_on_two_ranks() {
+    let Ok(interpreter) = printed("torch_python.sh") else {
+        return skip(Requirement::Python, "no torch for this Python");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let example = root().join("python/examples/cells_ddp.py");
+    let script = format!(
+        "import cells, os, subprocess, sys\nfound = cells.Cells()\nos.chdir({:?})\n\
+         run = [sys.executable, '-m', 'torch.distributed.run', '--nproc_per_node', '2', {example:?}, 'cell_type', *found.files]\n\
+         for _ in range(2): print(subprocess.run(run, check=True, stdout=subprocess.PIPE, text=True).stdout)",
+        folder.path()
+    );
+    let output = python(&interpreter, &["-c", &script]);
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", text(&output.stderr));
+    for line in ["epoch 2: loss", "rank 0: 327 rows", "rank 1: 327 rows", "rank 0: 0 rows", "waited for batches"] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+}
+
 /// Type checkers read the stubs: they name all that the module has, and nothing else.
 #[test]
 fn stubs_name_what_the_module_has() {
