@@ -26,8 +26,6 @@ if [ ! -e "$tools/.complete" ]; then
   touch "$tools/.complete"
 fi
 export CMAKE=${CMAKE:-$("$here/cmake.sh")} CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$EXPCTL_CACHE/target}
-# maturin names the interpreter to the build of PyO3; with a folder of its own, cargo does not build it in turns for both.
-export CARGO_TARGET_DIR=$CARGO_TARGET_DIR/python
 rm -rf "$dir/wheels"
 (cd "$root/python" && PATH="$tools/bin:$PATH" PYTHONPATH="$tools" \
   maturin build --release --locked --quiet --interpreter "$base" --out "$dir/wheels") >&2

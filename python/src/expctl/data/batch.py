@@ -46,8 +46,8 @@ class Batch:
         self._native = native
         self._output = output
         self._columns = columns
-        self._index = None
-        self._obs = None
+        self._index: Any = None
+        self._obs: Optional[Dict[str, Any]] = None
 
     @property
     def index(self) -> Any:
@@ -115,7 +115,7 @@ class Batch:
     def _mapped(self, change: Any) -> "Batch":
         self._output.need_torch()
         other = object.__new__(Batch)
-        other.X = CSR(*map(change, self.X[:3]), self.X.shape) if isinstance(self.X, CSR) else change(self.X)
+        other.X = change(self.X)
         other._native = self._native
         other._output = self._output
         other._columns = self._columns

@@ -170,7 +170,9 @@ class Dataset:
             self._native, sampler, self._columns, sparse=output.sparse, normalize=normalize, log1p=log1p, threads=0,
             prefetch=1, first=0, steps=1,
         )
-        return Batch(stream.next(), output, self._layout)
+        native = stream.next()
+        assert native is not None  # One step was asked for.
+        return Batch(native, output, self._layout)
 
     def __len__(self) -> int:
         return len(self._native)
@@ -223,7 +225,7 @@ def _expand(files: Paths) -> List[str]:
     """All files, patterns replaced by what they match, in the order of names."""
     given = [files] if isinstance(files, (str, os.PathLike)) else list(files)
     found: List[str] = []
-    for name in map(os.fspath, given):
+    for name in [os.fspath(file) for file in given]:
         if "://" in name or os.path.exists(name) or not glob.has_magic(name):
             found.append(name)
             continue

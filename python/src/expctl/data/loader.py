@@ -89,7 +89,7 @@ class Loader:
         self._draw = resolve(sampler)
         self._out = (out, sparse, str(dtype) if not isinstance(dtype, type) else dtype)
         self._output = choose(*self._out)
-        self._values = {"normalize": float(normalize), "log1p": bool(log1p)}
+        self._values: Dict[str, Any] = {"normalize": float(normalize), "log1p": bool(log1p)}
         self._rank = ranks.resolve(rank)
         # The order is decided once; that of a sampler of torch each epoch.
         self._sampler = self._native_sampler() if isinstance(self._draw, Draw) else None
