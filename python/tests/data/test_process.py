@@ -143,8 +143,12 @@ class Process(unittest.TestCase):
         self.assertEqual(sums, [float(dense(batch).sum()) for batch in iterator])
         copy = pickle.loads(pickle.dumps(self.ds))
         self.assertEqual((copy.shape, copy.classes), (self.ds.shape, self.ds.classes))
-        with self.assertRaisesRegex(TypeError, "cannot be pickled"):
-            pickle.dumps(self.ds[0])
+        for out, sparse in [("numpy", False), ("numpy", True), ("scipy", True)]:
+            batch = self.ds.read([3, 5], out=out, sparse=sparse)
+            sent = pickle.loads(pickle.dumps(batch))
+            np.testing.assert_array_equal(dense(sent), dense(batch))
+            self.assertEqual(sent.index.tolist(), [3, 5])
+            self.assertEqual((repr(sent), sent.stage_times()), (repr(batch), batch.stage_times()))
 
     def test_a_fork_before_any_thread_reads_as_its_parent(self):
         self.assertTrue(until(lambda: not threads_of_loaders()))

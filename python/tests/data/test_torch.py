@@ -88,10 +88,11 @@ class Torch(unittest.TestCase):
         generator = torch.Generator().manual_seed(0)
         for workers in [0, 2]:
             sampler = BatchSampler(RandomSampler(self.ds, generator=generator), 20, False)
-            collate = None if workers == 0 else rows_of
-            batches = DataLoader(self.ds, sampler=sampler, batch_size=None, collate_fn=collate, num_workers=workers)
-            rows = [batch if workers else batch.index for batch in batches]
-            self.assertEqual(sorted(torch.cat(rows).tolist()), list(range(218)))
+            batches = list(DataLoader(self.ds, sampler=sampler, batch_size=None, num_workers=workers))
+            for batch in batches:
+                np.testing.assert_array_equal(dense(batch), self.truth[batch.index])
+                self.assertEqual((len(batch), len(batch.obs["donor"])), (batch.shape[0], len(batch.index)))
+            self.assertEqual(sorted(torch.cat([batch.index for batch in batches]).tolist()), list(range(218)))
         # Samplers of torch in a Loader.
         sampler = BatchSampler(RandomSampler(range(100), generator=generator), 7, True)
         loader = xd.Loader(self.ds, 999, sampler=sampler)
@@ -126,11 +127,6 @@ class Torch(unittest.TestCase):
                 optimizer.step()
                 losses.append(loss.item())
         self.assertLess(sum(losses[-7:]), sum(losses[:7]))
-
-
-def rows_of(batch):
-    """Of a batch in a worker process what is sent: batches themselves stay there."""
-    return batch.index.clone()
 
 
 if __name__ == "__main__":

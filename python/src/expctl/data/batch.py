@@ -3,7 +3,7 @@
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from .._native import Batch as NativeBatch
-from .output import Output
+from .output import Output, choose
 
 
 class CSR(NamedTuple):
@@ -43,7 +43,7 @@ class Batch:
 
     def __init__(self, native: NativeBatch, output: Output, columns: Tuple[Column, ...]):
         self.X = output.matrix(native)
-        self._native = native
+        self._native: Any = native
         self._output = output
         self._columns = columns
         self._index: Any = None
@@ -135,4 +135,28 @@ class Batch:
         return f"Batch(rows={self.shape[0]}, genes={self.shape[1]}, {kind}{columns})"
 
     def __reduce__(self) -> Any:
-        raise TypeError("a Batch cannot be pickled: send its arrays, or build batches in the process that uses them")
+        # Arrays are copied by whoever sends them: NumPy into the pickle, torch into shared memory.
+        return _received, (self.X, self.index, self.obs, SentBatch(self._native), self._output.choice, self._columns)
+
+
+class SentBatch:
+    """What a batch of another process has of a native batch."""
+
+    def __init__(self, native: Any):
+        self.rows, self.genes, self.sparse, self.nnz = native.rows, native.genes, native.sparse, native.nnz
+        self.epoch, self.nbytes, self.bytes_read = native.epoch, native.nbytes, native.bytes_read
+        self._stages = native.stages()
+
+    def stages(self) -> List[Tuple[str, int, int]]:
+        """The times of the process that built the batch."""
+        return self._stages
+
+
+def _received(x: Any, index: Any, obs: Dict[str, Any], sent: SentBatch, choice: Any, columns: Any) -> Batch:
+    batch = object.__new__(Batch)
+    batch.X = x
+    batch._native = sent
+    batch._output = choose(*choice)
+    batch._columns = columns
+    batch._index, batch._obs = index, obs
+    return batch

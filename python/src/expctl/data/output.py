@@ -17,6 +17,8 @@ class Output:
         self.kind = kind
         self.sparse = sparse
         self.dtype = dtype
+        #: The arguments of `choose` that give this output.
+        self.choice = (kind, sparse, dtype)
         self.matrix, self._array = _MAKERS[kind](sparse, dtype)
 
     def array(self, native: NativeBatch, index: int) -> Any:
