@@ -157,7 +157,7 @@ impl NativeDataset {
 #[pyo3(signature = (*, requests, folder, cache_mib))]
 pub fn configure_remote(requests: usize, folder: PathBuf, cache_mib: u64) -> PyResult<()> {
     check()?;
-    let cache = (cache_mib > 0).then(|| CacheOptions { folder, bytes: cache_mib << 20 });
+    let cache = (cache_mib > 0).then_some(CacheOptions { folder, bytes: cache_mib << 20 });
     remote::configure(RemoteOptions { requests: requests.max(1), cache, retry: RetryPolicy::default() })
         .map_err(anndata_error)
 }

@@ -111,7 +111,7 @@ impl ArrayView {
     pub fn capsule<'py>(&self, py: Python<'py>, owner: Owner, versioned: bool) -> PyResult<Bound<'py, PyAny>> {
         if versioned {
             let head = ManagedTensorVersioned {
-                version: Version { major: 1, minor: 0 },
+                version: DlpackVersion { major: 1, minor: 0 },
                 context: std::ptr::null_mut(),
                 deleter: Some(delete::<ManagedTensorVersioned>),
                 flags: 0,
@@ -177,14 +177,14 @@ struct ManagedTensor {
 }
 
 #[repr(C)]
-struct Version {
+struct DlpackVersion {
     major: u32,
     minor: u32,
 }
 
 #[repr(C)]
 struct ManagedTensorVersioned {
-    version: Version,
+    version: DlpackVersion,
     context: *mut c_void,
     deleter: Option<unsafe extern "C" fn(*mut Self)>,
     flags: u64,
