@@ -9,7 +9,7 @@ use crate::annotation::frame::{FrameColumns, FrameError};
 use crate::error::DamageKind;
 use crate::names::{check_unique, deduplicate};
 use crate::source::local_file::allow_open_files;
-use crate::{AnnDataError, ArrayStore, CSC_BYTES, CsrRows, Form, Labels, MatrixFile, ReadRows, Resident};
+use crate::{AnnDataError, Annotation, ArrayStore, CSC_BYTES, CsrRows, Form, Labels, MatrixFile, ReadRows, Resident};
 
 /// A container of AnnData: an HDF5 file, or a zarr folder.
 pub trait Container: Debug + Send + Sync + 'static {
@@ -124,22 +124,6 @@ impl<C: Container> AnnDataStore<C> {
         self.matrix.unchanged()?;
         Ok(values)
     }
-
-    /// Names of the columns of obs, in order.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub fn columns(&self) -> Result<Vec<String>, AnnDataError> {
-        self.obs(|obs| Ok(obs.names().to_vec()))
-    }
-
-    /// Row names (the index of obs), in order.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub fn row_names(&self) -> Result<Vec<String>, AnnDataError> {
-        self.obs(|obs| obs.index())
-    }
 }
 
 impl<C: Container> ArrayStore for AnnDataStore<C> {
@@ -192,6 +176,18 @@ impl<C: Container> ArrayStore for AnnDataStore<C> {
 
     fn numbers(&self, column: &str) -> Result<Vec<f64>, AnnDataError> {
         self.obs(|obs| obs.numbers(column))
+    }
+
+    fn columns(&self) -> Result<Vec<String>, AnnDataError> {
+        self.obs(|obs| Ok(obs.names().to_vec()))
+    }
+
+    fn annotation(&self, column: &str) -> Result<Annotation, AnnDataError> {
+        self.obs(|obs| Ok(obs.column(column)?.into_annotation()))
+    }
+
+    fn row_names(&self) -> Result<Option<Vec<String>>, AnnDataError> {
+        self.obs(|obs| obs.index()).map(Some)
     }
 
     fn reader(&self) -> Result<Box<dyn ReadRows + '_>, AnnDataError> {

@@ -91,6 +91,30 @@ pub trait ArrayStore: Debug + Send + Sync + 'static {
     /// Obs has no column of this name, the column does not hold numbers, or it cannot be read.
     fn numbers(&self, column: &str) -> Result<Vec<f64>, AnnDataError>;
 
+    /// Names of the columns of obs, without the index; empty if the store does not know them.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    fn columns(&self) -> Result<Vec<String>, AnnDataError> {
+        Ok(Vec::new())
+    }
+
+    /// Reads a column of obs as what it is: numbers, or classes (categories, text, truth values).
+    ///
+    /// # Errors
+    /// As [`ArrayStore::labels`].
+    fn annotation(&self, column: &str) -> Result<Annotation, AnnDataError> {
+        self.labels(column).map(Annotation::Classes)
+    }
+
+    /// Names of the rows (the index of obs), in order; `None` if the store has none.
+    ///
+    /// # Errors
+    /// The file cannot be read, or a row has no name.
+    fn row_names(&self) -> Result<Option<Vec<String>>, AnnDataError> {
+        Ok(None)
+    }
+
     /// All rows, if they are in memory: batches are then made from them without a reader.
     fn resident(&self) -> Option<Resident<'_>> {
         None
@@ -113,8 +137,8 @@ pub enum RowSelection<'a> {
 }
 
 /// Reads rows in two steps, so that a caller can time them as two stages: [`ReadRows::fetch`] reads bytes, [`ReadRows::decode`]
-/// turns them into rows. Together they append the selected rows to `out`.
-pub trait ReadRows {
+/// turns them into rows. Together they append the selected rows to `out`. A reader may move to another thread between calls.
+pub trait ReadRows: Send {
     /// Reads the bytes of the selected rows from the files (stage *read*) and returns their number. Bytes that need no decoding
     /// go straight to `out`.
     ///
@@ -163,6 +187,20 @@ pub trait ReadRows {
     fn work_bytes(&self) -> u64 {
         0
     }
+}
+
+/// A column of obs as its file has it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Annotation {
+    /// Categories, text or truth values, as classes.
+    Classes(Labels),
+    /// Numbers.
+    Numbers {
+        /// float64 `[rows]`; a missing value is NaN.
+        values: Vec<f64>,
+        /// The file has integers.
+        integers: bool,
+    },
 }
 
 /// A column of obs as classes.

@@ -126,6 +126,20 @@ pub enum CellError {
         /// Rows of the store.
         rows: u64,
     },
+    /// A row is listed that the store does not have.
+    #[error("row {row} is listed, and there are {rows} rows")]
+    ListedRow {
+        /// The row.
+        row: u64,
+        /// Rows of the store.
+        rows: u64,
+    },
+    /// The ends of listed batches do not ascend up to the number of listed rows.
+    #[error("the ends of the listed batches do not ascend up to {rows}, the number of listed rows")]
+    ListedBatches {
+        /// Listed rows.
+        rows: usize,
+    },
     /// A reader returned another number of rows than was asked for.
     #[error("rows {rows:?} were asked for, and {found} rows came")]
     RangeLength {

@@ -122,6 +122,20 @@ pub enum Draw {
         /// Chunks that are held together.
         chunks: u64,
     },
+    /// The rows of a list, which is an epoch of all ranks together. A row may be in it several times.
+    Listed {
+        /// Rows of the store.
+        rows: Arc<[u64]>,
+        /// In random order, another one each epoch; else in the order of the list.
+        shuffle: bool,
+    },
+    /// Batches as they are listed; the ranks take turns. [`Sharding::batch_size`] does not matter.
+    Batches {
+        /// Rows of the store, batch after batch.
+        rows: Arc<[u64]>,
+        /// End of each batch in `rows`, ascending.
+        ends: Arc<[u64]>,
+    },
 }
 
 #[derive(Debug)]
@@ -131,6 +145,15 @@ enum DrawOrder {
     Balanced(ClassTable),
     /// Chunked, and sequential: chunks in file order.
     Chunked(ChunkSampler),
+    Listed {
+        rows: Arc<[u64]>,
+        shuffle: bool,
+    },
+    /// The share is one of batches.
+    Batches {
+        rows: Arc<[u64]>,
+        ends: Arc<[u64]>,
+    },
 }
 
 /// Draws the rows of each batch. Shared by all loader threads.
@@ -156,7 +179,13 @@ impl RowSampler {
     ) -> Result<Self, CellError> {
         let rows = match draw {
             Draw::Weighted { rows, .. } | Draw::Balanced { rows, .. } if *rows > 0 => *rows,
+            Draw::Listed { rows, .. } => rows.len() as u64,
+            Draw::Batches { ends, .. } => ends.len() as u64,
             _ => store.len(),
+        };
+        let sharding = match draw {
+            Draw::Batches { .. } => Sharding { batch_size: 1, ..sharding },
+            _ => sharding,
         };
         let share = RankShare::new(rows, sharding)?;
         let order = match draw {
@@ -184,6 +213,17 @@ impl RowSampler {
                 let chunk_rows = rows_per_chunk(*chunk_rows, store).min(max_rows);
                 DrawOrder::Chunked(chunk_sampler(store, chunk_rows, held.div_ceil(chunk_rows), false, share)?)
             }
+            Draw::Listed { rows, shuffle } => {
+                check_listed(rows, store)?;
+                DrawOrder::Listed { rows: Arc::clone(rows), shuffle: *shuffle }
+            }
+            Draw::Batches { rows, ends } => {
+                check_listed(rows, store)?;
+                if !ends.is_sorted() || ends.last().copied().unwrap_or(0) != rows.len() as u64 {
+                    return Err(CellError::ListedBatches { rows: rows.len() });
+                }
+                DrawOrder::Batches { rows: Arc::clone(rows), ends: Arc::clone(ends) }
+            }
             Draw::Chunked { chunk_rows, chunks } => {
                 DrawOrder::Chunked(chunk_sampler(store, rows_per_chunk(*chunk_rows, store), *chunks, true, share)?)
             }
@@ -196,12 +236,12 @@ impl RowSampler {
         self.share.batches
     }
 
-    /// Rows of an epoch, on each rank.
+    /// Rows of an epoch, on each rank; of listed batches their number.
     pub fn rows_per_epoch(&self) -> u64 {
         self.share.used()
     }
 
-    /// Rows of a full batch.
+    /// Rows of a full batch; 1 for listed batches.
     pub fn batch_size(&self) -> u64 {
         self.share.sharding.batch_size
     }
@@ -245,6 +285,20 @@ impl RowSampler {
             DrawOrder::Weighted(table) => out.extend(positions.map(|position| table.draw(draw.at(position)))),
             DrawOrder::Balanced(table) => out.extend(positions.map(|position| table.draw(draw.at(position)))),
             DrawOrder::Chunked(chunks) => return chunks.batch(step, out),
+            DrawOrder::Listed { rows: listed, shuffle: false } => {
+                out.extend(positions.map(|position| listed[(position % rows) as usize]));
+            }
+            DrawOrder::Listed { rows: listed, shuffle: true } => {
+                let order = Permutation::new(rows, RandomStream::new(seed, Purpose::Rows, epoch));
+                out.extend(positions.map(|position| listed[order.at(position % rows) as usize]));
+            }
+            DrawOrder::Batches { rows: listed, ends } => {
+                for position in positions {
+                    let batch = (position % rows) as usize;
+                    let start = if batch == 0 { 0 } else { ends[batch - 1] };
+                    out.extend_from_slice(&listed[start as usize..ends[batch] as usize]);
+                }
+            }
         }
         epoch
     }
@@ -300,6 +354,15 @@ fn chunk_sampler(
     }
     let grid = ChunkGrid::new(store.len(), &store.starts(), chunk_rows);
     Ok(ChunkSampler::new(grid, usize::try_from(per_block).unwrap_or(usize::MAX), shuffle, share))
+}
+
+/// Check that all listed rows are rows of the store.
+fn check_listed(listed: &[u64], store: &dyn ArrayStore) -> Result<(), CellError> {
+    let rows = store.len();
+    match listed.iter().find(|row| **row >= rows) {
+        None => Ok(()),
+        Some(row) => Err(CellError::ListedRow { row: *row, rows }),
+    }
 }
 
 /// Check that a column has a value for each row.

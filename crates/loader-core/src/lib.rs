@@ -91,7 +91,7 @@ mod memory_budget;
 mod timing;
 
 pub use batcher::{Batcher, Dataset, Loaded, Reader, Sampler, samples_per_rank};
-pub use loader::{Loader, LoaderError, LoaderOptions};
+pub use loader::{Loader, LoaderError, LoaderOptions, NextBatch, Recycler};
 pub use timing::{
     BatchOperations, BatchTimes, Interval, OperationInterval, OperationTime, Stage, StageClock, StageOperation,
     StageTimes, exposed_wait,

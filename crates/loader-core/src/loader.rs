@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::batcher::{Batcher, Dataset, Loaded, Reader};
 use crate::memory_budget::{FewerBatches, MemoryBudget};
@@ -85,6 +85,8 @@ pub struct Loader<B: Batcher> {
     /// Reader of `batcher`; `None` before the first batch.
     reader: Option<OwnedReader<B>>,
     options: LoaderOptions,
+    /// When the step began to wait for the next batch, if it does.
+    waiting_since: Option<u64>,
 }
 
 struct Shared<B: Batcher> {
@@ -126,6 +128,29 @@ impl<B: Batcher> Shared<B> {
     fn lock(&self) -> MutexGuard<'_, LoaderState<B>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Take the buffers of a batch back.
+    fn give_back(&self, batch: B::Batch, options: &LoaderOptions) {
+        let mut state = self.lock();
+        state.budget.given_back();
+        state.spare.push(batch);
+        let mut surplus = state.surplus();
+        // A step may have held many batches at once; no more than these are in use at a time otherwise.
+        let max_spare = usize::try_from(options.ahead() + 1).unwrap_or(usize::MAX);
+        if state.spare.len() > max_spare {
+            surplus.extend(state.spare.drain(max_spare..));
+        }
+        drop(state);
+        self.memory_changed(options);
+        drop(surplus);
+    }
+
+    /// Wake threads that wait for memory. Without a limit there are none, and steps do not pay for it.
+    fn memory_changed(&self, options: &LoaderOptions) {
+        if options.buffer_bytes > 0 {
+            self.room.notify_all();
+        }
+    }
 }
 
 impl<B: Batcher> Loader<B> {
@@ -147,7 +172,7 @@ impl<B: Batcher> Loader<B> {
             ready: Condvar::new(),
             room: Condvar::new(),
         });
-        let mut loader = Self { shared, threads: Vec::new(), batcher, reader: None, options };
+        let mut loader = Self { shared, threads: Vec::new(), batcher, reader: None, options, waiting_since: None };
         for i in 0..options.workers {
             let (shared, batcher) = (Arc::clone(&loader.shared), loader.batcher.clone());
             let thread = std::thread::Builder::new()
@@ -167,14 +192,29 @@ impl<B: Batcher> Loader<B> {
 
     /// Wait for the next batch; `None` after the last. [`Loaded::exposed`] says which stages the wait was for.
     pub fn next_batch(&mut self) -> Option<Result<Loaded<B::Batch>, B::Error>> {
-        if self.options.workers == 0 { self.build_here() } else { self.wait_for_next() }
+        loop {
+            // The time limit only guards against a thread that ends without a notice.
+            match self.poll_batch(Duration::from_millis(500)) {
+                NextBatch::Waiting => {}
+                NextBatch::Batch(loaded) => return Some(Ok(*loaded)),
+                NextBatch::Failed(error) => return Some(Err(error)),
+                NextBatch::End => return None,
+            }
+        }
     }
 
-    fn build_here(&mut self) -> Option<Result<Loaded<B::Batch>, B::Error>> {
+    /// As [`Loader::next_batch`], but wait no longer than `limit`, so that the caller can look after something else
+    /// meanwhile, such as signals. Polls of one batch are one wait. Without threads the batch is built in this call, however
+    /// long that takes.
+    pub fn poll_batch(&mut self, limit: Duration) -> NextBatch<B> {
+        if self.options.workers == 0 { self.build_here() } else { self.wait_for_next(limit) }
+    }
+
+    fn build_here(&mut self) -> NextBatch<B> {
         let (step, batch) = {
             let mut state = self.shared.lock();
             if state.deliver >= self.options.steps {
-                return None;
+                return NextBatch::End;
             }
             state.deliver += 1;
             (state.deliver - 1, state.spare.pop())
@@ -191,16 +231,18 @@ impl<B: Batcher> Loader<B> {
         if result.is_err() {
             self.batcher.stop(step + 1);
         }
-        Some(result.map(|loaded| self.with_wait(loaded, from)))
+        self.deliver(result, from)
     }
 
-    fn wait_for_next(&mut self) -> Option<Result<Loaded<B::Batch>, B::Error>> {
-        let from = self.batcher.now();
+    fn wait_for_next(&mut self, limit: Duration) -> NextBatch<B> {
+        let now = self.batcher.now();
+        let end = now.saturating_add(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
         let mut state = self.shared.lock();
         let step = state.deliver;
         if step >= self.options.steps {
-            return None;
+            return NextBatch::End;
         }
+        let from = *self.waiting_since.get_or_insert(now);
         let result = loop {
             if let Some(result) = state.finished.remove(&step) {
                 break result;
@@ -208,40 +250,45 @@ impl<B: Batcher> Loader<B> {
             if self.threads.iter().all(JoinHandle::is_finished) {
                 break Err(LoaderError::ThreadsEnded.into());
             }
-            // The batches that the step itself holds may be all that fit.
+            // The batches that the step itself holds may be all that fit. It goes on waiting between two polls.
             state.budget.wait(true);
             self.memory_changed();
-            // The timeout only guards against a thread that ends without a notice.
-            let (next, _) = self
-                .shared
-                .ready
-                .wait_timeout(state, std::time::Duration::from_millis(500))
-                .unwrap_or_else(PoisonError::into_inner);
-            state = next;
+            let left = end.saturating_sub(self.batcher.now());
+            if left == 0 {
+                return NextBatch::Waiting;
+            }
+            let wait = self.shared.ready.wait_timeout(state, Duration::from_nanos(left));
+            (state, _) = wait.unwrap_or_else(PoisonError::into_inner);
         };
+        self.waiting_since = None;
         state.deliver = if result.is_ok() { step + 1 } else { self.options.steps };
         state.stopped |= result.is_err();
         state.budget.wait(false);
         state.budget.delivered();
         drop(state);
         self.shared.room.notify_all();
-        Some(result.map(|loaded| self.with_wait(loaded, from)))
+        self.deliver(result, from)
     }
 
-    fn with_wait(&self, mut loaded: Loaded<B::Batch>, from: u64) -> Loaded<B::Batch> {
-        loaded.exposed = exposed_wait(from, self.batcher.now(), &loaded.intervals);
-        loaded
+    /// A batch with the wait for it since `from`, or the error in its place.
+    fn deliver(&self, result: Result<Loaded<B::Batch>, B::Error>, from: u64) -> NextBatch<B> {
+        match result {
+            Ok(mut loaded) => {
+                loaded.exposed = exposed_wait(from, self.batcher.now(), &loaded.intervals);
+                NextBatch::Batch(Box::new(loaded))
+            }
+            Err(error) => NextBatch::Failed(error),
+        }
     }
 
     /// Give a batch's buffers back for reuse. A batch that is not given back counts as held.
     pub fn recycle(&self, batch: B::Batch) {
-        let mut state = self.shared.lock();
-        state.budget.given_back();
-        state.spare.push(batch);
-        let surplus = state.surplus();
-        drop(state);
-        self.memory_changed();
-        drop(surplus);
+        self.shared.give_back(batch, &self.options);
+    }
+
+    /// Gives batches back from anywhere, also after the loader has ended.
+    pub fn recycler(&self) -> Recycler<B> {
+        Recycler { shared: Arc::downgrade(&self.shared), options: self.options }
     }
 
     /// Time 0 of the clock that intervals are measured on.
@@ -255,10 +302,41 @@ impl<B: Batcher> Loader<B> {
         state.finished.values().filter_map(|result| result.as_ref().ok()).map(BatchTimes::from).collect()
     }
 
-    /// Wake threads that wait for memory. Without a limit there are none, and steps do not pay for it.
     fn memory_changed(&self) {
-        if self.options.buffer_bytes > 0 {
-            self.shared.room.notify_all();
+        self.shared.memory_changed(&self.options);
+    }
+}
+
+/// What [`Loader::poll_batch`] found.
+pub enum NextBatch<B: Batcher> {
+    /// The next batch.
+    Batch(Box<Loaded<B::Batch>>),
+    /// The batch could not be built.
+    Failed(B::Error),
+    /// The batch is not ready yet.
+    Waiting,
+    /// There are no more batches.
+    End,
+}
+
+/// Gives batches back to their loader, from any thread and for as long as a batch is in use. After the loader has ended the
+/// buffers are freed.
+pub struct Recycler<B: Batcher> {
+    shared: Weak<Shared<B>>,
+    options: LoaderOptions,
+}
+
+impl<B: Batcher> Clone for Recycler<B> {
+    fn clone(&self) -> Self {
+        Self { shared: Weak::clone(&self.shared), options: self.options }
+    }
+}
+
+impl<B: Batcher> Recycler<B> {
+    /// As [`Loader::recycle`].
+    pub fn recycle(&self, batch: B::Batch) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.give_back(batch, &self.options);
         }
     }
 }

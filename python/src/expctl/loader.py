@@ -13,7 +13,8 @@ class Loader:
     What the step waits for a batch is exposed. Of a torch DataLoader (and of PyG's, which is one) it is known when each batch was
     fetched and collated, in whichever process, so the wait is split over what was done to that batch meanwhile: *read* until its
     samples were fetched, *collate*, *pin*, and *other* (its way between processes). Fetching, collating and pinning are busy time
-    of the step that uses the batch. Of any other loader the wait is *read*.
+    of the step that uses the batch. Batches of `expctl.data` say themselves what their loader threads did to them. Of any other
+    loader the wait is *read*.
 
     With `device` batches are moved there (*transfer*). With `endless` it begins again when it has come to its end, with the next
     epoch; a sampler is told with `set_epoch`.
@@ -57,7 +58,10 @@ class Loader:
             batch = times.batch
         if step is not None:
             step.epoch = self.epoch
-            if times is None:
+            native = getattr(batch, "stage_times", None)
+            if callable(native):
+                measured(step, batch, native(), end - start)
+            elif times is None:
                 step.add("read", busy=end - start, exposed=end - start)
             else:
                 split(step, times, start, end)
@@ -71,6 +75,16 @@ class Loader:
             step.add("transfer", busy=ns, exposed=ns)
             step.bytes_moved += nbytes(batch)
         return batch
+
+
+def measured(step, batch, stages, waited):
+    """Put what the loaders of `expctl.data` measured themselves into the step; the rest of the wait is Python's."""
+    for stage, busy, exposed in stages:
+        step.add(stage, busy=busy, exposed=exposed)
+        waited -= exposed
+    step.add("other", exposed=max(waited, 0))
+    step.samples = len(batch)
+    step.bytes_read += batch.bytes_read
 
 
 def split(step, times, start, end):

@@ -1,7 +1,7 @@
 use std::fmt::Write as _;
 
 use crate::annotation::frame::FrameError;
-use crate::{LabelKind, Labels};
+use crate::{Annotation, LabelKind, Labels};
 
 /// A column of a frame.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,6 +91,19 @@ impl FrameColumn {
                     }
                 }
             }
+        }
+    }
+
+    /// Converts to what the column is: classes of categories, text and truth values; else numbers.
+    pub(crate) fn into_annotation(self) -> Annotation {
+        match self {
+            Self::Plain { values, missing } if matches!(values.kind(), LabelKind::Integer | LabelKind::Float) => {
+                let integers = values.kind() == LabelKind::Integer;
+                // Numbers convert to numbers.
+                let values = Self::Plain { values, missing }.into_numbers().unwrap_or_default();
+                Annotation::Numbers { values, integers }
+            }
+            classes => Annotation::Classes(classes.into_labels()),
         }
     }
 

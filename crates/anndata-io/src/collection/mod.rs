@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crate::collection::column_map::ColumnMap;
 use crate::collection::reader::CollectionReader;
 use crate::names::MissingName;
-use crate::{AnnDataError, ArrayStore, Form, H5adStore, Labels, ReadRows, RequestError, Resident};
+use crate::{AnnDataError, Annotation, ArrayStore, Form, H5adStore, Labels, ReadRows, RequestError, Resident};
 
 /// Readers that a thread keeps open: most files are not read for a while, and a reader has buffers.
 const MAX_READERS: usize = 256;
@@ -207,6 +207,44 @@ impl ArrayStore for Collection {
             all.extend(store.numbers(column)?);
         }
         Ok(all)
+    }
+
+    /// The columns that all stores have, in the order of the first.
+    fn columns(&self) -> Result<Vec<String>, AnnDataError> {
+        let (first, others) = self.stores.split_first().ok_or(RequestError::NoStores)?;
+        let mut columns = first.columns()?;
+        for store in others {
+            let theirs: HashSet<String> = store.columns()?.into_iter().collect();
+            columns.retain(|column| theirs.contains(column));
+        }
+        Ok(columns)
+    }
+
+    /// Numbers if they are numbers in all stores, else classes.
+    fn annotation(&self, column: &str) -> Result<Annotation, AnnDataError> {
+        let (mut all, mut all_integers) = (Vec::new(), true);
+        for store in &self.stores {
+            match store.annotation(column)? {
+                Annotation::Numbers { values, integers } => {
+                    all.extend(values);
+                    all_integers &= integers;
+                }
+                classes if self.stores.len() == 1 => return Ok(classes),
+                Annotation::Classes(_) => return self.labels(column).map(Annotation::Classes),
+            }
+        }
+        Ok(Annotation::Numbers { values: all, integers: all_integers })
+    }
+
+    fn row_names(&self) -> Result<Option<Vec<String>>, AnnDataError> {
+        let mut all = Vec::new();
+        for store in &self.stores {
+            match store.row_names()? {
+                Some(names) => all.extend(names),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(all))
     }
 
     fn resident(&self) -> Option<Resident<'_>> {

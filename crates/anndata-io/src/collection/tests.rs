@@ -7,8 +7,8 @@ use proptest::sample::{Index, subsequence};
 
 use crate::collection::reader::CollectionReader;
 use crate::{
-    AnnDataError, ArrayStore, Collection, CsrRows, DenseRows, Form, GeneJoin, LabelKind, Labels, MemoryStore, ReadRows,
-    RowSelection, Rows, RowsView,
+    AnnDataError, Annotation, ArrayStore, Collection, CsrRows, DenseRows, Form, GeneJoin, LabelKind, Labels,
+    MemoryStore, ReadRows, RowSelection, Rows, RowsView,
 };
 
 /// A store whose values say which file, row and gene they are of.
@@ -57,6 +57,9 @@ impl ArrayStore for Made {
         }
         let categories = vec![format!("own {}", self.number), "common".to_owned()];
         Ok(Labels { categories, codes: (0..self.rows as i32).map(|row| row % 3 - 1).collect(), ..Labels::default() })
+    }
+    fn columns(&self) -> Result<Vec<String>, AnnDataError> {
+        Ok(vec!["kind".to_owned(), format!("only in {}", self.number)])
     }
     fn numbers(&self, _: &str) -> Result<Vec<f64>, AnnDataError> {
         Ok((0..self.rows).map(|row| (self.number * 100 + row) as f64).collect())
@@ -298,6 +301,8 @@ fn labels_are_joined_by_name() {
     let e = collection.labels("mixed").unwrap_err().to_string();
     assert!(e.starts_with("classes of \"mixed\" are text in file 0, but floats in file 1"), "{e}");
     assert_eq!(collection.numbers("depth").unwrap(), [0.0, 1.0, 2.0, 3.0, 100.0, 101.0, 200.0, 201.0, 202.0]);
+    assert_eq!(collection.annotation("kind").unwrap(), Annotation::Classes(labels));
+    assert_eq!((collection.columns().unwrap(), collection.row_names().unwrap()), (vec!["kind".to_owned()], None));
     assert_eq!(collection.starts(), [0, 4, 6, 9]);
     assert_eq!(collection.name(), "file 0 and 2 more");
 }

@@ -18,7 +18,7 @@ use crate::source::byte_source::ByteSource;
 use crate::source::folder::Folder;
 use crate::source::local_file::allow_open_files;
 use crate::write::WriteError;
-use crate::{AnnDataError, ArrayStore, Form, Labels, ReadRows};
+use crate::{AnnDataError, Annotation, ArrayStore, Form, Labels, ReadRows};
 
 /// MDS shards of a folder. A row is a sample with these columns:
 ///
@@ -225,6 +225,22 @@ impl ArrayStore for MdsStore {
     /// Reads all samples, up to the end of the column.
     fn numbers(&self, column: &str) -> Result<Vec<f64>, AnnDataError> {
         obs_numbers(self, column, self.column_of(column)?)
+    }
+
+    fn columns(&self) -> Result<Vec<String>, AnnDataError> {
+        Ok(self.obs.keys().cloned().collect())
+    }
+
+    fn annotation(&self, column: &str) -> Result<Annotation, AnnDataError> {
+        let encoding = &self.columns.encodings[self.column_of(column)?];
+        if *encoding == ColumnEncoding::Text || self.notes.categories.contains_key(column) {
+            return self.labels(column).map(Annotation::Classes);
+        }
+        let integers = match encoding {
+            ColumnEncoding::Scalar(dtype) => !dtype.is_float(),
+            other => *other == ColumnEncoding::TextInteger,
+        };
+        Ok(Annotation::Numbers { values: self.numbers(column)?, integers })
     }
 
     fn reader(&self) -> Result<Box<dyn ReadRows + '_>, AnnDataError> {

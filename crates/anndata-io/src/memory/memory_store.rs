@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use crate::{
-    AnnDataError, ArrayStore, CsrRows, CsrView, DenseRows, Form, Labels, NarrowRows, ReadRows, RequestError, Resident,
-    RowSelection, RowView, Rows,
+    AnnDataError, Annotation, ArrayStore, CsrRows, CsrView, DenseRows, Form, Labels, NarrowRows, ReadRows,
+    RequestError, Resident, RowSelection, RowView, Rows,
 };
 
 /// All rows of another store in memory: CSR, 3 bytes a value for counts.
@@ -73,6 +73,18 @@ impl ArrayStore for MemoryStore {
 
     fn numbers(&self, column: &str) -> Result<Vec<f64>, AnnDataError> {
         self.source.numbers(column)
+    }
+
+    fn columns(&self) -> Result<Vec<String>, AnnDataError> {
+        self.source.columns()
+    }
+
+    fn annotation(&self, column: &str) -> Result<Annotation, AnnDataError> {
+        self.source.annotation(column)
+    }
+
+    fn row_names(&self) -> Result<Option<Vec<String>>, AnnDataError> {
+        self.source.row_names()
     }
 
     fn resident(&self) -> Option<Resident<'_>> {

@@ -10,7 +10,7 @@ use crate::parquet::page_directory::PageDirectory;
 use crate::parquet::reader::ParquetReader;
 use crate::parquet::schema::{MatrixColumn, ObsColumn, ParquetMatrixLayout, ParquetSchema, read_schema};
 use crate::source::local_file::allow_open_files;
-use crate::{AnnDataError, ArrayStore, Form, Labels, ReadRows};
+use crate::{AnnDataError, Annotation, ArrayStore, Form, Labels, ReadRows};
 
 /// A parquet file. Its matrix is the first of these that exists:
 ///
@@ -195,6 +195,19 @@ impl ArrayStore for ParquetStore {
     fn numbers(&self, column: &str) -> Result<Vec<f64>, AnnDataError> {
         let leaf = self.obs_column(column)?;
         obs_numbers(&self.file, leaf).map_err(|error| self.file.damaged(ParquetError::in_obs(column, error)))
+    }
+
+    fn columns(&self) -> Result<Vec<String>, AnnDataError> {
+        Ok(self.obs.keys().cloned().collect())
+    }
+
+    fn annotation(&self, column: &str) -> Result<Annotation, AnnDataError> {
+        match self.obs_column(column)? {
+            ObsColumn::Number(_, numeric) if !self.categories.contains_key(column) => {
+                Ok(Annotation::Numbers { values: self.numbers(column)?, integers: !numeric.is_float() })
+            }
+            _ => self.labels(column).map(Annotation::Classes),
+        }
     }
 
     fn reader(&self) -> Result<Box<dyn ReadRows + '_>, AnnDataError> {

@@ -96,7 +96,7 @@ proptest! {
         let labels = store.labels("kind").unwrap();
         prop_assert_eq!(labels.codes, (0..rows.len() as i32).map(|row| row % 3 - 1).collect::<Vec<_>>());
         prop_assert_eq!(labels.categories, ["a", "b"]);
-        prop_assert_eq!(store.row_names().unwrap(), names("c", rows.len()));
+        prop_assert_eq!(store.row_names().unwrap().unwrap(), names("c", rows.len()));
         prop_assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

@@ -5,7 +5,10 @@ use std::sync::LazyLock;
 
 use crate::run_python;
 use crate::truth::{Joined, Part, Truth, dense, read_range, read_rows};
-use anndata_io::{AnnDataError, ArrayStore, Collection, Form, GeneJoin, H5adStore, MemoryStore, Rows, ZarrStore};
+use anndata_io::{
+    AnnDataError, Annotation, ArrayStore, Collection, Form, GeneJoin, H5adStore, LabelKind, MemoryStore, Rows,
+    ZarrStore,
+};
 
 /// All that Python wrote: `tests/python/write_anndata.py`.
 static WRITTEN: LazyLock<tempfile::TempDir> = LazyLock::new(|| run("write_anndata.py"));
@@ -78,10 +81,10 @@ macro_rules! ann_data {
                 Self::open(path, layer)
             }
             fn row_names(&self) -> Vec<String> {
-                self.row_names().unwrap()
+                ArrayStore::row_names(self).unwrap().unwrap()
             }
             fn columns(&self) -> Vec<String> {
-                self.columns().unwrap()
+                ArrayStore::columns(self).unwrap()
             }
         }
     };
@@ -107,6 +110,16 @@ fn check_file<S: AnnData>(path: &Path, truth: &Truth) {
         let labels = store.labels(column).unwrap_or_else(|e| panic!("{name} {column}: {e}"));
         assert_eq!(labels.categories, expected.categories, "{name} {column}");
         assert_eq!(labels.codes, expected.codes, "{name} {column}");
+        match store.annotation(column).unwrap() {
+            Annotation::Classes(classes) => assert_eq!(classes, labels, "{name} {column}"),
+            Annotation::Numbers { values, integers } => {
+                assert_eq!(integers, labels.kind == LabelKind::Integer, "{name} {column}");
+                assert!(matches!(labels.kind, LabelKind::Integer | LabelKind::Float), "{name} {column}");
+                let numbers = store.numbers(column).unwrap();
+                let same = values.iter().zip(&numbers).all(|(a, b)| a.to_bits() == b.to_bits());
+                assert!(same && values.len() == numbers.len(), "{name} {column}");
+            }
+        }
         match &expected.numbers {
             Some(numbers) => {
                 let bits = |numbers: &[f64]| -> Vec<Option<u64>> {

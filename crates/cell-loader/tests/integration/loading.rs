@@ -1,8 +1,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use anndata_io::Form;
-use cell_loader::{CellBatch, CellBatchOptions, Fetch};
+use cell_loader::{CellBatch, CellBatchOptions, CellValues, Fetch};
+use loader_core::NextBatch;
 use proptest::prelude::*;
 
 use super::store::{
@@ -44,6 +46,55 @@ fn batches_hold_the_rows_that_were_drawn_in_order_with_any_number_of_threads() {
             }
         }
     }
+}
+
+/// A batch that is polled for is the one that is waited for, and its wait is the whole one.
+#[test]
+fn batches_can_be_polled_for() {
+    for workers in [0, 2] {
+        let store = Derived::new(101, Form::Sparse);
+        let mut loader =
+            loader(store, &drawn(Draw::Uniform), alone(8), &settings(Form::Sparse), options(workers, 0..9));
+        for step in 0..9 {
+            let loaded = loop {
+                match loader.poll_batch(Duration::from_micros(10)) {
+                    NextBatch::Batch(loaded) => break loaded,
+                    NextBatch::Waiting => assert!(workers > 0),
+                    NextBatch::Failed(error) => panic!("{error}"),
+                    NextBatch::End => panic!("the end, before step {step}"),
+                }
+            };
+            assert_eq!(loaded.step, step);
+            is_right(&loaded.batch);
+        }
+        assert!(matches!(loader.poll_batch(Duration::ZERO), NextBatch::End));
+    }
+}
+
+/// Buffers come back from any thread, are used again, and can outlive their loader. However many come, few are held.
+#[test]
+fn batches_are_given_back_from_anywhere() {
+    let store = Derived::new(101, Form::Sparse);
+    let mut loader = loader(store, &drawn(Draw::Uniform), alone(8), &settings(Form::Dense), options(0, 0..60));
+    let recycler = loader.recycler();
+    let address = |batch: &CellBatch| match &batch.values {
+        CellValues::Dense(values) => values.as_ptr() as usize,
+        CellValues::Sparse { .. } => 0,
+    };
+    let first = loader.next_batch().unwrap().unwrap().batch;
+    let used = address(&first);
+    let elsewhere = recycler.clone();
+    std::thread::spawn(move || elsewhere.recycle(first)).join().unwrap();
+    let again = loader.next_batch().unwrap().unwrap().batch;
+    assert_eq!(address(&again), used);
+    let many: Vec<CellBatch> = (0..20).map(|_| loader.next_batch().unwrap().unwrap().batch).collect();
+    let addresses: Vec<usize> = many.iter().map(address).collect();
+    many.into_iter().for_each(|batch| recycler.recycle(batch));
+    // One spare batch is enough without threads.
+    let next = [loader.next_batch().unwrap().unwrap().batch, loader.next_batch().unwrap().unwrap().batch];
+    assert_eq!(address(&next[0]), addresses[0]);
+    drop(loader);
+    recycler.recycle(again);
 }
 
 /// Rows that are read one by one make the batches that rows which are read together make.

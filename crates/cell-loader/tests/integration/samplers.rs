@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use anndata_io::Form;
 use cell_loader::{RowSampler, Sharding};
 use proptest::prelude::*;
@@ -59,6 +61,56 @@ proptest! {
             prop_assert!(*least >= 1 && most - least <= 1);
         }
     }
+}
+
+proptest! {
+    /// A list is an epoch: all ranks together have what is in it, in its order or in one of each epoch.
+    #[test]
+    fn listed_rows_are_dealt_to_the_ranks(
+        (listed, world_size) in (proptest::collection::vec(0u64..90, 1..60), 1u32..5),
+        (batch_size, shuffle, number) in (1u64..9, any::<bool>(), 0u64..3),
+    ) {
+        let store = Derived::new(90, Form::Sparse);
+        let draw = cell_loader::Draw::Listed { rows: listed.clone().into(), shuffle };
+        let ranks: Vec<Vec<u64>> = (0..world_size)
+            .map(|rank| {
+                let sharding = Sharding { rank, world_size, ..alone(batch_size) };
+                epoch(&RowSampler::new(&draw, &store, sharding, None).unwrap(), number).concat()
+            })
+            .collect();
+        let dealt: Vec<u64> = (0..ranks[0].len()).flat_map(|i| ranks.iter().map(move |rows| rows[i])).collect();
+        prop_assert!(dealt.len() >= listed.len() && dealt.len() < listed.len() + world_size as usize);
+        let (mut once, mut sorted) = (dealt[..listed.len()].to_vec(), listed.clone());
+        if !shuffle {
+            prop_assert_eq!(&once, &listed);
+        }
+        once.sort_unstable();
+        sorted.sort_unstable();
+        prop_assert_eq!(once, sorted);
+        // What fills up is the start again.
+        prop_assert_eq!(&dealt[listed.len()..], &dealt[..dealt.len() - listed.len()]);
+    }
+}
+
+#[test]
+fn listed_batches_are_taken_in_turn_and_what_is_no_row_is_named() {
+    let store = Derived::new(90, Form::Sparse);
+    let batches = |ends: &[u64]| cell_loader::Draw::Batches { rows: Arc::new([5, 5, 80, 1, 2, 3]), ends: ends.into() };
+    let sampler = |draw: &cell_loader::Draw, rank, world_size| {
+        RowSampler::new(draw, &store, Sharding { rank, world_size, ..alone(999) }, None)
+    };
+    let draw = batches(&[2, 3, 6]);
+    assert_eq!(epoch(&sampler(&draw, 0, 1).unwrap(), 1), [vec![5, 5], vec![80], vec![1, 2, 3]]);
+    assert_eq!(epoch(&sampler(&draw, 0, 2).unwrap(), 0), [vec![5, 5], vec![1, 2, 3]]);
+    assert_eq!(epoch(&sampler(&draw, 1, 2).unwrap(), 0), [vec![80], vec![5, 5]]);
+    for ends in [&[2, 3][..], &[3, 2, 6], &[7]] {
+        let error = sampler(&batches(ends), 0, 1).unwrap_err().to_string();
+        assert_eq!(error, "the ends of the listed batches do not ascend up to 6, the number of listed rows");
+    }
+    let beyond = cell_loader::Draw::Listed { rows: Arc::new([3, 90]), shuffle: false };
+    assert_eq!(sampler(&beyond, 0, 1).unwrap_err().to_string(), "row 90 is listed, and there are 90 rows");
+    let none = cell_loader::Draw::Listed { rows: Arc::new([]), shuffle: true };
+    assert!(sampler(&none, 0, 1).unwrap_err().to_string().contains("has no batch"));
 }
 
 #[test]

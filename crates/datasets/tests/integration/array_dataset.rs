@@ -45,12 +45,12 @@ fn rows(folder: &Path, format: ArrayFormat) -> (CsrRows, Vec<String>) {
         let (store, of_file): (Box<dyn ArrayStore>, _) = match format {
             ArrayFormat::Zarr => {
                 let store = ZarrStore::open(&path, "").unwrap();
-                let names = store.row_names().unwrap();
+                let names = store.row_names().unwrap().unwrap();
                 (Box::new(store), names)
             }
             _ => {
                 let store = H5adStore::open(&path, "").unwrap();
-                let names = store.row_names().unwrap();
+                let names = store.row_names().unwrap().unwrap();
                 (Box::new(store), names)
             }
         };

@@ -237,7 +237,7 @@ fn python_reads_what_is_written() {
     for (source, zarr) in sources.iter().zip(&written) {
         let (source, zarr) = (H5adStore::open(source, "").unwrap(), ZarrStore::open(zarr, "").unwrap());
         assert_eq!((source.len(), source.genes()), (zarr.len(), zarr.genes()));
-        assert_eq!(source.row_names().unwrap(), zarr.row_names().unwrap());
+        assert_eq!(source.row_names().unwrap().unwrap(), zarr.row_names().unwrap().unwrap());
         assert_eq!(source.columns().unwrap(), zarr.columns().unwrap());
         for column in source.columns().unwrap() {
             assert_eq!(source.labels(&column).unwrap(), zarr.labels(&column).unwrap());

@@ -1,0 +1,156 @@
+use anndata_io::{AnnDataError, RequestError};
+use cell_loader::{CellError, LoaderError};
+use pyo3::exceptions::{
+    PyConnectionError, PyFileNotFoundError, PyIndexError, PyMemoryError, PyOSError, PyPermissionError, PyRuntimeError,
+    PyValueError,
+};
+use pyo3::{PyErr, create_exception};
+
+create_exception!(
+    expctl._native,
+    DataError,
+    PyValueError,
+    "Files, columns, genes or weights are not what was asked for: the text says which, and names the file."
+);
+
+/// What the binding itself refuses; everything else is an error of the loaders.
+#[derive(Debug, thiserror::Error)]
+pub enum BindingError {
+    /// A format that is not read.
+    #[error("format {format:?} is none of h5ad, zarr, parquet, mds")]
+    UnknownFormat {
+        /// The format.
+        format: String,
+    },
+    /// A join that does not exist.
+    #[error("join {join:?} is neither \"inner\" nor \"outer\"")]
+    UnknownJoin {
+        /// The join.
+        join: String,
+    },
+    /// A draw that does not exist.
+    #[error("there is no sampler {kind:?}")]
+    UnknownDraw {
+        /// Its name.
+        kind: String,
+    },
+    /// A type that values of obs columns cannot have.
+    #[error(
+        "values of {column:?} cannot be {dtype:?}; \"class\", \"float32\", \"float64\" and \"int64\" are the types"
+    )]
+    UnknownDtype {
+        /// The column.
+        column: String,
+        /// The type.
+        dtype: String,
+    },
+    /// A column has values that int64 does not hold.
+    #[error("column {column:?} has {value} in row {row}, which is no int64; ask for \"float64\"")]
+    NotInteger {
+        /// The column.
+        column: String,
+        /// The row.
+        row: usize,
+        /// The value.
+        value: f64,
+    },
+    /// A layer of a format without layers.
+    #[error("{format} files have no layers, and `{layer}` is asked for")]
+    NoLayers {
+        /// The format.
+        format: String,
+        /// The layer.
+        layer: String,
+    },
+    /// Bytes that are not those of int64 numbers.
+    #[error("a list of rows has {bytes} bytes, which is no multiple of 8")]
+    RowBytes {
+        /// Number of bytes.
+        bytes: usize,
+    },
+    /// A row below 0.
+    #[error("row {row} is listed, and rows are counted from 0")]
+    NegativeRow {
+        /// The row.
+        row: i64,
+    },
+    /// An array of a batch that does not exist.
+    #[error("a batch has {arrays} arrays, and array {index} is asked for")]
+    NoArray {
+        /// Its index.
+        index: usize,
+        /// Arrays of the batch.
+        arrays: usize,
+    },
+    /// An array cannot be where it is asked for.
+    #[error("a batch is in the memory of the CPU; move it with .to(device)")]
+    OtherDevice,
+    /// The iteration was started by another process.
+    #[error(
+        "process {here} is a fork of process {started}, in which this iteration was started, and has none of its threads; \
+         begin an iteration here (iter(loader)), or start processes with \"spawn\""
+    )]
+    Forked {
+        /// The process that started the iteration.
+        started: u32,
+        /// This process.
+        here: u32,
+    },
+    /// The process was forked while threads of a loader ran.
+    #[error(
+        "this process was forked while {what}, so it may hold locks that nobody releases; start processes with \"spawn\" \
+         (multiprocessing_context=\"spawn\" of a DataLoader), or fork before the first iteration"
+    )]
+    UnsafeFork {
+        /// What ran in the parent.
+        what: &'static str,
+    },
+}
+
+impl From<BindingError> for PyErr {
+    fn from(error: BindingError) -> Self {
+        let text = error.to_string();
+        match error {
+            BindingError::Forked { .. } | BindingError::UnsafeFork { .. } => PyRuntimeError::new_err(text),
+            BindingError::NegativeRow { .. } | BindingError::NoArray { .. } => PyIndexError::new_err(text),
+            BindingError::OtherDevice => pyo3::exceptions::PyBufferError::new_err(text),
+            _ => PyValueError::new_err(text),
+        }
+    }
+}
+
+/// The exception for an error of a file. Its text is that of the error, as the command line prints it.
+pub fn anndata_error(error: AnnDataError) -> PyErr {
+    let text = error.to_string();
+    match error {
+        AnnDataError::Io { source, .. } => match source.kind() {
+            std::io::ErrorKind::NotFound => PyFileNotFoundError::new_err(text),
+            std::io::ErrorKind::PermissionDenied => PyPermissionError::new_err(text),
+            _ => PyOSError::new_err(text),
+        },
+        AnnDataError::Rewritten { .. } => PyOSError::new_err(text),
+        AnnDataError::Remote { .. } => PyConnectionError::new_err(text),
+        AnnDataError::CscTooLarge { .. } | AnnDataError::OutOfMemory { .. } => PyMemoryError::new_err(text),
+        AnnDataError::Request(RequestError::NoMemory { .. }) => PyMemoryError::new_err(text),
+        AnnDataError::Request(RequestError::RowBeyondEnd { .. } | RequestError::RangeBeyondEnd { .. }) => {
+            PyIndexError::new_err(text)
+        }
+        AnnDataError::Request(RequestError::TooManyFiles { .. }) => PyOSError::new_err(text),
+        AnnDataError::Request(RequestError::Panicked { .. }) => PyRuntimeError::new_err(text),
+        _ => DataError::new_err(text),
+    }
+}
+
+/// The exception for an error of a loader.
+pub fn cell_error(error: CellError) -> PyErr {
+    match error {
+        CellError::AnnData(error) => anndata_error(error),
+        CellError::Loader(LoaderError::ThreadStart { .. }) => PyOSError::new_err(error.to_string()),
+        CellError::Loader(_) => PyRuntimeError::new_err(error.to_string()),
+        CellError::ListedRow { .. } | CellError::RowBeyondEnd { .. } => PyIndexError::new_err(error.to_string()),
+        CellError::ScaleTarget { .. } | CellError::NoBatch { .. } | CellError::BlockSize { .. } => {
+            PyValueError::new_err(error.to_string())
+        }
+        _ => DataError::new_err(error.to_string()),
+    }
+}

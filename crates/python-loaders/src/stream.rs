@@ -1,0 +1,207 @@
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anndata_io::Form;
+use cell_loader::{CellBatchOptions, CellBatcher, CellError};
+use loader_core::{Loaded, Loader, LoaderOptions, NextBatch, Recycler, Stage, StageTimes};
+use pyo3::prelude::*;
+
+use crate::batch::NativeBatch;
+use crate::batcher::{LoaderBatch, LoaderBatcher};
+use crate::dataset::NativeDataset;
+use crate::error::{BindingError, cell_error};
+use crate::fork::Running;
+use crate::obs::ObsColumns;
+use crate::sampler::NativeSampler;
+
+/// How long a batch is waited for between two looks at signals, such as Ctrl-C.
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
+/// How long the end of the threads is waited for. One that waits for a server ends later, by itself.
+const STOP_LIMIT: Duration = Duration::from_secs(1);
+
+/// The batches of some steps, in order, built by threads.
+#[pyclass(name = "Stream", module = "expctl._native", frozen)]
+pub struct NativeStream {
+    /// `None` after the end.
+    loader: Mutex<Option<RunningLoader>>,
+    recycler: Recycler<LoaderBatcher>,
+    totals: Mutex<StreamTotals>,
+    process: u32,
+}
+
+struct RunningLoader {
+    loader: Loader<LoaderBatcher>,
+    _running: Running,
+}
+
+/// Sums over the batches of a stream.
+#[derive(Clone, Copy, Default)]
+struct StreamTotals {
+    batches: u64,
+    rows: u64,
+    bytes_read: u64,
+    busy: StageTimes,
+    exposed: StageTimes,
+}
+
+impl StreamTotals {
+    fn add(&mut self, loaded: &Loaded<LoaderBatch>) {
+        self.batches += 1;
+        self.rows += loaded.batch.cells.len() as u64;
+        self.bytes_read += loaded.bytes_read;
+        let busy = loaded.busy();
+        for stage in Stage::ALL {
+            self.busy[stage] += busy[stage];
+            self.exposed[stage] += loaded.exposed[stage];
+        }
+    }
+}
+
+/// No critical section here panics halfway through a change.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a call of [`NativeStream::next`] found.
+enum Polled {
+    Batch(Box<Loaded<LoaderBatch>>),
+    Failed(CellError),
+    Waiting,
+    End,
+}
+
+impl NativeStream {
+    /// Wait for a batch, but not for long.
+    fn poll(&self) -> Polled {
+        let mut loader = lock(&self.loader);
+        let Some(running) = loader.as_mut() else { return Polled::End };
+        match running.loader.poll_batch(SIGNAL_INTERVAL) {
+            NextBatch::Batch(loaded) => Polled::Batch(loaded),
+            NextBatch::Failed(error) => Polled::Failed(error),
+            NextBatch::Waiting => Polled::Waiting,
+            NextBatch::End => Polled::End,
+        }
+    }
+
+    /// # Errors
+    /// [`BindingError::Forked`].
+    fn check_process(&self) -> Result<(), BindingError> {
+        let here = std::process::id();
+        if here == self.process { Ok(()) } else { Err(BindingError::Forked { started: self.process, here }) }
+    }
+}
+
+/// End the threads of a loader. Waits for them up to [`STOP_LIMIT`].
+fn end(loader: RunningLoader) {
+    let (done, is_done) = channel();
+    let end = move || {
+        drop(loader);
+        // Nobody waits any more after the limit.
+        let _ = done.send(());
+    };
+    // Without a thread the closure, and the loader with it, is dropped here.
+    if std::thread::Builder::new().name("loader-end".to_owned()).spawn(end).is_ok() {
+        let _ = is_done.recv_timeout(STOP_LIMIT);
+    }
+}
+
+#[pymethods]
+impl NativeStream {
+    /// Start `threads` threads (0 builds each batch when it is asked for) that build the batches of the steps from `first` up to
+    /// `steps`, each thread `prefetch` of them ahead.
+    #[new]
+    #[pyo3(signature = (dataset, sampler, columns, *, sparse, normalize, log1p, threads, prefetch, first, steps))]
+    #[expect(clippy::too_many_arguments, reason = "named arguments of Python")]
+    fn new(
+        py: Python<'_>,
+        dataset: &NativeDataset,
+        sampler: &NativeSampler,
+        columns: &ObsColumns,
+        sparse: bool,
+        normalize: f64,
+        log1p: bool,
+        threads: u32,
+        prefetch: u32,
+        first: u64,
+        steps: u64,
+    ) -> PyResult<Self> {
+        let running = Running::begin()?;
+        let (labels, numbers) = (Arc::clone(&columns.labels), Arc::clone(&columns.numbers));
+        let output = if sparse { Form::Sparse } else { Form::Dense };
+        let options =
+            CellBatchOptions { genes: dataset.genes.clone(), output, normalize, log1p, ..CellBatchOptions::default() };
+        let (store, sampler) = (Arc::clone(&dataset.store), Arc::clone(&sampler.sampler));
+        let start = || -> Result<Loader<LoaderBatcher>, CellError> {
+            let cells = CellBatcher::new(store, sampler, &options, labels)?;
+            let batcher = LoaderBatcher { cells, numbers };
+            let options =
+                LoaderOptions { workers: threads, prefetch_factor: prefetch, first, steps, ..LoaderOptions::default() };
+            Loader::start(batcher, options)
+        };
+        let loader = py.detach(start).map_err(cell_error)?;
+        let recycler = loader.recycler();
+        Ok(Self {
+            loader: Mutex::new(Some(RunningLoader { loader, _running: running })),
+            recycler,
+            totals: Mutex::default(),
+            process: std::process::id(),
+        })
+    }
+
+    /// The next batch; `None` after the last. The GIL is released while it is waited for, and Ctrl-C ends the wait.
+    fn next(&self, py: Python<'_>) -> PyResult<Option<NativeBatch>> {
+        self.check_process()?;
+        loop {
+            match py.detach(|| self.poll()) {
+                Polled::Batch(loaded) => {
+                    lock(&self.totals).add(&loaded);
+                    return Ok(Some(NativeBatch::new(*loaded, self.recycler.clone())));
+                }
+                Polled::Failed(error) => return Err(cell_error(error)),
+                Polled::End => return Ok(None),
+                Polled::Waiting => py.check_signals()?,
+            }
+        }
+    }
+
+    /// End the threads.
+    fn stop(&self, py: Python<'_>) {
+        if self.process != std::process::id() {
+            return;
+        }
+        py.detach(|| {
+            let loader = lock(&self.loader).take();
+            if let Some(loader) = loader {
+                end(loader);
+            }
+        });
+    }
+
+    /// Batches, rows, and bytes read so far.
+    fn counts(&self) -> (u64, u64, u64) {
+        let totals = *lock(&self.totals);
+        (totals.batches, totals.rows, totals.bytes_read)
+    }
+
+    /// For each stage, in order: its name, the time that threads worked on it, summed over threads, and the time that the program
+    /// waited for it, in ns.
+    fn stages(&self) -> Vec<(&'static str, u64, u64)> {
+        let totals = *lock(&self.totals);
+        Stage::ALL.iter().map(|stage| (stage.name(), totals.busy[*stage], totals.exposed[*stage])).collect()
+    }
+}
+
+impl Drop for NativeStream {
+    fn drop(&mut self) {
+        // In a forked child a thread that is not there may hold the lock.
+        let loader = self.loader.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(loader) = loader else { return };
+        if self.process == std::process::id() {
+            end(loader);
+        } else {
+            // Its threads are not there to be waited for, and its locks may be held for ever.
+            std::mem::forget(loader);
+        }
+    }
+}

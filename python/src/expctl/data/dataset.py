@@ -1,0 +1,255 @@
+"""Files of rows, opened and joined."""
+
+import glob
+import os
+import sys
+import tempfile
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+
+from .._native import Dataset as NativeDataset
+from .._native import Sampler, Stream, configure_remote
+from .batch import Batch, Column
+from .obs import Obs, ObsSpec, columns_of, read_columns
+from .output import choose
+from .samplers import row_bytes
+
+Paths = Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
+
+_FORMATS = {".h5ad": "h5ad", ".h5": "h5ad", ".zarr": "zarr", ".parquet": "parquet", ".mds": "mds"}
+
+
+def open(
+    files: Paths,
+    *,
+    format: Optional[str] = None,
+    layer: Optional[str] = None,
+    raw: bool = False,
+    join: str = "inner",
+    obs: ObsSpec = None,
+    genes: Optional[Sequence[str]] = None,
+    memory: bool = False,
+    threads: Optional[int] = None,
+    cache_mib: int = 0,
+    cache_dir: Optional[str] = None,
+) -> "Dataset":
+    """Open files of rows (cells) and join them as `anndata.concat` does.
+
+    Args:
+        files: a path, a pattern with `*`, a URL (http, https, s3, gs), or a list of these. Rows are in this order.
+        format: "h5ad", "zarr", "parquet" or "mds"; None goes by the ends of the names.
+        layer: name of the layer with the values; None is X.
+        raw: the values of `raw`, with its genes.
+        join: "inner" for the genes that all files have, "outer" for those that any has (missing values are 0).
+        obs: obs columns of a batch, as a list of names, or a dict of names and types: "auto", "class" (int64 class numbers),
+            "float32", "float64", "int64" or "text". "auto" is class numbers for categories, text and truth values, int64 for
+            integers without missing values, float32 for other numbers.
+        genes: names of the genes of a batch, in this order; None is all. `normalize` is over all genes all the same.
+        memory: read all rows into memory now, on `threads` threads.
+        threads: threads of that reading; None is one for each CPU.
+        cache_mib: MiB of a folder that keep what was read of remote files, for all processes of this machine; 0 keeps nothing.
+            Holds for the process.
+        cache_dir: that folder; None is EXPCTL_CACHE_DIR, or else one in the folder for temporary files.
+
+    Raises:
+        FileNotFoundError, PermissionError, OSError: a file cannot be opened.
+        DataError: a file is damaged, has no such column, gene or layer, or does not fit the others.
+        MemoryError: the rows do not fit into memory.
+    """
+    return Dataset(
+        files, format=format, layer=layer, raw=raw, join=join, obs=obs, genes=genes, memory=memory, threads=threads,
+        cache_mib=cache_mib, cache_dir=cache_dir,
+    )
+
+
+class Dataset:
+    """Rows (cells) × genes of one or more files. Made by `expctl.data.open`.
+
+    `ds[i]`, `ds[2:10]` and `ds[[7, 3, 3]]` are batches of these rows, in this order, so that a Dataset is a map-style data set of
+    torch: `DataLoader(ds, sampler=BatchSampler(...), batch_size=None)`. A `Loader` is many times as fast.
+    """
+
+    def __init__(self, files: Paths, **options: Any):
+        self._options = {"files": _expand(files), **options}
+        self._open()
+
+    def _open(self) -> None:
+        options = self._options
+        files: List[str] = options["files"]
+        format = options["format"] or _format_of(files)
+        is_remote = any("://" in file for file in files)
+        if is_remote:
+            folder = options["cache_dir"] or os.environ.get("EXPCTL_CACHE_DIR") or _temporary_cache()
+            configure_remote(requests=32, folder=folder, cache_mib=options["cache_mib"])
+        if options["layer"] is not None and options["raw"]:
+            raise ValueError(f"raw=True and layer={options['layer']!r}: raw has no layers")
+        columns = columns_of(options["obs"])
+        self._native = NativeDataset(
+            files,
+            format=format,
+            layer=_layer_of(options["layer"], options["raw"]),
+            join=options["join"],
+            genes=list(options["genes"] or []),
+            memory=options["memory"],
+            threads=options["threads"] or len(os.sched_getaffinity(0)),
+            is_remote=is_remote,
+        )
+        self._columns = read_columns(self._native, columns)
+        self._layout = tuple(
+            Column(name, array, tuple(self._columns.categories(i) or ()) if columns[name] == "text" else None)
+            for i, (name, _, array) in enumerate(self._columns.layout())
+        )
+        self._obs = Obs(self._native)
+
+    @property
+    def shape(self) -> Tuple[int, int]:
+        """(rows, genes)."""
+        return len(self._native), self._native.n_vars
+
+    @property
+    def var_names(self) -> List[str]:
+        """Names of the genes, in the order of the columns of a batch."""
+        return self._native.var_names
+
+    @property
+    def obs(self) -> Obs:
+        """All columns of obs, read when they are asked for."""
+        return self._obs
+
+    @property
+    def obs_names(self) -> Optional[List[str]]:
+        """Names of the rows, or None if the files have none."""
+        return self._obs.names
+
+    @property
+    def classes(self) -> Dict[str, List[str]]:
+        """For each obs column of a batch that has class numbers, the names of the classes, by number."""
+        found = {}
+        for i, (name, dtype, _) in enumerate(self._columns.layout()):
+            if dtype == "class":
+                found[name] = self._columns.categories(i) or []
+        return found
+
+    @property
+    def sparse(self) -> bool:
+        """The rows are stored as CSR."""
+        return self._native.sparse
+
+    @property
+    def in_memory(self) -> bool:
+        """All rows are in memory."""
+        return self._native.in_memory
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the files in bytes."""
+        return self._native.stored_bytes
+
+    @property
+    def files(self) -> List[str]:
+        """Paths and URLs, in order."""
+        return list(self._options["files"])
+
+    def read(
+        self,
+        rows: Any,
+        *,
+        out: Optional[str] = None,
+        sparse: Optional[bool] = None,
+        dtype: Any = "float32",
+        normalize: float = 0.0,
+        log1p: bool = False,
+    ) -> Batch:
+        """A batch of these rows, in this order; a row may come more than once. Arguments are those of `Loader`."""
+        output = choose(out, sparse, dtype)
+        listed = row_bytes(rows)
+        ends = (len(listed) // 8).to_bytes(8, byteorder=sys.byteorder)
+        sampler = Sampler(
+            self._native, "batches", batch_size=1, drop_last=False, seed=0, rank=0, world_size=1, listed=listed, ends=ends
+        )
+        stream = Stream(
+            self._native, sampler, self._columns, sparse=output.sparse, normalize=normalize, log1p=log1p, threads=0,
+            prefetch=1, first=0, steps=1,
+        )
+        native = stream.next()
+        assert native is not None  # One step was asked for.
+        return Batch(native, output, self._layout)
+
+    def __len__(self) -> int:
+        return len(self._native)
+
+    def __getitem__(self, key: Any) -> Batch:
+        if isinstance(key, slice):
+            return self.read(range(*key.indices(len(self))))
+        if hasattr(key, "__index__") and not getattr(key, "ndim", 0):
+            row = key.__index__()
+            if not -len(self) <= row < len(self):
+                raise IndexError(f"row {row} is asked for, and there are {len(self)} rows")
+            return self.read([row % len(self)])
+        return self.read(key)
+
+    def __getitems__(self, rows: List[int]) -> Batch:
+        return self.read(rows)
+
+    def __repr__(self) -> str:
+        rows, genes = self.shape
+        where = "in memory" if self.in_memory else f"{self.nbytes / 1e6:,.1f} MB on disk"
+        kind = "sparse" if self.sparse else "dense"
+        columns = f", obs={[column.name for column in self._layout]}" if self._layout else ""
+        return f"Dataset({rows:,} rows × {genes:,} genes, {kind}, {where}, {self._native.name}{columns})"
+
+    def __reduce__(self) -> Any:
+        return _reopen, (self._options,)
+
+
+def _reopen(options: Dict[str, Any]) -> Dataset:
+    """A data set in another process: the files are opened again there."""
+    dataset = object.__new__(Dataset)
+    dataset._options = options
+    dataset._open()
+    return dataset
+
+
+def _temporary_cache() -> str:
+    return os.path.join(tempfile.gettempdir(), f"expctl-cache-{os.geteuid()}")
+
+
+def _layer_of(layer: Optional[str], raw: bool) -> str:
+    if raw:
+        return "raw"
+    if layer is None or layer == "X":
+        return "X"
+    return layer if layer.startswith("layers/") else f"layers/{layer}"
+
+
+def _expand(files: Paths) -> List[str]:
+    """All files, patterns replaced by what they match, in the order of names."""
+    given = [files] if isinstance(files, (str, os.PathLike)) else list(files)
+    found: List[str] = []
+    for name in [os.fspath(file) for file in given]:
+        if "://" in name or os.path.exists(name) or not glob.has_magic(name):
+            found.append(name)
+            continue
+        matches = sorted(glob.glob(name))
+        if not matches:
+            raise FileNotFoundError(f"no file matches {name}")
+        found.extend(matches)
+    if not found:
+        raise ValueError("there are no files to open")
+    return found
+
+
+def _format_of(files: List[str]) -> str:
+    """The format that all names end with."""
+    formats = set()
+    for file in files:
+        name = file.split("?")[0].rstrip("/")
+        ending = os.path.splitext(name)[1].lower()
+        if ending not in _FORMATS and os.path.isfile(os.path.join(file, "index.json")):
+            formats.add("mds")
+        elif ending in _FORMATS:
+            formats.add(_FORMATS[ending])
+        else:
+            raise ValueError(f"{file}: its name does not say its format; give format= one of h5ad, zarr, parquet, mds")
+    if len(formats) > 1:
+        raise ValueError(f"files of several formats ({', '.join(sorted(formats))}) cannot be joined")
+    return formats.pop()

@@ -1,0 +1,315 @@
+"""The loader: batches of a data set, epoch after epoch."""
+
+import functools
+import os
+import sys
+import time
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+
+from .._native import Sampler, Stream
+from . import ranks, times
+from .batch import Batch
+from .dataset import Dataset
+from .output import choose
+from .samplers import Draw, ForeignSampler, digest, resolve
+
+STATE_VERSION = 1
+
+
+class Loader:
+    """Batches of rows, in an order that the seed decides, built by threads ahead of the program.
+
+        loader = Loader(ds, batch_size=4096, sampler="chunked", seed=1)
+        for epoch in range(10):
+            loader.set_epoch(epoch)
+            for batch in loader:
+                ...
+
+    Iterating gives one epoch; iterating again gives the next one. With out="torch" a Loader is an `IterableDataset` of torch, so
+    `DataLoader(loader, batch_size=None, num_workers=0)` gives the same batches.
+
+    Args:
+        dataset: what `expctl.data.open` gave.
+        batch_size: rows of a batch, on each rank.
+        sampler: "uniform", "sequential" or "chunked"; `uniform(rows)`, `sequential(...)`, `chunked(...)`, `weighted(column)` or
+            `balanced(column)` of this module; rows, or a mask, which are taken in this order; or a sampler of torch that yields
+            rows or batches. Samplers of torch divide the rows among ranks themselves, and are iterated once an epoch.
+        threads: loader threads of this process; None is one for each CPU, 4 at most; 0 builds each batch when it is asked for.
+        prefetch: batches that each thread may be ahead.
+        out: "torch", "numpy", "scipy" (CSR) or "dlpack"; None is torch if it is installed, else numpy.
+        sparse: CSR instead of dense values: a `torch.sparse_csr` tensor, a `scipy.sparse.csr_matrix` or a `CSR` of arrays.
+            None is dense, but for out="scipy".
+        dtype: of X: "float32" is handed out without a copy; "float64", "float16" and, with torch, "bfloat16" are copies.
+        normalize: scale each row to this sum, over all genes, as `scanpy.pp.normalize_total`; 0 leaves rows as they are.
+        log1p: then take ln(1 + x).
+        drop_last: leave out the last batch if it is not full, and the rows that do not fill all ranks. Without it the last ranks
+            are filled up with rows from the start of the epoch, as DistributedSampler does.
+        seed: of all orders; the same on all ranks.
+        rank: (rank, number of ranks), or "auto": see `expctl.data.ranks.resolve`.
+        transform: called with each batch; what it returns is what the loop gets.
+    """
+
+    def __new__(cls, *args: Any, **options: Any) -> "Loader":
+        out = options.get("out")
+        if cls is Loader and choose(out, options.get("sparse"), "float32").kind == "torch":
+            return object.__new__(_iterable_dataset())
+        return object.__new__(cls)
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        batch_size: int = 128,
+        *,
+        sampler: Any = "uniform",
+        threads: Optional[int] = None,
+        prefetch: int = 2,
+        out: Optional[str] = None,
+        sparse: Optional[bool] = None,
+        dtype: Any = "float32",
+        normalize: float = 0.0,
+        log1p: bool = False,
+        drop_last: bool = False,
+        seed: int = 0,
+        rank: Any = "auto",
+        transform: Optional[Callable[[Batch], Any]] = None,
+    ):
+        if not isinstance(dataset, Dataset):
+            raise TypeError(f"a Loader takes what expctl.data.open gives, and not a {type(dataset).__name__}")
+        if batch_size < 1 or prefetch < 1:
+            raise ValueError(f"batch_size={batch_size} and prefetch={prefetch} are 1 at least")
+        if not 0 <= seed < 1 << 64:
+            raise ValueError(f"seed={seed} is not within 0 and 2**64 - 1")
+        self.dataset = dataset
+        self.batch_size = int(batch_size)
+        self.drop_last = bool(drop_last)
+        self.seed = int(seed)
+        self.threads = min(4, len(os.sched_getaffinity(0))) if threads is None else int(threads)
+        self.prefetch = int(prefetch)
+        self.transform = transform
+        self._draw = resolve(sampler)
+        self._out = (out, sparse, str(dtype) if not isinstance(dtype, type) else dtype)
+        self._output = choose(*self._out)
+        self._values: Dict[str, Any] = {"normalize": float(normalize), "log1p": bool(log1p)}
+        self._rank = ranks.resolve(rank)
+        # The order is decided once; that of a sampler of torch each epoch.
+        self._sampler = self._native_sampler() if isinstance(self._draw, Draw) else None
+        # The batch that comes next, and whether a loaded state says so.
+        self._next: Tuple[int, int] = (0, 0)
+        self._resumes = False
+        self._position: Tuple[int, int] = (0, 0)
+        # Samplers of torch: what they drew in the epoch of the position, and what a loaded state says that they drew.
+        self._drawn: Optional[str] = None
+        self._expected: Optional[str] = None
+        self._done = times.StageTimes()
+        self._running: Optional[Tuple[Stream, float]] = None
+
+    # -- iteration ------------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Any]:
+        _refuse_worker_process()
+        epoch, first = self._next
+        self._next, self._resumes = (epoch + 1, 0), False
+        self._position = (epoch, first)
+        sampler = self._sampler_of(epoch)
+        return self._batches(sampler, epoch, first)
+
+    def _batches(self, sampler: Sampler, epoch: int, first: int) -> Iterator[Any]:
+        count = sampler.batches_per_epoch
+        # Orders of samplers of torch are made anew each epoch, so they have only one.
+        base = epoch * count if isinstance(self._draw, Draw) else 0
+        begun = time.perf_counter()
+        stream = Stream(
+            self.dataset._native, sampler, self.dataset._columns, sparse=self._output.sparse, threads=self.threads,
+            prefetch=self.prefetch, first=base + first, steps=base + count, **self._values,
+        )
+        self._running = (stream, begun)
+        output, layout, transform = self._output, self.dataset._layout, self.transform
+        done = first
+        try:
+            while True:
+                native = stream.next()
+                if native is None:
+                    break
+                batch = Batch(native, output, layout)
+                del native
+                result = batch if transform is None else transform(batch)
+                done += 1
+                # Another iteration may have begun meanwhile: the position is that of the last one.
+                if self._running is not None and self._running[0] is stream:
+                    self._position = (epoch, done) if done < count else (epoch + 1, 0)
+                del batch
+                yield result
+                del result
+        finally:
+            stream.stop()
+            self._done.add(stream, time.perf_counter() - begun)
+            if self._running is not None and self._running[0] is stream:
+                self._running = None
+
+    def _native_sampler(self, listed: Optional[bytes] = None, ends: Optional[bytes] = None) -> Sampler:
+        rank, world_size = self._rank
+        options: Dict[str, Any] = {}
+        if isinstance(self._draw, Draw):
+            kind = self._draw.kind
+            options = {name: getattr(self._draw, name) for name in ("column", "rows", "chunk_rows", "chunks", "listed")}
+        else:
+            # They have divided the rows among the ranks already.
+            kind, rank, world_size = "listed" if ends is None else "batches", 0, 1
+            options = {"listed": listed, "ends": ends}
+        return Sampler(
+            self.dataset._native, kind, batch_size=self.batch_size, drop_last=self.drop_last, seed=self.seed, rank=rank,
+            world_size=world_size, **options,
+        )
+
+    def _sampler_of(self, epoch: int) -> Sampler:
+        if self._sampler is not None:
+            return self._sampler
+        self._draw.set_epoch(epoch)
+        rows, ends = self._draw.draw()
+        self._drawn = digest(rows + (ends or b""))
+        expected, self._expected = self._expected, None
+        if expected is not None and expected != self._drawn:
+            raise ValueError(
+                f"the saved state is of an epoch in which {self._draw} drew other rows than now; "
+                "give the sampler the seed or generator that it had, or begin the epoch anew with set_epoch"
+            )
+        return self._native_sampler(rows, ends)
+
+    def __len__(self) -> int:
+        """Batches of an epoch, on each rank."""
+        if self._sampler is not None:
+            return self._sampler.batches_per_epoch
+        return self._draw.batches(self.batch_size, self.drop_last)
+
+    # -- epochs and states ----------------------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next iteration is of."""
+        return self._next[0]
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration is epoch `epoch`, counted from 0, from its start.
+
+        If a state of the middle of this epoch was loaded and is not iterated yet, it still begins there.
+        """
+        if epoch < 0:
+            raise ValueError(f"epoch {epoch} is below 0")
+        if self._resumes and epoch == self._next[0]:
+            return
+        self._next, self._resumes, self._expected = (int(epoch), 0), False, None
+        self._position = self._next
+        self._drawn = None
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Where this loader is: after the batch that was handed out last. Plain numbers and strings, whatever the data's size.
+
+        All ranks are at the same place, so the state of one is that of all.
+        """
+        epoch, batch = self._position
+        state = {"version": STATE_VERSION, "epoch": epoch, "batch": batch, "settings": self._identity()}
+        if batch > 0 and self._drawn is not None:
+            state["drawn"] = self._drawn
+        return state
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """The next iteration begins with the batch after the one that the state was saved at.
+
+        Raises:
+            ValueError: the state is of another number of ranks, batch size, seed, sampler or data. The text says which.
+        """
+        if state.get("version") != STATE_VERSION:
+            raise ValueError(f"the state has version {state.get('version')!r}, and {STATE_VERSION} is known")
+        saved, own = state["settings"], self._identity()
+        different = [f"{name} was {saved.get(name)!r} and is {value!r}" for name, value in own.items() if saved.get(name) != value]
+        if different:
+            raise ValueError(
+                f"the state belongs to another order of batches: {'; '.join(different)}. "
+                "Make the loader as it was, or begin an epoch with set_epoch"
+            )
+        self._next = (int(state["epoch"]), int(state["batch"]))
+        self._position = self._next
+        self._resumes = self._next[1] > 0
+        self._expected = state.get("drawn")
+        self._drawn = self._expected
+
+    def _identity(self) -> Dict[str, Any]:
+        """What decides the rows of each batch."""
+        rows, genes = self.dataset.shape
+        return {
+            "world_size": self._rank[1], "batch_size": self.batch_size, "seed": self.seed, "drop_last": self.drop_last,
+            "sampler": str(self._draw), "rows": rows, "genes": genes,
+        }
+
+    # -- what it costs --------------------------------------------------------------------------------------------------
+
+    def stages(self) -> times.StageTimes:
+        """What all batches so far cost, by stage: busy and exposed seconds."""
+        total = times.StageTimes(
+            self._done.batches, self._done.rows, self._done.bytes_read, self._done.seconds, dict(self._done.busy),
+            dict(self._done.exposed),
+        )
+        if self._running is not None:
+            stream, begun = self._running
+            total.add(stream, time.perf_counter() - begun)
+        return total
+
+    def explain(self) -> str:
+        """What holds the program up, in a few sentences."""
+        return times.explain(self.stages(), self.threads)
+
+    # -- Python ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def sampler(self) -> Any:
+        """The rule by which rows are drawn, or the sampler of torch."""
+        return self._draw.sampler if isinstance(self._draw, ForeignSampler) else self._draw
+
+    @property
+    def rank(self) -> Tuple[int, int]:
+        """(rank, number of ranks)."""
+        return self._rank
+
+    def __repr__(self) -> str:
+        rank = f", rank={self._rank}" if self._rank[1] > 1 else ""
+        try:
+            count = f", {len(self)} batches an epoch"
+        except TypeError:
+            count = ""
+        return (
+            f"Loader({self.dataset!r}, batch_size={self.batch_size}, sampler={self._draw}, out={self._output.kind!r}, "
+            f"{'sparse' if self._output.sparse else 'dense'}, threads={self.threads}{rank}{count})"
+        )
+
+    def __reduce__(self) -> Any:
+        out, sparse, dtype = self._out
+        options = {
+            "batch_size": self.batch_size, "sampler": self._draw, "threads": self.threads, "prefetch": self.prefetch,
+            "out": self._output.kind, "sparse": sparse, "dtype": dtype, "drop_last": self.drop_last, "seed": self.seed,
+            "rank": self._rank, "transform": self.transform, **self._values,
+        }
+        return _remake, (self.dataset, options, self._next, self._resumes, self._position, self._drawn, self._expected)
+
+
+def _remake(dataset: Dataset, options: Dict[str, Any], *state: Any) -> Loader:
+    """A loader in another process, at the same place."""
+    loader = Loader(dataset, **options)
+    loader._next, loader._resumes, loader._position, loader._drawn, loader._expected = state
+    return loader
+
+
+@functools.lru_cache(maxsize=None)
+def _iterable_dataset() -> type:
+    """`Loader` as a data set of torch, which is imported only if batches are tensors of torch."""
+    from torch.utils.data import IterableDataset
+
+    return type("Loader", (Loader, IterableDataset), {"__doc__": Loader.__doc__, "__module__": Loader.__module__})
+
+
+def _refuse_worker_process() -> None:
+    """Worker processes of a DataLoader would each load all rows."""
+    data = sys.modules.get("torch.utils.data")
+    if data is not None and data.get_worker_info() is not None:
+        raise RuntimeError(
+            "a Loader has threads of its own: use DataLoader(loader, batch_size=None, num_workers=0), or the Loader alone"
+        )

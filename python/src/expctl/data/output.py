@@ -1,0 +1,154 @@
+"""The arrays that batches are handed out as: of torch, NumPy or SciPy, or plain DLPack tensors."""
+
+import importlib.util
+import warnings
+from typing import Any, Callable, Optional, Sequence
+
+from .._native import Batch as NativeBatch
+
+OUTPUTS = ("torch", "numpy", "scipy", "dlpack")
+DTYPES = ("float32", "float64", "float16", "bfloat16")
+
+
+class Output:
+    """How the arrays of a batch are made. `matrix` is called once a batch, so it is chosen once."""
+
+    def __init__(self, kind: str, sparse: bool, dtype: str):
+        self.kind = kind
+        self.sparse = sparse
+        self.dtype = dtype
+        #: The arguments of `choose` that give this output.
+        self.choice = (kind, sparse, dtype)
+        self.matrix, self._array = _MAKERS[kind](sparse, dtype)
+
+    def array(self, native: NativeBatch, index: int) -> Any:
+        """An array of one dimension."""
+        return self._array(native, index)
+
+    def text(self, native: NativeBatch, index: int, categories: Sequence[str]) -> Any:
+        """Names of the classes of an array of class numbers; None for -1."""
+        names = [categories[code] if code >= 0 else None for code in native.class_numbers(index)]
+        if self.kind in ("torch", "dlpack"):
+            return names
+        import numpy
+
+        # Not asarray, which would make strings of a fixed width.
+        array = numpy.empty(len(names), dtype=object)
+        array[:] = names
+        return array
+
+    def need_torch(self) -> None:
+        """Raise TypeError unless the arrays are tensors of torch."""
+        if self.kind != "torch":
+            raise TypeError(f'this is for out="torch", and these are arrays of out="{self.kind}"')
+
+
+def choose(out: Optional[str], sparse: Optional[bool], dtype: Any) -> Output:
+    """The output for the arguments of a user. Raises ValueError, or ImportError if a library is not installed."""
+    if out is None:
+        out = "torch" if importlib.util.find_spec("torch") else "numpy"
+    if out not in OUTPUTS:
+        raise ValueError(f"out={out!r} is none of {', '.join(OUTPUTS)}")
+    if out == "scipy" and sparse is False:
+        raise ValueError('out="scipy" is for sparse values; take out="numpy" for dense ones')
+    name = str(dtype).removeprefix("torch.") if not isinstance(dtype, type) else dtype.__name__
+    if name not in DTYPES or name == "bfloat16" and out != "torch":
+        raise ValueError(f"dtype={dtype!r} is none of {', '.join(DTYPES)} (bfloat16 with torch)")
+    if out == "dlpack" and name != "float32":
+        raise ValueError('out="dlpack" hands out the memory of the loader, which is float32')
+    return Output(out, out == "scipy" if sparse is None else bool(sparse), name)
+
+
+def _torch(sparse: bool, dtype: str) -> Any:
+    import torch
+    from torch.utils.dlpack import from_dlpack
+
+    wanted = getattr(torch, dtype)
+    convert = wanted is not torch.float32
+    csr = torch.sparse_csr_tensor
+
+    def array(native: NativeBatch, index: int) -> Any:
+        return from_dlpack(native.capsule(index))
+
+    def dense_matrix(native: NativeBatch) -> Any:
+        values = from_dlpack(native.capsule(0))
+        return values.to(wanted) if convert else values
+
+    def sparse_matrix(native: NativeBatch) -> Any:
+        values = from_dlpack(native.capsule(2))
+        return csr(
+            from_dlpack(native.capsule(0)),
+            from_dlpack(native.capsule(1)),
+            values.to(wanted) if convert else values,
+            size=(native.rows, native.genes),
+            check_invariants=False,
+        )
+
+    if sparse:
+        # torch says once in a process that sparse CSR is in beta; nobody can do anything about it here.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            csr(torch.zeros(1, dtype=torch.int32), torch.zeros(0, dtype=torch.int32), torch.zeros(0), size=(0, 1))
+    return (sparse_matrix if sparse else dense_matrix), array
+
+
+def _numpy(sparse: bool, dtype: str) -> Any:
+    import numpy
+
+    from .batch import CSR
+
+    array = _numpy_array(numpy)
+    wanted = numpy.dtype(dtype)
+
+    def dense_matrix(native: NativeBatch) -> Any:
+        return array(native, 0).astype(wanted, copy=False)
+
+    def sparse_matrix(native: NativeBatch) -> Any:
+        values = array(native, 2).astype(wanted, copy=False)
+        return CSR(array(native, 0), array(native, 1), values, (native.rows, native.genes))
+
+    return (sparse_matrix if sparse else dense_matrix), array
+
+
+def _scipy(sparse: bool, dtype: str) -> Any:
+    import numpy
+    from scipy.sparse import csr_matrix
+
+    array = _numpy_array(numpy)
+    wanted = numpy.dtype(dtype)
+
+    def sparse_matrix(native: NativeBatch) -> Any:
+        values = array(native, 2).astype(wanted, copy=False)
+        matrix = csr_matrix((values, array(native, 1), array(native, 0)), shape=(native.rows, native.genes), copy=False)
+        matrix.has_sorted_indices = True
+        matrix.has_canonical_format = True
+        return matrix
+
+    return sparse_matrix, array
+
+
+def _dlpack(sparse: bool, dtype: str) -> Any:
+    from .batch import CSR
+
+    def array(native: NativeBatch, index: int) -> Any:
+        return native.tensor(index)
+
+    def dense_matrix(native: NativeBatch) -> Any:
+        return native.tensor(0)
+
+    def sparse_matrix(native: NativeBatch) -> Any:
+        return CSR(native.tensor(0), native.tensor(1), native.tensor(2), (native.rows, native.genes))
+
+    return (sparse_matrix if sparse else dense_matrix), array
+
+
+def _numpy_array(numpy: Any) -> Callable[[NativeBatch, int], Any]:
+    from_dlpack = numpy.from_dlpack
+
+    def array(native: NativeBatch, index: int) -> Any:
+        return from_dlpack(native.tensor(index))
+
+    return array
+
+
+_MAKERS = {"torch": _torch, "numpy": _numpy, "scipy": _scipy, "dlpack": _dlpack}

@@ -1,0 +1,149 @@
+"""In which order a loader draws rows."""
+
+import array
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Iterable, List, Optional, Tuple
+
+_KINDS = ("uniform", "sequential", "chunked")
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A rule by which rows are drawn. Made by the functions of this module; `str(draw)` identifies it in a saved state."""
+
+    kind: str
+    column: str = ""
+    rows: int = 0
+    chunk_rows: int = 0
+    chunks: int = 0
+    listed: Optional[bytes] = None
+
+    def __str__(self) -> str:
+        words = [f"{name}={value!r}" for name, value in self._settings() if value]
+        return f"{self.kind}({', '.join(words)})"
+
+    def _settings(self) -> List[Tuple[str, Any]]:
+        listed = digest(self.listed) if self.listed is not None else ""
+        return [
+            ("column", self.column), ("rows", self.rows), ("chunk_rows", self.chunk_rows), ("chunks", self.chunks),
+            ("digest", listed),
+        ]
+
+
+def uniform(rows: Any = None) -> Draw:
+    """All rows once an epoch in random order, another one each epoch; with `rows` only those (a training split, say)."""
+    return Draw("uniform") if rows is None else Draw("shuffled", listed=row_bytes(rows))
+
+
+def sequential(chunk_rows: int = 0) -> Draw:
+    """All rows in the order of the files, `chunk_rows` read at once (0: as many as the files store together)."""
+    return Draw("sequential", chunk_rows=chunk_rows)
+
+
+def weighted(column: str, rows: int = 0) -> Draw:
+    """Rows with replacement, by the weights in an obs column; `rows` an epoch over all ranks (0: as many as there are)."""
+    return Draw("weighted", column=column, rows=rows)
+
+
+def balanced(column: str, rows: int = 0) -> Draw:
+    """Rows with replacement, each class of an obs column as often; `rows` an epoch over all ranks (0: as many as there are)."""
+    return Draw("balanced", column=column, rows=rows)
+
+
+def chunked(chunk_rows: int = 0, chunks: int = 32) -> Draw:
+    """All rows once an epoch: chunks of `chunk_rows` consecutive rows in random order, the rows of `chunks` chunks shuffled together.
+
+    Reads far fewer places of a file than `uniform`, and takes memory for two times `chunk_rows` × `chunks` rows. 0 rows are as
+    many as the files store together, or 512.
+    """
+    return Draw("chunked", chunk_rows=chunk_rows, chunks=chunks)
+
+
+class ForeignSampler:
+    """A sampler of torch, or anything that yields rows or lists of rows. It is iterated once an epoch, as a whole."""
+
+    def __init__(self, sampler: Iterable[Any]):
+        self.sampler = sampler
+
+    def __str__(self) -> str:
+        return type(self.sampler).__name__
+
+    def set_epoch(self, epoch: int) -> None:
+        """Pass the epoch on to a sampler that wants it, as DistributedSampler does."""
+        if hasattr(self.sampler, "set_epoch"):
+            self.sampler.set_epoch(epoch)
+
+    def draw(self) -> Tuple[bytes, Optional[bytes]]:
+        """The rows of an epoch; and the end of each batch, if the sampler yields batches."""
+        rows = array.array("q")
+        ends = array.array("q")
+        batches = False
+        for drawn in self.sampler:
+            # A number may be a tensor without dimensions.
+            if hasattr(drawn, "__iter__") and getattr(drawn, "ndim", 1) != 0:
+                batches = True
+                rows.extend(int(row) for row in drawn)
+                ends.append(len(rows))
+            elif batches:
+                raise TypeError(f"{self} yields batches and single rows")
+            else:
+                rows.append(int(drawn))
+        if batches and len(ends) and ends[0] == 0:
+            raise ValueError(f"{self} yields an empty batch")
+        return rows.tobytes(), ends.tobytes() if batches else None
+
+    def batches(self, batch_size: int, drop_last: bool) -> int:
+        """Batches of an epoch. Raises TypeError if the sampler has no length."""
+        count = len(self.sampler)  # type: ignore[arg-type]
+        if hasattr(self.sampler, "batch_size") or isinstance(self.sampler, (list, tuple)):
+            return count
+        return count // batch_size if drop_last else -(-count // batch_size)
+
+
+def resolve(sampler: Any) -> Any:
+    """A `Draw` or a `ForeignSampler` for what a user gave."""
+    if isinstance(sampler, (Draw, ForeignSampler)):
+        return sampler
+    if isinstance(sampler, str):
+        if sampler not in _KINDS:
+            hint = f"; it needs a column: sampler=expctl.data.{sampler}(\"column\")" if sampler in ("weighted", "balanced") else ""
+            raise ValueError(f"sampler={sampler!r} is none of {', '.join(_KINDS)}{hint}")
+        return {"uniform": uniform, "sequential": sequential, "chunked": chunked}[sampler]()
+    if isinstance(sampler, (range, bytes)) or hasattr(sampler, "__array__") or _is_list_of_rows(sampler):
+        return Draw("listed", listed=row_bytes(sampler))
+    if hasattr(sampler, "__iter__"):
+        return ForeignSampler(sampler)
+    raise TypeError(f"a sampler is a name, a function of expctl.data, rows, or a sampler of torch, and not {sampler!r}")
+
+
+def _is_list_of_rows(sampler: Any) -> bool:
+    return isinstance(sampler, (list, tuple)) and not (len(sampler) > 0 and hasattr(sampler[0], "__len__"))
+
+
+def row_bytes(rows: Any) -> bytes:
+    """Row numbers as the bytes of int64 numbers. Of a mask, the rows where it is true."""
+    if isinstance(rows, bytes):
+        return rows
+    if hasattr(rows, "__array__"):
+        try:
+            import numpy
+        except ImportError:
+            rows = rows.tolist()
+        else:
+            rows = numpy.asarray(rows)
+            if rows.ndim != 1:
+                raise ValueError(f"rows are a list of one dimension, and not of shape {rows.shape}")
+            if rows.dtype == bool:
+                rows = numpy.flatnonzero(rows)
+            if rows.size and rows.dtype.kind not in "iu":
+                raise TypeError(f"rows are integers, and not {rows.dtype}")
+            return rows.astype("int64", copy=False).tobytes()
+    if len(rows) > 0 and isinstance(rows[0], bool):
+        rows = [row for row, chosen in enumerate(rows) if chosen]
+    return array.array("q", rows).tobytes()
+
+
+def digest(rows: bytes) -> str:
+    """A short name of a list of rows, by which a saved state knows it again."""
+    return hashlib.sha256(rows).hexdigest()[:16]

@@ -1,0 +1,79 @@
+"""Where the time of loading goes."""
+
+from dataclasses import dataclass, field
+from typing import Dict, List, Tuple
+
+from .._native import Stream
+
+
+@dataclass
+class StageTimes:
+    """What the batches of a loader cost so far. All times are in seconds.
+
+    busy: time that loader threads worked on a stage, summed over threads. exposed: time that the program waited for a batch while
+    it was in this stage. Only exposed time makes a step longer.
+    """
+
+    batches: int = 0
+    rows: int = 0
+    bytes_read: int = 0
+    seconds: float = 0.0
+    """From the start of each iteration to its last batch, the program's own work included."""
+    busy: Dict[str, float] = field(default_factory=dict)
+    exposed: Dict[str, float] = field(default_factory=dict)
+
+    @property
+    def waited(self) -> float:
+        """Seconds that the program waited for batches."""
+        return sum(self.exposed.values())
+
+    def add(self, stream: Stream, seconds: float) -> None:
+        """Add what a stream did, which took `seconds`."""
+        batches, rows, bytes_read = stream.counts()
+        self.batches += batches
+        self.rows += rows
+        self.bytes_read += bytes_read
+        self.seconds += seconds
+        for name, busy, exposed in stream.stages():
+            self.busy[name] = self.busy.get(name, 0.0) + busy / 1e9
+            self.exposed[name] = self.exposed.get(name, 0.0) + exposed / 1e9
+
+    def table(self) -> List[Tuple[str, float, float]]:
+        """Stage, busy and exposed seconds, of the stages that took any time."""
+        return [(name, busy, self.exposed[name]) for name, busy in self.busy.items() if busy or self.exposed[name]]
+
+    def __str__(self) -> str:
+        lines = [f"{self.batches} batches, {self.rows} rows, {self.bytes_read / 1e6:.1f} MB read in {self.seconds:.2f} s"]
+        lines.append(f"{'stage':<10}{'busy s':>10}{'exposed s':>12}")
+        lines += [f"{name:<10}{busy:>10.3f}{exposed:>12.3f}" for name, busy, exposed in self.table()]
+        return "\n".join(lines)
+
+
+_ADVICE = {
+    "read": "Reading holds the program up: larger chunks (sampler=chunked(...)), more threads, or memory=True read less often.",
+    "decode": "Decompressing holds the program up: more threads, or files with a faster codec (lz4, zstd) or none.",
+    "collate": "Putting rows together holds the program up: more threads, fewer genes, or sparse=True.",
+    "sample": "Drawing rows holds the program up: larger batches.",
+    "other": "The program waits for threads that begin to work: larger batches, or a larger prefetch.",
+}
+
+
+def explain(times: StageTimes, threads: int) -> str:
+    """What holds a loader up, in a few sentences."""
+    if times.batches == 0:
+        return "No batch has been loaded yet."
+    share = times.waited / times.seconds if times.seconds > 0 else 0.0
+    busy = sum(times.busy.values())
+    lines = [
+        f"{times.rows} rows in {times.batches} batches took {times.seconds:.2f} s. In {times.waited:.2f} s of it "
+        f"({share:.0%}) the program waited for batches; in the rest it worked itself.",
+        f"{threads} loader threads worked {busy:.2f} s in all."
+        if threads
+        else "There are no loader threads (threads=0): each batch is built while the program waits.",
+    ]
+    if share < 0.05:
+        lines.append("Loading does not hold the program up.")
+    else:
+        stage = max(times.exposed, key=lambda name: times.exposed[name])
+        lines.append(f"It waited longest for {stage} ({times.exposed[stage]:.2f} s). {_ADVICE.get(stage, '')}".strip())
+    return "\n".join(lines)
