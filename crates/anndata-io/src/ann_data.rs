@@ -5,10 +5,12 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::annotation::column::column_cells;
 use crate::annotation::frame::{FrameColumns, FrameError};
 use crate::error::DamageKind;
 use crate::names::{check_unique, deduplicate};
 use crate::source::local_file::allow_open_files;
+use crate::write::frame_writer::{ColumnSpec, Frame};
 use crate::{AnnDataError, Annotation, ArrayStore, CSC_BYTES, CsrRows, Form, Labels, MatrixFile, ReadRows, Resident};
 
 /// A container of AnnData: an HDF5 file, or a zarr folder.
@@ -123,6 +125,28 @@ impl<C: Container> AnnDataStore<C> {
         let values = C::obs(&self.path, read)?;
         self.matrix.unchanged()?;
         Ok(values)
+    }
+}
+
+impl<C: Container> AnnDataStore<C> {
+    /// Reads all of obs: columns in order, values, and row names. Integers become int64; nullable strings, nullable unsigned
+    /// integers and categories that are not strings become categorical.
+    ///
+    /// # Errors
+    /// The file cannot be read, or an integer does not fit into int64.
+    pub fn table(&self) -> Result<(Vec<ColumnSpec>, Frame), AnnDataError> {
+        self.obs(|obs| {
+            let mut columns = Vec::new();
+            let mut frame = Frame { index: obs.index()?, columns: Vec::new() };
+            for name in obs.names() {
+                let Some((kind, cells)) = column_cells(obs.column(name)?) else {
+                    return Err(obs.wrong(name, FrameError::LargeInteger));
+                };
+                columns.push(ColumnSpec { name: name.clone(), kind });
+                frame.columns.push(cells);
+            }
+            Ok((columns, frame))
+        })
     }
 }
 

@@ -21,7 +21,7 @@ use crate::project::Project;
 /// Arguments of `expctl data convert`.
 #[derive(Debug, clap::Args)]
 pub struct ConvertArgs {
-    /// Folder in experiments/ that holds dataset.toml; with --out: .h5ad files, of no data set
+    /// Folder in experiments/ that holds dataset.toml; with --out: files of no data set (.h5ad, .zarr, .parquet, .mds)
     #[arg(value_name = "SET|FILE", required = true)]
     names: Vec<String>,
     #[command(flatten)]
@@ -52,7 +52,7 @@ pub struct ConvertArgs {
 /// A value parser for the stores that can be made from others.
 fn store_parser() -> impl TypedValueParser<Value = Wanted> {
     let graphs = StoreKind::ALL.into_iter().filter(|kind| *kind != StoreKind::Json).map(Wanted::Graph);
-    let arrays = ArrayFormat::ALL.into_iter().filter(|format| *format != ArrayFormat::H5ad).map(Wanted::Array);
+    let arrays = ArrayFormat::ALL.into_iter().map(Wanted::Array);
     let all: Vec<Wanted> = graphs.chain(arrays).collect();
     let value = |wanted: &Wanted| {
         let family = if matches!(wanted, Wanted::Graph(_)) { "Of a graph" } else { "Of an array" };

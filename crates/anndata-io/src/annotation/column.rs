@@ -1,6 +1,7 @@
 use std::fmt::Write as _;
 
 use crate::annotation::frame::FrameError;
+use crate::write::frame_writer::{ColumnCells, ColumnKind};
 use crate::{Annotation, LabelKind, Labels};
 
 /// A column of a frame.
@@ -258,6 +259,52 @@ fn float_text(scientific: String) -> String {
         }
     }
     text
+}
+
+/// The kind and the cells of a column as writers have them; `None` if an integer does not fit into int64.
+pub(crate) fn column_cells(column: FrameColumn) -> Option<(ColumnKind, ColumnCells)> {
+    let categorical = |labels: Labels, ordered| {
+        (ColumnKind::Categorical { categories: labels.categories, ordered }, ColumnCells::Codes(labels.codes))
+    };
+    Some(match column {
+        FrameColumn::Plain { values: ColumnValues::Signed(values), missing } if !missing.is_empty() => {
+            (ColumnKind::NullableInt64, ColumnCells::NullableInt64(optional(values, &missing)))
+        }
+        FrameColumn::Plain { values, missing } if missing.contains(&true) => match values {
+            ColumnValues::Single(values) => {
+                (ColumnKind::Float32, ColumnCells::Float32(with_nan(values, &missing, f32::NAN)))
+            }
+            ColumnValues::Double(values) => {
+                (ColumnKind::Float64, ColumnCells::Float64(with_nan(values, &missing, f64::NAN)))
+            }
+            values => categorical(FrameColumn::Plain { values, missing }.into_labels(), false),
+        },
+        FrameColumn::Plain { values, .. } => match values {
+            ColumnValues::Signed(values) => (ColumnKind::Int64, ColumnCells::Int64(values)),
+            ColumnValues::Unsigned(values) => {
+                let values = values.into_iter().map(|value| i64::try_from(value).ok()).collect::<Option<_>>()?;
+                (ColumnKind::Int64, ColumnCells::Int64(values))
+            }
+            ColumnValues::Single(values) => (ColumnKind::Float32, ColumnCells::Float32(values)),
+            ColumnValues::Double(values) => (ColumnKind::Float64, ColumnCells::Float64(values)),
+            ColumnValues::Bool(values) => (ColumnKind::Bool, ColumnCells::Bool(values)),
+            ColumnValues::Text(values) => (ColumnKind::Strings, ColumnCells::Strings(values)),
+        },
+        FrameColumn::Categorical { codes, categories, ordered } => {
+            categorical(FrameColumn::Categorical { codes, categories, ordered }.into_labels(), ordered)
+        }
+    })
+}
+
+fn optional(values: Vec<i64>, missing: &[bool]) -> Vec<Option<i64>> {
+    values.into_iter().zip(missing).map(|(value, missing)| (!missing).then_some(value)).collect()
+}
+
+fn with_nan<T>(values: Vec<T>, missing: &[bool], nan: T) -> Vec<T>
+where
+    T: Copy,
+{
+    values.into_iter().zip(missing).map(|(value, missing)| if *missing { nan } else { value }).collect()
 }
 
 #[cfg(test)]

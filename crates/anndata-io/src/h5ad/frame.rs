@@ -11,7 +11,6 @@ use crate::h5ad::file_driver::{open_hdf5, open_with_library};
 use crate::h5ad::filters::register_hdf5_filters;
 use crate::h5ad::values::{ReadLimit, element_count, field_names, read_values};
 use crate::source::byte_source::ByteSource;
-use crate::write::frame_writer::{ColumnCells, ColumnKind, ColumnSpec, Frame};
 use crate::{AnnDataError, AnnDataStore, MatrixFile};
 
 /// A matrix of an .h5ad file.
@@ -363,71 +362,4 @@ fn var_location(file: &File, layer: &str) -> &'static str {
         "raw" | "raw/X" | "raw.X" => "raw/var",
         _ => "var",
     }
-}
-
-impl H5adStore {
-    /// Reads all of obs: columns in order, values, and row names. Integers become int64; nullable strings, nullable unsigned
-    /// integers and categories that are not strings become categorical.
-    ///
-    /// # Errors
-    /// The file cannot be read, or an integer does not fit into int64.
-    pub fn table(&self) -> Result<(Vec<ColumnSpec>, Frame), AnnDataError> {
-        self.obs(|obs| {
-            let mut columns = Vec::new();
-            let mut frame = Frame { index: obs.index()?, columns: Vec::new() };
-            for name in obs.names() {
-                let Some((kind, cells)) = column_cells(obs.column(name)?) else {
-                    return Err(obs.wrong(name, FrameError::LargeInteger));
-                };
-                columns.push(ColumnSpec { name: name.clone(), kind });
-                frame.columns.push(cells);
-            }
-            Ok((columns, frame))
-        })
-    }
-}
-
-fn column_cells(column: FrameColumn) -> Option<(ColumnKind, ColumnCells)> {
-    let categorical = |labels: crate::Labels, ordered| {
-        (ColumnKind::Categorical { categories: labels.categories, ordered }, ColumnCells::Codes(labels.codes))
-    };
-    Some(match column {
-        FrameColumn::Plain { values: ColumnValues::Signed(values), missing } if !missing.is_empty() => {
-            (ColumnKind::NullableInt64, ColumnCells::NullableInt64(optional(values, &missing)))
-        }
-        FrameColumn::Plain { values, missing } if missing.contains(&true) => match values {
-            ColumnValues::Single(values) => {
-                (ColumnKind::Float32, ColumnCells::Float32(with_nan(values, &missing, f32::NAN)))
-            }
-            ColumnValues::Double(values) => {
-                (ColumnKind::Float64, ColumnCells::Float64(with_nan(values, &missing, f64::NAN)))
-            }
-            values => categorical(FrameColumn::Plain { values, missing }.into_labels(), false),
-        },
-        FrameColumn::Plain { values, .. } => match values {
-            ColumnValues::Signed(values) => (ColumnKind::Int64, ColumnCells::Int64(values)),
-            ColumnValues::Unsigned(values) => {
-                let values = values.into_iter().map(|value| i64::try_from(value).ok()).collect::<Option<_>>()?;
-                (ColumnKind::Int64, ColumnCells::Int64(values))
-            }
-            ColumnValues::Single(values) => (ColumnKind::Float32, ColumnCells::Float32(values)),
-            ColumnValues::Double(values) => (ColumnKind::Float64, ColumnCells::Float64(values)),
-            ColumnValues::Bool(values) => (ColumnKind::Bool, ColumnCells::Bool(values)),
-            ColumnValues::Text(values) => (ColumnKind::Strings, ColumnCells::Strings(values)),
-        },
-        FrameColumn::Categorical { codes, categories, ordered } => {
-            categorical(FrameColumn::Categorical { codes, categories, ordered }.into_labels(), ordered)
-        }
-    })
-}
-
-fn optional(values: Vec<i64>, missing: &[bool]) -> Vec<Option<i64>> {
-    values.into_iter().zip(missing).map(|(value, missing)| (!missing).then_some(value)).collect()
-}
-
-fn with_nan<T>(values: Vec<T>, missing: &[bool], nan: T) -> Vec<T>
-where
-    T: Copy,
-{
-    values.into_iter().zip(missing).map(|(value, missing)| if *missing { nan } else { value }).collect()
 }

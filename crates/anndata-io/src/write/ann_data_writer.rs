@@ -241,6 +241,15 @@ fn is_frame(file: &File, name: &str) -> bool {
     file.group(name).and_then(version).is_ok_and(|version| version.as_str() == "0.2.0")
 }
 
+/// Whether [`AnnDataWriter::copy_annotations`] can copy from a file: AnnData 0.8 or newer has written it.
+///
+/// # Errors
+/// The file cannot be opened.
+pub fn has_current_annotations(path: &Path) -> Result<bool, AnnDataError> {
+    let file = File::open(path).map_err(|e| AnnDataError::damaged(path, Hdf5Error::from(e)))?;
+    Ok(is_frame(&file, "obs") && is_frame(&file, "var"))
+}
+
 /// Copies a node with all nodes below it.
 fn copy_object(from: &File, to: &File, name: &str) -> hdf5_metno::Result<()> {
     let name = CString::new(name).map_err(|e| hdf5_metno::Error::from(e.to_string()))?;

@@ -17,7 +17,7 @@ pub(crate) mod frame_writer;
 #[cfg(test)]
 mod tests;
 
-pub use crate::write::ann_data_writer::{AnnDataSpec, AnnDataWriter, Matrix};
+pub use crate::write::ann_data_writer::{AnnDataSpec, AnnDataWriter, Matrix, has_current_annotations};
 pub use crate::write::dataset_writer::{Compression, Layout};
 pub use crate::write::frame_writer::{ColumnCells, ColumnKind, ColumnSpec, Frame};
 

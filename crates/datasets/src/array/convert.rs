@@ -1,14 +1,16 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anndata_io::{ArrayStore, H5adStore, MatrixFile};
+use anndata_io::write::has_current_annotations;
+use anndata_io::{ArrayStore, H5adStore};
 use expctl_settings::ArrayFormat;
 
 use crate::array::build::Finished;
-use crate::array::convert_file::{FileConversion, Regroup, max_bytes, open};
+use crate::array::convert_file::{FileConversion, Regroup, max_bytes};
 use crate::array::dataset::{ARRAY_SCHEMA, ArrayDataset, ArrayFile, ArrayStoreManifest, part};
 use crate::array::rows::{RowsSeen, seen, stored};
 use crate::array::shuffle::{Shards, Shuffle};
+use crate::array::source_file::{SourceFile, is_h5ad, open_any, size};
 use crate::build_folder::{BuildFolder, BuildProgress, Report, checksums, room, tidy};
 use crate::manifest::FileInfo;
 use crate::{Damage, DatasetError, RequestError};
@@ -115,7 +117,7 @@ fn make(
             let file = match known {
                 Some(file) => file,
                 None => {
-                    let source = H5adStore::open(source, "")?;
+                    let source = SourceFile::open(source, partial.path())?;
                     let one = FileConversion { format, row_group, jobs: options.jobs, source: &source };
                     let written = one.run(&partial.path().join(expected(index)), done, base.rows, to)?;
                     check_base(&base.files[index], &written, source.path())?;
@@ -240,8 +242,9 @@ fn shuffled(
         .collect()
 }
 
-/// Convert AnnData files that belong to no data set into `folder`: a file each, of the same name with the format's extension;
-/// with `shuffle` shards `part-0000…` of all rows in random order. obs is kept. Each file appears only when it is complete
+/// Convert files that belong to no data set into `folder`: a file each, of the same name with the format's extension; with
+/// `shuffle` shards `part-0000…` of all rows in random order. They are AnnData in HDF5 (of any version) or zarr, parquet or MDS; obs and
+/// the genes are kept, of AnnData 0.8 and newer in HDF5 all annotations. Each file appears only when it is complete
 /// and checked; what is there already is never replaced.
 ///
 /// # Errors
@@ -266,7 +269,8 @@ pub fn convert_files(
     // Hidden, and removed whatever happens.
     let between = tempfile::Builder::new().prefix(".shuffle-").tempdir_in(folder);
     let between = between.map_err(DatasetError::io("create a folder in", folder))?;
-    let stores = H5adStore::open_all(sources, "")?;
+    let sources = as_h5ad(sources, options, between.path(), progress)?;
+    let stores = H5adStore::open_all(&sources, "")?;
     let rows: u64 = stores.iter().map(|store| store.len()).sum();
     let shard_rows = match options.shard_rows {
         0 => rows.div_ceil(stores.len().max(1) as u64),
@@ -284,6 +288,25 @@ pub fn convert_files(
         return moved(&written, targets);
     }
     each_file(&written, targets, format, options, progress)
+}
+
+/// The sources as AnnData files whose annotations can be copied: those that are none, or old ones, are converted into `folder`.
+fn as_h5ad(
+    sources: &[PathBuf],
+    options: &ConvertOptions,
+    folder: &Path,
+    to: &mut Report<'_>,
+) -> Result<Vec<PathBuf>, DatasetError> {
+    let mut files = Vec::new();
+    for (source, index) in sources.iter().zip(0..) {
+        if is_h5ad(source) && has_current_annotations(source)? {
+            files.push(source.clone());
+            continue;
+        }
+        let target = folder.join(format!("source-{}", part(index, "h5ad")));
+        files.extend(each_file(std::slice::from_ref(source), vec![target], ArrayFormat::H5ad, options, to)?);
+    }
+    Ok(files)
 }
 
 /// Paths of converted files in a folder. None of them may exist, and no two may be the same.
@@ -327,7 +350,7 @@ fn each_file(
     let (mut rows, mut bytes) = (0, 0);
     for source in sources {
         // Not opened yet: one that is stored by columns takes memory while it is.
-        let (own, columns, values) = MatrixFile::size(source, "X")?;
+        let (own, columns, values) = size(source)?;
         bytes += max_bytes(format, own, columns, values);
         rows += own;
     }
@@ -336,7 +359,8 @@ fn each_file(
     }
     let mut done = 0;
     for (source, target) in sources.iter().zip(&targets) {
-        let source = H5adStore::open(source, "")?;
+        let folder = target.parent().unwrap_or(Path::new("."));
+        let source = SourceFile::open(source, folder)?;
         let one = FileConversion { format, row_group: options.row_group, jobs: options.jobs, source: &source };
         done += one.run(target, done, rows, to)?.rows;
     }
@@ -350,7 +374,7 @@ pub fn check_content(
     jobs: usize,
     mut passed: impl FnMut(u64) -> Result<(), DatasetError>,
 ) -> Result<Option<String>, DatasetError> {
-    let store = open(path)?;
+    let store = open_any(path)?;
     let found = seen(store.as_ref(), jobs, &mut passed)?;
     let same = found.digest() == file.content_blake3 && (found.rows, found.nnz) == (file.rows, file.nnz);
     Ok((!same).then(|| format!("{} rows with {} values, or other ones than were written", found.rows, found.nnz)))

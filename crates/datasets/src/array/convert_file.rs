@@ -1,10 +1,12 @@
 use std::ops::Range;
 use std::path::Path;
 
-use anndata_io::write::{AnnDataSpec, AnnDataWriter, ColumnCells, ColumnKind, ColumnSpec, Compression, Layout, Matrix};
+use anndata_io::write::{
+    AnnDataSpec, AnnDataWriter, ColumnCells, ColumnKind, ColumnSpec, Compression, Frame, Layout, Matrix,
+};
 use anndata_io::{
-    ArrayStore, CsrView, H5adStore, MdsCompression, MdsOptions, MdsStore, MdsWriter, ParquetLayout, ParquetObsColumn,
-    ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetStore, ParquetWriter, RowsView, ZarrStore, ZarrWriter,
+    ArrayStore, CsrView, H5adStore, MdsCompression, MdsOptions, MdsWriter, ParquetLayout, ParquetObsColumn,
+    ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetWriter, RowsView, ZarrWriter,
 };
 use expctl_settings::ArrayFormat;
 
@@ -12,16 +14,17 @@ use crate::array::build::{Finished, file_range};
 use crate::array::convert::{check_base, describe};
 use crate::array::dataset::{ArrayFile, part};
 use crate::array::rows::{RowsSeen, each_column, each_row, each_row_of, seen, stored};
+use crate::array::source_file::{SourceFile, open_any};
 use crate::build_folder::{Report, report};
 use crate::{Damage, DatasetError, RequestError};
 
-/// Makes a file of another format from an AnnData file, row for row.
+/// Makes a file of another format, row for row.
 pub struct FileConversion<'a> {
     pub format: ArrayFormat,
     /// Rows of a parquet row group.
     pub row_group: u64,
     pub jobs: usize,
-    pub source: &'a H5adStore,
+    pub source: &'a SourceFile,
 }
 
 /// Chunks as h5py makes them.
@@ -99,10 +102,10 @@ impl FileConversion<'_> {
                 _ => self.parquet(target, &mut written, (done, rows), to)?,
             },
         }
-        let back = open(target)?;
+        let back = open_any(target)?;
         let found = seen(back.as_ref(), self.jobs, |n| report(to, "check", done + n, rows))?;
         if found.digest() != written.digest() {
-            let source_file = self.source.name();
+            let source_file = self.source.path().display().to_string();
             return Err(DatasetError::damaged(target, Damage::OtherThanSource { source_file }));
         }
         Ok(written)
@@ -116,7 +119,7 @@ impl FileConversion<'_> {
         to: &mut Report<'_>,
         mut push: impl FnMut(CsrView<'_>, Range<usize>) -> Result<(), DatasetError>,
     ) -> Result<(), DatasetError> {
-        each_row(self.source, self.jobs, |piece| {
+        each_row(self.source.store(), self.jobs, |piece| {
             let start = written.rows as usize;
             push(piece.view(), start..start + piece.len())?;
             written.add(piece.view());
@@ -133,7 +136,7 @@ impl FileConversion<'_> {
         (done, rows): (u64, u64),
         to: &mut Report<'_>,
     ) -> Result<(), DatasetError> {
-        let store = self.source;
+        let store = self.source.store();
         let values = match layout {
             // The exact number is needed, and zeros that a file stores are left out.
             Layout::Contiguous if matrix == Matrix::Csr => {
@@ -144,7 +147,7 @@ impl FileConversion<'_> {
         let columns = store.genes().len() as u64;
         let spec = AnnDataSpec { rows: store.len(), columns, values, matrix, layout, threads: self.jobs };
         let mut writer = AnnDataWriter::create(target, &spec)?;
-        writer.copy_annotations(store.path())?;
+        writer.copy_annotations(self.source.annotations())?;
         if matrix == Matrix::Csc {
             let mut reading = 0;
             let take = |view: CsrView<'_>, _| Ok(writer.push(view)?);
@@ -169,9 +172,9 @@ impl FileConversion<'_> {
         at: (u64, u64),
         to: &mut Report<'_>,
     ) -> Result<(), DatasetError> {
-        let store = self.source;
+        let store = self.source.store();
         let mut writer = ZarrWriter::create(target, store.genes().len() as u64, stored(store), self.jobs)?;
-        writer.copy_annotations(store.path())?;
+        writer.copy_annotations(self.source.annotations())?;
         self.each_row(written, at, to, |piece, _| Ok(writer.push(piece)?))?;
         Ok(writer.finish()?)
     }
@@ -183,8 +186,8 @@ impl FileConversion<'_> {
         at: (u64, u64),
         to: &mut Report<'_>,
     ) -> Result<(), DatasetError> {
-        let store = self.source;
-        let obs = ParquetObs::read(store)?;
+        let store = self.source.store();
+        let obs = ParquetObs::new(self.source.table()?);
         let options = parquet_options(self.format, self.row_group);
         let mut writer = ParquetWriter::create(target, store.genes(), &obs.columns, &options)?;
         self.each_row(written, at, to, |piece, range| {
@@ -207,21 +210,11 @@ impl FileConversion<'_> {
             _ => MdsCompression::None,
         };
         let options = MdsOptions { compression, ..MdsOptions::default() };
-        let mut writer = MdsWriter::create(target, self.source.genes(), columns, frame, options)?;
+        let mut writer = MdsWriter::create(target, self.source.store().genes(), columns, frame, options)?;
         self.each_row(written, at, to, |piece, _| Ok(writer.write_rows(piece)?))?;
         writer.finish()?;
         Ok(())
     }
-}
-
-/// A file of any format, open.
-pub(crate) fn open(path: &Path) -> Result<Box<dyn ArrayStore>, DatasetError> {
-    Ok(match path.extension().and_then(|extension| extension.to_str()) {
-        Some("parquet") => Box::new(ParquetStore::open(path)?),
-        Some("mds") => Box::new(MdsStore::open(path)?),
-        Some("zarr") => Box::new(ZarrStore::open(path, "")?),
-        _ => Box::new(H5adStore::open(path, "")?),
-    })
 }
 
 /// Options of parquet files of a format, in row groups of so many rows.
@@ -241,12 +234,9 @@ struct ParquetObs {
 }
 
 impl ParquetObs {
-    /// # Errors
-    /// obs cannot be read.
-    pub fn read(store: &H5adStore) -> Result<Self, DatasetError> {
-        let (columns, frame) = store.table()?;
+    fn new((columns, frame): (Vec<ColumnSpec>, Frame)) -> Self {
         let (columns, cells) = columns.into_iter().zip(frame.columns).map(|(c, cells)| parquet_obs(c, cells)).unzip();
-        Ok(Self { columns, cells })
+        Self { columns, cells }
     }
 
     /// The values of some rows, column by column.
@@ -338,7 +328,7 @@ impl Regroup<'_> {
         let Some(first) = self.sources.first() else {
             return Err(RequestError::NoFiles.into());
         };
-        let columns = ParquetObs::read(first)?.columns;
+        let columns = ParquetObs::new(first.table()?).columns;
         let options = parquet_options(self.format, self.row_group);
         let total: u64 = self.sources.iter().map(|source| source.len()).sum();
         let mut reading: Option<Reading> = None;
@@ -380,7 +370,7 @@ impl Regroup<'_> {
                 start = end;
             }
             writer.finish()?;
-            let back = open(&path)?;
+            let back = open_any(&path)?;
             let found = seen(back.as_ref(), self.jobs, |n| report(to, "check", rows.start + n, total))?;
             if found.digest() != written.digest() {
                 return Err(DatasetError::damaged(&path, Damage::ReadBack));
@@ -407,7 +397,7 @@ impl Regroup<'_> {
             Some(known) => known,
             None => {
                 let store = &self.sources[source];
-                let obs = ParquetObs::read(store)?;
+                let obs = ParquetObs::new(store.table()?);
                 if obs.columns != columns {
                     let damage = Damage::OtherColumns { first: self.sources[0].path().to_owned() };
                     return Err(DatasetError::damaged(store.path(), damage));

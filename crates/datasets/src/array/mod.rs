@@ -14,6 +14,7 @@ mod recipe;
 mod rehearsal;
 mod rows;
 mod shuffle;
+mod source_file;
 
 pub use build::build;
 pub use convert::{ConvertOptions, convert, convert_files};

@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anndata_io::write::{AnnDataSpec, AnnDataWriter, ColumnCells, ColumnKind, ColumnSpec, Frame, Layout, Matrix};
-use anndata_io::{ArrayStore, CsrRows, H5adStore, LabelKind, MdsStore, ParquetStore, RowSelection, Rows, ZarrStore};
+use anndata_io::{
+    Annotation, ArrayStore, CsrRows, DenseRows, Form, H5adStore, LabelKind, MdsStore, ParquetStore, RowSelection, Rows,
+    ZarrStore,
+};
 use expctl_datasets::array::{ConvertOptions, convert_files};
 use expctl_settings::ArrayFormat;
 use rand::{RngExt, SeedableRng};
@@ -247,4 +250,92 @@ fn python_reads_what_is_written() {
     assert_eq!(std::fs::read_dir(&made).unwrap().count(), names.len());
     let e = convert_files(&sources, ArrayFormat::Zarr, false, &options, &made, to).unwrap_err().to_string();
     assert!(e.contains("not replaced"), "{e}");
+}
+
+/// Columns of obs by name, as text: exact for integers, and the same for text and categories.
+fn obs_of(store: &dyn ArrayStore) -> Vec<(String, Vec<String>)> {
+    let mut columns = store.columns().unwrap();
+    columns.sort();
+    let text = |name: &String| match store.annotation(name).unwrap() {
+        Annotation::Numbers { values, integers: false } => values.iter().map(|value| format!("{value:?}")).collect(),
+        _ => {
+            let labels = store.labels(name).unwrap();
+            let class =
+                |code: &i32| usize::try_from(*code).map_or("missing", |code| &labels.categories[code]).to_lowercase();
+            labels.codes.iter().map(class).collect()
+        }
+    };
+    columns.iter().map(|name| (name.clone(), text(name))).collect()
+}
+
+fn matrix_of(store: &dyn ArrayStore) -> Vec<u32> {
+    let rows = store.len();
+    let mut out = match store.form() {
+        Form::Sparse => Rows::Sparse(CsrRows::default()),
+        Form::Dense => Rows::Dense(DenseRows::default()),
+    };
+    let mut reader = store.reader().unwrap();
+    reader.fetch(&RowSelection::Range(0..rows), &mut out).unwrap();
+    reader.decode(&mut out).unwrap();
+    match out {
+        Rows::Sparse(rows) => {
+            let mut all = vec![0; rows.len() * store.genes().len()];
+            for row in 0..rows.len() {
+                let (columns, values) = rows.view().row(row);
+                let at = row * store.genes().len();
+                columns.iter().zip(values).for_each(|(column, value)| all[at + *column as usize] = value.to_bits());
+            }
+            all
+        }
+        Rows::Dense(rows) => rows.data.iter().map(|value| value.to_bits()).collect(),
+    }
+}
+
+#[test]
+fn files_of_any_format_become_files_of_any_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ConvertOptions { jobs: 2, ..ConvertOptions::default() };
+    let to = &mut |_| ControlFlow::Continue(());
+    let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("../anndata-io/tests/anndata/anndata_0.6.22.h5ad");
+    let base = H5adStore::open(&old, "").unwrap();
+    let (rows, obs) = (matrix_of(&base), obs_of(&base));
+    assert!(obs.len() > 4);
+    let formats = [
+        ArrayFormat::H5ad,
+        ArrayFormat::Zarr,
+        ArrayFormat::Parquet,
+        ArrayFormat::ParquetSparse,
+        ArrayFormat::Mds,
+        ArrayFormat::H5adCsc,
+    ];
+    for first in formats {
+        let made = folder.path().join(first.name());
+        let made = convert_files(std::slice::from_ref(&old), first, false, &options, &made, to).unwrap().remove(0);
+        for second in formats {
+            let out = folder.path().join(format!("{}-{}", first.name(), second.name()));
+            let again =
+                convert_files(std::slice::from_ref(&made), second, false, &options, &out, to).unwrap().remove(0);
+            // Nothing is left beside it.
+            assert_eq!(std::fs::read_dir(&out).unwrap().count(), 1);
+            let store: Box<dyn ArrayStore> = match again.extension().unwrap().to_str().unwrap() {
+                "parquet" => Box::new(ParquetStore::open(&again).unwrap()),
+                "mds" => Box::new(MdsStore::open(&again).unwrap()),
+                "zarr" => Box::new(ZarrStore::open(&again, "").unwrap()),
+                _ => Box::new(H5adStore::open(&again, "").unwrap()),
+            };
+            assert_eq!(store.genes(), base.genes(), "{}", out.display());
+            assert!(matrix_of(store.as_ref()) == rows, "{}", out.display());
+            assert_eq!(obs_of(store.as_ref()), obs, "{}", out.display());
+        }
+        // All rows, in another order.
+        let out = folder.path().join(format!("{}-shuffled", first.name()));
+        let shuffled = convert_files(&[made], ArrayFormat::H5ad, true, &options, &out, to).unwrap().remove(0);
+        let shuffled = H5adStore::open(&shuffled, "").unwrap();
+        let sorted = |matrix: Vec<u32>| {
+            let mut rows: Vec<Vec<u32>> = matrix.chunks(base.genes().len()).map(<[u32]>::to_vec).collect();
+            rows.sort();
+            rows
+        };
+        assert!(sorted(matrix_of(&shuffled)) == sorted(rows.clone()));
+    }
 }
