@@ -9,12 +9,11 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/common.sh"
 
-packages=(brotli==1.2.0 catalogue==2.0.10 cramjam==2.11.0 filelock==4.2.11 pillow==12.0.0 python-snappy==0.7.3 xxhash==3.6.0 zstd==1.5.7.2)
-alone=(mosaicml-streaming==0.13.0)
+requirements=$here/requirements/streaming.txt
 
 torch=$("$here/torch_python.sh")
 dir=$EXPCTL_CACHE/python-streaming
-mark="${packages[*]} ${alone[*]} $torch"
+mark="$(sha256sum < "$requirements") $torch"
 
 mkdir -p "$EXPCTL_CACHE"
 # Tests call this at the same time: one sets up, the others wait.
@@ -23,9 +22,9 @@ flock 7
 if [ "$(cat "$dir/.complete" 2>/dev/null)" != "$mark" ]; then
   say "==> MosaicML streaming in Python into $dir"
   rm -rf "$dir"; mkdir -p "$dir"
-  "$torch" -m pip install --quiet --disable-pip-version-check --only-binary :all: --no-deps --target "$dir/site" \
-    "${packages[@]}" "${alone[@]}" >&2 ||
-    die "pip could not install ${packages[*]} ${alone[*]}" "a package index is needed once; PIP_INDEX_URL names another one"
+  "$torch" -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --target "$dir/site" \
+    -r "$requirements" >&2 ||
+    die "pip could not install what $requirements names" "a package index is needed once; PIP_INDEX_URL names another one"
   cat > "$dir/python" <<P
 #!/bin/sh
 export EXPCTL_STREAMING="$dir/site"

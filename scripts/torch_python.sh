@@ -12,14 +12,12 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/common.sh"
 
-packages=(filelock==4.2.11 fsspec==2026.9.0 jinja2==3.1.6 networkx==3.6.1 sympy==1.14.0 typing-extensions==4.16.0)
-# The last that Python 3.10 can have: for benches/peers alone, of which one runs on nothing newer.
-packages_cp310=(filelock==3.19.1 fsspec==2023.4.0 jinja2==3.1.6 networkx==3.4.2 sympy==1.14.0 typing-extensions==4.15.0)
+requirements=$here/requirements/torch.txt
 
 base=${1:-$("$here/python.sh")}
 version=$("$base" -c 'import sys; print("cp%d%d" % sys.version_info[:2])')
 case $version in
-  cp310) sha=1b32ceda909818a03b112006709b02be1877240c31750a8d9c6b7bf5f2d8a6e5 packages=("${packages_cp310[@]}");;
+  cp310) sha=1b32ceda909818a03b112006709b02be1877240c31750a8d9c6b7bf5f2d8a6e5 requirements=$here/requirements/torch_cp310.txt;;
   cp311) sha=7aa2f9bbc6d4595ba72138026b2074be1233186150e9292865e04b7a63b8c67a;;
   cp312) sha=0f68f4ac6d95d12e896c3b7a912b5871619542ec54d3649cf48cc1edd4dd2756;;
   *) say "torch_python: no PyTorch wheel is known for Python $version"; exit 3;;
@@ -27,7 +25,7 @@ esac
 wheel=torch-2.11.0-$version-$version-manylinux_2_28_x86_64.whl
 lib=$("$here/libtorch.sh")/lib
 dir=$EXPCTL_CACHE/python-torch-$TORCH_VERSION${1:+-$(printf %s "$1" | sha256sum | cut -c1-12)}
-mark="$wheel ${packages[*]} $lib"
+mark="$wheel $(sha256sum < "$requirements") $lib"
 
 # Everything that libtorch_python.so takes from libraries that are not there.
 make_stand_in() { # LIBDIR
@@ -71,8 +69,8 @@ if [ "$(cat "$dir/.complete" 2>/dev/null)" != "$mark" ]; then
   say "==> PyTorch $TORCH_VERSION in Python, on the CPU, into $dir"
   python3 "$here/fetch_wheel.py" torch "$wheel" "$sha" "$EXPCTL_CACHE/wheels"
   rm -rf "$dir"; mkdir -p "$dir"
-  "$base" -m pip install --quiet --disable-pip-version-check --only-binary :all: --target "$dir/site" "${packages[@]}" >&2 ||
-    die "pip could not install ${packages[*]}" "a package index is needed once; PIP_INDEX_URL names another one"
+  "$base" -m pip install --quiet --disable-pip-version-check --require-hashes --target "$dir/site" -r "$requirements" >&2 ||
+    die "pip could not install what $requirements names" "a package index is needed once; PIP_INDEX_URL names another one"
   "$base" - "$EXPCTL_CACHE/wheels/$wheel" "$dir/site" <<'P'
 import pathlib, sys, zipfile
 wanted = {"torch/lib/libtorch_python.so", "torch/bin/torch_shm_manager"}

@@ -227,6 +227,8 @@ fn rows<'a>(row: &'a LogRow, reading: &LogReading, log: &str, digest: &str) -> V
         let estimator = "steps over time of the training bars, as far as no validation ran, warm-up included";
         add(middle, RateReading::Training, estimator, notes, Some(progress));
     }
+    // What a damaged log prints may be no rate.
+    rows.retain(|row| row.it_per_s.is_finite() && row.it_per_s > 0.0);
     rows
 }
 

@@ -160,7 +160,8 @@ fn what_does_not_belong_is_refused() {
         (&["build", SET, "--samples", "3", "--scale", "0"], 3, "scale is a share of the genes"),
         (&["build", SET, "--samples", "100000000000"], 70, "are needed"),
         (&["convert", SET, "--to", "ids"], 3, "cannot be converted to ids"),
-        (&["convert", SET, "--to", "h5ad"], 2, "invalid value 'h5ad'"),
+        (&["convert", SET, "--to", "h5ad"], 6, "has not been built"),
+        (&["convert", "a.parquet", "--to", "h5ad"], 2, "--out"),
         (&["convert", "006-kuzmin-tmi", "--to", "parquet"], 3, "cannot be converted to parquet"),
         (&["convert", SET, "--to", "h5ad_gzip"], 6, "has not been built"),
         (&["convert", SET, "--to", "h5ad_gzip", "--row-group", "9"], 2, "--row-group has no effect"),
@@ -226,4 +227,35 @@ assert (X == base.X.toarray()[order].astype('f4')).all() and (kind == base.obs.k
     let cut = convert(&["--to", "h5ad_gzip", "--out", "cut"]).assert().code(6);
     assert!(stderr(&cut).contains("1.h5ad"), "{}", stderr(&cut));
     assert_eq!(std::fs::read_dir(folder.path().join("cut")).unwrap().count(), 0);
+}
+
+/// The archives of AnnData itself, back to its version 0.5.
+#[test]
+fn files_of_old_anndata_are_brought_up_to_date() {
+    let folder = tempfile::tempdir().unwrap();
+    let packed = root().join("tests/samples/anndata-archives/files.tar.gz");
+    assert!(Command::new("tar").arg("-xzf").arg(packed).arg("-C").arg(folder.path()).status().unwrap().success());
+    let convert = |files: &[&str]| {
+        let mut command = expctl(folder.path(), &["convert"]);
+        command.args(files).args(["--to", "h5ad", "--out", "new"]).current_dir(folder.path());
+        command
+    };
+    convert(&["v0.5.0.h5ad", "v0.7.0.h5ad", "v0.7.8.h5ad"]).assert().success();
+    let empty = convert(&["v0.11.4.h5ad"]).assert().code(6);
+    assert!(stderr(&empty).contains("v0.11.4.h5ad: has no matrix X"), "{}", stderr(&empty));
+    let compare = "
+import anndata, numpy as np, scipy.sparse as sp
+dense = lambda x: x.toarray() if sp.issparse(x) else np.asarray(x)
+for name in ['v0.5.0', 'v0.7.0', 'v0.7.8']:
+    old, new = anndata.read_h5ad(f'{name}.h5ad'), anndata.read_h5ad(f'new/{name}.h5ad')
+    assert old.shape == new.shape and (dense(old.X).astype('f4') == dense(new.X)).all()
+    assert (old.obs_names == new.obs_names).all() and (old.var_names == new.var_names).all()
+    assert list(old.obs) == list(new.obs) and len(old.obs.columns) > 2
+    for column in old.obs:
+        assert (old.obs[column].astype(str) == new.obs[column].astype(str)).all(), column
+        assert (old.obs[column].dtype == 'category') == (new.obs[column].dtype == 'category'), column
+";
+    let mut python = Command::new(interpreter());
+    python.args(["-W", "ignore", "-c", compare]).current_dir(folder.path());
+    assert!(python.status().unwrap().success());
 }

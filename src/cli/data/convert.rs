@@ -78,7 +78,9 @@ pub fn run(project: &Project, args: &ConvertArgs) -> Result<(), Failure> {
         return convert_files(args, folder, &options);
     }
     let set = match args.names.as_slice() {
-        [name] if !name.ends_with(".h5ad") => DataSetArgs { name: name.clone(), options: args.options },
+        [name] if ![".h5ad", ".zarr", ".parquet", ".mds"].iter().any(|extension| name.ends_with(extension)) => {
+            DataSetArgs { name: name.clone(), options: args.options }
+        }
         _ => {
             let message = "files are converted into the folder that --out names; without it, there is one data set";
             return Err(Failure::new(Exit::Usage, message));

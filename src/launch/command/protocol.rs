@@ -6,12 +6,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{BufRead, BufReader, Read};
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use expctl_ledger::{PerStage, ProgramFacts, Stage};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value as Json;
@@ -285,11 +288,15 @@ const READ_INTERVAL: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub struct ProgramSocket {
     folder: tempfile::TempDir,
+    /// Locked while a connection is taken and [`SocketEvent::Opened`] is sent.
+    listener: Arc<Mutex<UnixListener>>,
 }
 
 /// An event on a connection.
 #[derive(Debug)]
 pub enum SocketEvent {
+    /// A connection: its first event.
+    Opened,
     /// A line, with its number from 1.
     Line(u64, Record),
     /// The first line that is no record: its number, and what is wrong with it. Nothing is read after it.
@@ -308,10 +315,22 @@ impl ProgramSocket {
         if folder.as_ref().is_ok_and(|f| f.path().as_os_str().len() + "/socket".len() > MAX_PATH) {
             folder = tempfile::Builder::new().prefix("expctl-").tempdir_in("/tmp");
         }
-        let socket = Self { folder: folder? };
-        let listener = UnixListener::bind(socket.path())?;
-        std::thread::Builder::new().name("socket".to_owned()).spawn(move || accept(&listener, &events))?;
-        Ok(socket)
+        let folder = folder?;
+        let listener = UnixListener::bind(folder.path().join("socket"))?;
+        let waited_for = listener.try_clone()?;
+        let listener = Arc::new(Mutex::new(listener));
+        let shared = Arc::clone(&listener);
+        let accept = move || accept(&waited_for, &shared, &events);
+        std::thread::Builder::new().name("socket".to_owned()).spawn(accept)?;
+        Ok(Self { folder, listener })
+    }
+
+    /// Whether a connection may have been made whose [`SocketEvent::Opened`] is not sent yet.
+    pub fn has_pending(&self) -> bool {
+        match self.listener.try_lock() {
+            Ok(listener) => is_ready(&listener, PollTimeout::ZERO),
+            Err(_) => true,
+        }
     }
 
     /// Path of the socket.
@@ -325,13 +344,31 @@ impl ProgramSocket {
     }
 }
 
-fn accept(listener: &UnixListener, events: &SyncSender<Event>) {
-    for (connection, stream) in listener.incoming().flatten().take(MAX_CONNECTIONS).enumerate() {
-        let events = events.clone();
+/// Whether a connection waits to be taken, within a time limit.
+fn is_ready(listener: &UnixListener, limit: PollTimeout) -> bool {
+    poll(&mut [PollFd::new(listener.as_fd(), PollFlags::POLLIN)], limit).is_ok_and(|ready| ready > 0)
+}
+
+/// Take connections; `waited_for` is the same socket as `listener`, which is locked only when there is a connection to take.
+fn accept(waited_for: &UnixListener, listener: &Mutex<UnixListener>, events: &SyncSender<Event>) {
+    let mut connection = 0;
+    while connection < MAX_CONNECTIONS {
+        if !is_ready(waited_for, PollTimeout::NONE) {
+            continue;
+        }
+        let taken = {
+            // The lock protects no value that a panic could leave half written.
+            let listener = listener.lock().unwrap_or_else(PoisonError::into_inner);
+            let Ok((stream, _)) = listener.accept() else { continue };
+            let opened = Event::Program { connection, at: Instant::now(), event: SocketEvent::Opened };
+            events.send(opened).map(|()| stream)
+        };
+        let Ok(stream) = taken else { return };
+        let own = events.clone();
+        let reader = move || read_lines(connection, stream, &own);
         // Without a thread the connection is not read, and the time limit for the run record passes.
-        let _ = std::thread::Builder::new()
-            .name("connection".to_owned())
-            .spawn(move || read_lines(connection, stream, &events));
+        let _ = std::thread::Builder::new().name("connection".to_owned()).spawn(reader);
+        connection += 1;
     }
 }
 
@@ -386,6 +423,22 @@ mod tests {
 
     fn reason(line: &str) -> String {
         parse(line.as_bytes()).unwrap_err()
+    }
+
+    /// A program may connect, write and end before anything of it was read: its connection is known all the same.
+    #[test]
+    fn no_connection_is_overlooked() {
+        for _ in 0..200 {
+            let (sender, events) = std::sync::mpsc::sync_channel(16);
+            let socket = ProgramSocket::listen(sender).unwrap();
+            drop(UnixStream::connect(socket.path()).unwrap());
+            let begun = Instant::now();
+            while socket.has_pending() {
+                assert!(begun.elapsed() < Duration::from_secs(60));
+            }
+            let first = events.try_recv().unwrap();
+            assert!(matches!(first, Event::Program { connection: 0, event: SocketEvent::Opened, .. }), "{first:?}");
+        }
     }
 
     const STEP: &str = r#"{"step": {"step": 3, "start_ns": 10, "wall_ns": 100, "samples": 8"#;

@@ -164,7 +164,7 @@ impl<'a> Supervisor<'a> {
             }
             if self.checked.elapsed() >= TICK {
                 self.checked = Instant::now();
-                if self.check()? {
+                if self.check(socket)? {
                     return Ok(());
                 }
             }
@@ -220,6 +220,7 @@ impl<'a> Supervisor<'a> {
             Event::Program { connection, at, event } => {
                 let rank = self.connections.entry(connection).or_default().unwrap_or(self.env.rank);
                 match event {
+                    SocketEvent::Opened => Ok(()),
                     SocketEvent::Line(number, record) => {
                         self.record(connection, record, at).map_err(|refused| invalid_line(rank, number, at, refused))
                     }
@@ -314,15 +315,19 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Check what changes without an event; true once the program has ended well.
-    fn check(&mut self) -> Result<bool, Stop> {
+    fn check(&mut self, socket: &ProgramSocket) -> Result<bool, Stop> {
         self.check_outside()?;
         if self.exited.is_none() {
             let status = self.program.as_mut().and_then(ProgramProcess::ended);
             self.exited = status.map(|status| (status, Instant::now()));
         }
         if let Some((status, at)) = self.exited {
-            // Its last lines may still be under way.
-            if !self.connections.is_empty() && at.elapsed() < AFTERMATH {
+            // Its last lines may still be under way, and those of a program that ended at once all of its lines.
+            let is_pending = socket.has_pending();
+            while let Ok(event) = self.events.try_recv() {
+                self.take(event)?;
+            }
+            if (is_pending || !self.connections.is_empty()) && at.elapsed() < AFTERMATH {
                 return Ok(false);
             }
             return self.judge(status, at).map(|()| true).map_err(Stop::Own);

@@ -9,8 +9,8 @@ use anndata_io::write::{
 use expctl_settings::Data;
 
 use crate::DatasetError;
+use crate::array::count_model::{CountModel, DrawnCell, Scratch};
 use crate::array::dataset::{ARRAY_SCHEMA, ArrayFile, ArrayManifest, ObsClass, ObsColumn, base_file, part};
-use crate::array::model::{DrawnCell, Model, Scratch};
 use crate::array::recipe::ArrayRecipe;
 use crate::array::rows::RowsSeen;
 use crate::build_folder::{BuildFolder, BuildProgress, Report, bytes_of, checksums, existing, report, room};
@@ -128,7 +128,7 @@ struct BuildRun<'a> {
     data: &'a Data,
     jobs: usize,
     folder: &'a Path,
-    model: Model,
+    model: CountModel,
     genes: Vec<String>,
 }
 
@@ -140,7 +140,7 @@ struct DrawnRows {
 
 impl<'a> BuildRun<'a> {
     fn new(recipe: &'a ArrayRecipe, data: &'a Data, jobs: usize, folder: &'a Path) -> Self {
-        let model = Model::new(recipe, data);
+        let model = CountModel::new(recipe, data);
         let width = model.genes().saturating_sub(1).to_string().len();
         let genes = (0..model.genes()).map(|gene| format!("gene_{gene:0width$}")).collect();
         Self { recipe, data, jobs, folder, model, genes }

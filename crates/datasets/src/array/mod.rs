@@ -7,8 +7,8 @@
 mod build;
 mod convert;
 mod convert_file;
+mod count_model;
 mod dataset;
-mod model;
 mod open;
 mod recipe;
 mod rehearsal;

@@ -74,7 +74,7 @@ fn counts_are_negative_binomial() {
 
 #[test]
 fn density_and_classes_are_those_of_the_recipe() {
-    let model = Model::new(&recipe(), &data());
+    let model = CountModel::new(&recipe(), &data());
     let mut scratch = model.scratch();
     let (mut indices, mut values) = (Vec::new(), Vec::new());
     let (mut types, mut unknown) = ([0.0; 5], 0.0);
@@ -97,7 +97,7 @@ fn density_and_classes_are_those_of_the_recipe() {
 #[test]
 fn genes_beyond_the_recipes_are_rare() {
     let per_row = |genes: u64| {
-        let model = Model::new(&recipe(), &Data { genes, ..data() });
+        let model = CountModel::new(&recipe(), &Data { genes, ..data() });
         let (mut scratch, mut indices, mut values) = (model.scratch(), Vec::new(), Vec::new());
         let rows = 8_000;
         for row in 0..rows {
@@ -112,7 +112,7 @@ fn genes_beyond_the_recipes_are_rare() {
     }
     // A number of genes that is the recipe's gives the rows of scale 1.
     let row = |data: &Data| {
-        let model = Model::new(&recipe(), data);
+        let model = CountModel::new(&recipe(), data);
         let (mut indices, mut values) = (Vec::new(), Vec::new());
         model.draw(7, &mut model.scratch(), &mut indices, &mut values);
         (indices, values)
@@ -123,7 +123,7 @@ fn genes_beyond_the_recipes_are_rare() {
 /// Rows that lie together are of one donor, whose cells are of fewer types than those of all.
 #[test]
 fn donors_come_in_turn_and_differ_in_their_types() {
-    let model = Model::new(&recipe(), &data());
+    let model = CountModel::new(&recipe(), &data());
     let cells: Vec<DrawnCell> = (0..20_000).map(|row| model.cell(row)).collect();
     for (row, cell) in cells.iter().enumerate() {
         assert_eq!(u64::from(cell.donor), row as u64 / 500 % 4);
@@ -160,7 +160,7 @@ proptest! {
 /// The classes can be told apart: the nearest of the types' mean profiles is the right one for nearly all cells.
 #[test]
 fn types_can_be_learned() {
-    let model = Model::new(&recipe(), &data());
+    let model = CountModel::new(&recipe(), &data());
     let mut scratch = model.scratch();
     let mut drawn = |row| {
         let (mut indices, mut values) = (Vec::new(), Vec::new());
@@ -193,7 +193,7 @@ fn types_can_be_learned() {
 /// The values themselves: other machines must find the same.
 #[test]
 fn a_row_follows_from_its_number() {
-    let model = Model::new(&recipe(), &data());
+    let model = CountModel::new(&recipe(), &data());
     let mut scratch = model.scratch();
     let mut seen = super::super::rows::RowsSeen::default();
     for row in [0, 1, 999_999_999] {

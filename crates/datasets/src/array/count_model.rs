@@ -21,7 +21,7 @@ use crate::random::{RandomStream, logarithmic_below, normal, poisson};
 /// rows that lie together are of one donor. Over all donors the types have the shares of the recipe.
 ///
 /// Every row has a stream of random numbers of its own: it follows from the recipe, seed, number of genes and its number alone.
-pub struct Model {
+pub struct CountModel {
     seed: u64,
     scale: f64,
     cell_log_sd: f64,
@@ -81,7 +81,7 @@ const SIDE: i32 = 10;
 /// Rounds in which the types' shares by donor are fitted: with shares as different as the recipe allows, more than enough.
 const FITS: u32 = 100;
 
-impl Model {
+impl CountModel {
     pub fn new(recipe: &ArrayRecipe, data: &Data) -> Self {
         let genes = recipe.genes_of(data) as usize;
         let stream = |purpose: &str| RandomStream::new(data.seed, data.scale, purpose);
@@ -316,5 +316,5 @@ fn calibrated(means: &[Vec<f64>], shares: &[f64], shape: f64, density: f64, zero
 }
 
 #[cfg(test)]
-#[path = "model_tests.rs"]
+#[path = "count_model_tests.rs"]
 mod tests;
