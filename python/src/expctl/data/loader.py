@@ -98,6 +98,8 @@ class Loader:
         self._next: Tuple[int, int] = (0, 0)
         self._resumes = False
         self._position: Tuple[int, int] = (0, 0)
+        # The place of a loaded state, until its first batch is asked for: torchdata drops an iterator that it never used.
+        self._loaded: Optional[Tuple[Tuple[int, int], Optional[str]]] = None
         # Samplers of torch: what they drew in the epoch of the position, and what a loaded state says that they drew.
         self._drawn: Optional[str] = None
         self._expected: Optional[str] = None
@@ -108,6 +110,8 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         _refuse_worker_process()
+        if self._loaded is not None:
+            self._next, self._expected = self._loaded
         epoch, first = self._next
         self._next, self._resumes = (epoch + 1, 0), False
         self._position = (epoch, first)
@@ -115,6 +119,7 @@ class Loader:
         return self._batches(sampler, epoch, first)
 
     def _batches(self, sampler: Sampler, epoch: int, first: int) -> Iterator[Any]:
+        self._loaded = None
         count = sampler.batches_per_epoch
         # Orders of samplers of torch are made anew each epoch, so they have only one.
         base = epoch * count if isinstance(self._order, Draw) else 0
@@ -204,7 +209,7 @@ class Loader:
             return
         self._next, self._resumes, self._expected = (int(epoch), 0), False, None
         self._position = self._next
-        self._drawn = None
+        self._drawn = self._loaded = None
 
     def state_dict(self) -> Dict[str, Any]:
         """Where this loader is: after the batch that was handed out last. Plain numbers and strings, whatever the data's size.
@@ -237,6 +242,7 @@ class Loader:
         self._resumes = self._next[1] > 0
         self._expected = state.get("drawn")
         self._drawn = self._expected
+        self._loaded = (self._next, self._expected)
 
     def _identity(self) -> Dict[str, Any]:
         """What decides the rows of each batch."""
