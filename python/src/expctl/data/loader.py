@@ -201,10 +201,13 @@ class Loader:
     def set_epoch(self, epoch: int) -> None:
         """The next iteration is epoch `epoch`, counted from 0, from its start.
 
-        If a state of the middle of this epoch was loaded and is not iterated yet, it still begins there.
+        If a state of the middle of this epoch was loaded and no batch was asked for since, it still begins there.
         """
         if epoch < 0:
             raise ValueError(f"epoch {epoch} is below 0")
+        if self._loaded is not None and epoch == self._loaded[0][0]:
+            self._next, self._expected = self._loaded
+            return
         if self._resumes and epoch == self._next[0]:
             return
         self._next, self._resumes, self._expected = (int(epoch), 0), False, None
@@ -276,6 +279,11 @@ class Loader:
     def sampler(self) -> Any:
         """The rule by which rows are drawn, or the sampler of torch."""
         return self._draw.sampler if isinstance(self._draw, ForeignSampler) else self._draw
+
+    @property
+    def batch_sampler(self) -> None:
+        """None: the trainers of Lightning ask for it where there is a sampler."""
+        return None
 
     @property
     def rank(self) -> Tuple[int, int]:
