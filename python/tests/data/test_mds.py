@@ -16,7 +16,8 @@ def write_mds(one, folder, samples=40):
     os.mkdir(folder)
     x = one.X.toarray().astype("float32")
     kinds = one.obs["cell_type"]
-    columns = [("cell_type", "int64", 8), ("donor", "str", None), ("n_counts", "float64", 8), ("x", f"ndarray:float32:{x.shape[1]}", 4 * x.shape[1])]
+    columns = [("cell_type", "int64", 8), ("donor", "str", None), ("n_counts", "float64", 8),
+               ("x", f"ndarray:float32:{x.shape[1]}", 4 * x.shape[1])]
     names, encodings, sizes = (list(part) for part in zip(*columns))
     about = {"column_encodings": encodings, "column_names": names, "column_sizes": sizes, "compression": None, "format": "mds",
              "hashes": [], "size_limit": 1 << 26, "version": 2}
