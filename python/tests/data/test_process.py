@@ -204,6 +204,8 @@ class Process(unittest.TestCase):
 import os, signal, sys, threading, time
 import numpy as np
 import expctl.data as xd
+# It is ignored where a shell started this in the background.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 ds = xd.open(sys.argv[1])
 rows = np.arange(101).repeat(20000)
 loader = xd.Loader(ds, len(rows), sampler=rows, threads=1, out="numpy", sparse=True)

@@ -25,13 +25,14 @@ except ImportError as error:
 from .._native import DataError
 from .batch import CSR, Batch
 from .dataset import Dataset, open
+from .encoders import Encoders
 from .loader import Loader
 from .obs import Obs
 from .samplers import balanced, chunked, sequential, uniform, weighted
 from .times import StageTimes
 
 __all__ = [
-    "Batch", "CSR", "DataError", "Dataset", "Loader", "Obs", "StageTimes",
+    "Batch", "CSR", "DataError", "Dataset", "Encoders", "Loader", "Obs", "StageTimes",
     "balanced", "chunked", "open", "sequential", "uniform", "weighted",
 ]
 

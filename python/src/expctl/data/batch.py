@@ -27,6 +27,8 @@ class Column(NamedTuple):
     """Index among the arrays of a batch that come after the row numbers."""
     categories: Optional[Tuple[str, ...]]
     """Names of the classes if the batch has them as text; else None."""
+    table: Any = None
+    """int64: the number of an encoder for each class number of the files, and -1 at the end; None are the numbers of the files."""
 
 
 class Batch:
@@ -36,16 +38,17 @@ class Batch:
     to write to. When all of them are freed, the memory is used for a later batch.
     """
 
-    __slots__ = ("X", "_native", "_output", "_columns", "_index", "_obs")
+    __slots__ = ("X", "_native", "_output", "_columns", "_rows", "_index", "_obs")
 
     X: Any
     """float32 [B, genes] (or the loader's dtype): a dense array, or a sparse one of the loader's kind."""
 
-    def __init__(self, native: NativeBatch, output: Output, columns: Tuple[Column, ...]):
+    def __init__(self, native: NativeBatch, output: Output, columns: Tuple[Column, ...], rows: Any = None):
         self.X = output.matrix(native)
         self._native: Any = native
         self._output = output
         self._columns = columns
+        self._rows = rows
         self._index: Any = None
         self._obs: Optional[Dict[str, Any]] = None
 
@@ -53,7 +56,8 @@ class Batch:
     def index(self) -> Any:
         """int64 [B]: the row of the data set that each row of the batch is."""
         if self._index is None:
-            self._index = self._output.array(self._native, self._first_array())
+            index = self._output.array(self._native, self._first_array())
+            self._index = index if self._rows is None else self._output.places(self._rows, index)
         return self._index
 
     @property
@@ -66,13 +70,14 @@ class Batch:
         """
         if self._obs is None:
             first = self._first_array() + 1
-            self._obs = {
-                name: self._output.array(self._native, first + array)
-                if categories is None
-                else self._output.text(self._native, first + array, categories)
-                for name, array, categories in self._columns
-            }
+            self._obs = {column.name: self._column(column, first + column.array) for column in self._columns}
         return self._obs
+
+    def _column(self, column: Column, array: int) -> Any:
+        if column.categories is not None:
+            return self._output.text(self._native, array, column.categories)
+        values = self._output.array(self._native, array)
+        return values if column.table is None else self._output.looked_up(column.table, values)
 
     @property
     def epoch(self) -> int:
@@ -118,7 +123,7 @@ class Batch:
         other.X = change(self.X)
         other._native = self._native
         other._output = self._output
-        other._columns = self._columns
+        other._columns, other._rows = self._columns, self._rows
         other._index = change(self.index)
         other._obs = {name: values if isinstance(values, list) else change(values) for name, values in self.obs.items()}
         return other
@@ -157,6 +162,6 @@ def _received(x: Any, index: Any, obs: Dict[str, Any], sent: SentBatch, choice: 
     batch.X = x
     batch._native = sent
     batch._output = choose(*choice)
-    batch._columns = columns
+    batch._columns, batch._rows = columns, None
     batch._index, batch._obs = index, obs
     return batch

@@ -1,5 +1,6 @@
 """Files of rows, opened and joined."""
 
+import copy
 import glob
 import os
 import sys
@@ -8,7 +9,9 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from .._native import Dataset as NativeDataset
 from .._native import Sampler, Stream, configure_remote
+from . import views
 from .batch import Batch, Column
+from .encoders import Encoders, encoders_of, renumbered, with_classes
 from .obs import Obs, ObsSpec, columns_of, read_columns
 from .output import choose
 from .samplers import row_bytes
@@ -26,6 +29,9 @@ def open(
     raw: bool = False,
     join: str = "inner",
     obs: ObsSpec = None,
+    filter: Optional[str] = None,
+    encoders: Any = None,
+    unseen: str = "error",
     genes: Optional[Sequence[str]] = None,
     memory: bool = False,
     threads: Optional[int] = None,
@@ -43,6 +49,11 @@ def open(
         obs: obs columns of a batch, as a list of names, or a dict of names and types: "auto", "class" (int64 class numbers),
             "float32", "float64", "int64" or "text". "auto" is class numbers for categories, text and truth values, int64 for
             integers without missing values, float32 for other numbers.
+        filter: a query of pandas over obs, such as "tissue == 'lung' and n_counts > 500": only the rows for which it is true. Only
+            the columns that it names are read. Names with spaces are in backticks, and `index` is the names of the rows.
+        encoders: class numbers of another data set: its `encoders()`, a file of them, or a dict of columns and names of classes.
+            Columns of obs that are named there are classes with these numbers.
+        unseen: what a class is that the encoders do not know: "error", or "missing" (class number -1).
         genes: names of the genes of a batch, in this order; None is all. `normalize` is over all genes all the same.
         memory: read all rows into memory now, on `threads` threads.
         threads: threads of that reading; None is one for each CPU.
@@ -52,12 +63,13 @@ def open(
 
     Raises:
         FileNotFoundError, PermissionError, OSError: a file cannot be opened.
-        DataError: a file is damaged, has no such column, gene or layer, or does not fit the others.
+        DataError: a file is damaged, has no such column, gene or layer, or does not fit the others; no row matches the
+            filter; a row has a class that the encoders do not know.
         MemoryError: the rows do not fit into memory.
     """
     return Dataset(
-        files, format=format, layer=layer, raw=raw, join=join, obs=obs, genes=genes, memory=memory, threads=threads,
-        cache_mib=cache_mib, cache_dir=cache_dir,
+        files, format=format, layer=layer, raw=raw, join=join, obs=obs, filter=filter, encoders=encoders, unseen=unseen,
+        genes=genes, memory=memory, threads=threads, cache_mib=cache_mib, cache_dir=cache_dir,
     )
 
 
@@ -69,7 +81,11 @@ class Dataset:
     """
 
     def __init__(self, files: Paths, **options: Any):
-        self._options = {"files": _expand(files), **options}
+        if options["unseen"] not in ("error", "missing"):
+            raise ValueError(f'unseen={options["unseen"]!r} is neither "error" nor "missing"')
+        self._options = {"files": _expand(files), **options, "encoders": encoders_of(options["encoders"])}
+        #: int64: of each row its number among all rows of the files, ascending; None are all.
+        self._rows: Any = None
         self._open()
 
     def _open(self) -> None:
@@ -82,7 +98,8 @@ class Dataset:
             configure_remote(requests=32, folder=folder, cache_mib=options["cache_mib"])
         if options["layer"] is not None and options["raw"]:
             raise ValueError(f"raw=True and layer={options['layer']!r}: raw has no layers")
-        columns = columns_of(options["obs"])
+        encoders: Optional[Encoders] = options["encoders"]
+        columns = with_classes(columns_of(options["obs"]), encoders)
         self._native = NativeDataset(
             files,
             format=format,
@@ -93,17 +110,30 @@ class Dataset:
             threads=options["threads"] or len(os.sched_getaffinity(0)),
             is_remote=is_remote,
         )
+        self._obs = Obs(self._native, self._rows)
+        if options["filter"] is not None and self._rows is None:
+            self._rows = views.matching(self, options["filter"])
+            self._obs = Obs(self._native, self._rows)
         self._columns = read_columns(self._native, columns)
-        self._layout = tuple(
-            Column(name, array, tuple(self._columns.categories(i) or ()) if columns[name] == "text" else None)
-            for i, (name, _, array) in enumerate(self._columns.layout())
-        )
-        self._obs = Obs(self._native)
+        layout = []
+        for i, (name, dtype, array) in enumerate(self._columns.layout()):
+            text = tuple(self._columns.categories(i) or ()) if columns[name] == "text" else None
+            table = None
+            if dtype == "class" and text is None and encoders is not None and name in encoders:
+                table = renumbered(name, self._columns, i, encoders[name], options["unseen"], self._rows)
+            layout.append(Column(name, array, text, table))
+        self._layout = tuple(layout)
+
+    def _view(self, rows: Any) -> "Dataset":
+        """The same open files, of which these rows are seen."""
+        view = copy.copy(self)
+        view._rows, view._obs = rows, Obs(self._native, rows)
+        return view
 
     @property
     def shape(self) -> Tuple[int, int]:
         """(rows, genes)."""
-        return len(self._native), self._native.n_vars
+        return len(self), self._native.n_vars
 
     @property
     def var_names(self) -> List[str]:
@@ -123,11 +153,17 @@ class Dataset:
     @property
     def classes(self) -> Dict[str, List[str]]:
         """For each obs column of a batch that has class numbers, the names of the classes, by number."""
+        encoders = self._options["encoders"] or {}
         found = {}
         for i, (name, dtype, _) in enumerate(self._columns.layout()):
             if dtype == "class":
-                found[name] = self._columns.categories(i) or []
+                found[name] = list(encoders[name]) if name in encoders else self._columns.categories(i) or []
         return found
+
+    def encoders(self) -> Encoders:
+        """The class numbers of this data set, to save, and to open another one with: `open(..., encoders=ds.encoders())`."""
+        texts = {column.name for column in self._layout if column.categories is not None}
+        return Encoders({name: names for name, names in self.classes.items() if name not in texts})
 
     @property
     def sparse(self) -> bool:
@@ -149,6 +185,43 @@ class Dataset:
         """Paths and URLs, in order."""
         return list(self._options["files"])
 
+    def split(
+        self, fractions: Sequence[float], *, seed: int = 0, by: Optional[str] = None, stratify: Optional[str] = None
+    ) -> Tuple["Dataset", ...]:
+        """Parts of the rows, drawn at random, as views: data sets of the same open files, which a Loader takes as any other.
+
+            train, val, test = ds.split((0.8, 0.1, 0.1), seed=1, by="donor")
+
+        Args:
+            fractions: share of the rows of each part; what they leave of 1 is in none.
+            seed: another one gives another split; the same one, of the same rows, the same.
+            by: an obs column: rows with the same value are in the same part. Shares are as near as its groups allow.
+            stratify: an obs column: each of its classes is divided in these shares, to within one row.
+
+        A missing value is a group, or class, of its own. Needs NumPy, and pandas for `by` and `stratify`.
+
+        Raises:
+            ValueError: fractions of 0 or below, or above 1 together; a part without rows.
+            DataError: there is no such column.
+        """
+        return tuple(self._view(views.subset(self._rows, rows)) for rows in views.parts(self, fractions, seed, by, stratify))
+
+    def subset(self, rows: Any) -> "Dataset":
+        """A view of these rows (numbers, or a mask of bool [rows]), in the order of the files and each once."""
+        found = views.subset(self._rows, rows)
+        if len(found) and not (0 <= found[0] and found[-1] < len(self._native)):
+            raise IndexError(f"row {found[0] if found[0] < 0 else found[-1]} is asked for, and there are {len(self)} rows")
+        if not len(found):
+            raise ValueError("a view of no rows is asked for")
+        return self._view(found)
+
+    @property
+    def rows(self) -> Any:
+        """int64 [rows], ascending: the number of each row among all rows of the files. All but a view's are 0, 1, 2, …"""
+        import numpy
+
+        return numpy.arange(len(self)) if self._rows is None else self._rows.copy()
+
     def read(
         self,
         rows: Any,
@@ -162,6 +235,8 @@ class Dataset:
         """A batch of these rows, in this order; a row may come more than once. Arguments are those of `Loader`."""
         output = choose(out, sparse, dtype)
         listed = row_bytes(rows)
+        if self._rows is not None:
+            listed = views.file_rows(listed, self._rows)
         ends = (len(listed) // 8).to_bytes(8, byteorder=sys.byteorder)
         sampler = Sampler(
             self._native, "batches", batch_size=1, drop_last=False, seed=0, rank=0, world_size=1, listed=listed, ends=ends
@@ -172,10 +247,10 @@ class Dataset:
         )
         native = stream.next()
         assert native is not None  # One step was asked for.
-        return Batch(native, output, self._layout)
+        return Batch(native, output, self._layout, self._rows)
 
     def __len__(self) -> int:
-        return len(self._native)
+        return len(self._native) if self._rows is None else len(self._rows)
 
     def __getitem__(self, key: Any) -> Batch:
         if isinstance(key, slice):
@@ -195,16 +270,17 @@ class Dataset:
         where = "in memory" if self.in_memory else f"{self.nbytes / 1e6:,.1f} MB on disk"
         kind = "sparse" if self.sparse else "dense"
         columns = f", obs={[column.name for column in self._layout]}" if self._layout else ""
-        return f"Dataset({rows:,} rows × {genes:,} genes, {kind}, {where}, {self._native.name}{columns})"
+        of = "" if self._rows is None else f" of {len(self._native):,}"
+        return f"Dataset({rows:,}{of} rows × {genes:,} genes, {kind}, {where}, {self._native.name}{columns})"
 
     def __reduce__(self) -> Any:
-        return _reopen, (self._options,)
+        return _reopen, (self._options, self._rows)
 
 
-def _reopen(options: Dict[str, Any]) -> Dataset:
+def _reopen(options: Dict[str, Any], rows: Any) -> Dataset:
     """A data set in another process: the files are opened again there."""
     dataset = object.__new__(Dataset)
-    dataset._options = options
+    dataset._options, dataset._rows = options, rows
     dataset._open()
     return dataset
 

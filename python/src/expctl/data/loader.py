@@ -7,7 +7,7 @@ import time
 from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 from .._native import Sampler, Stream
-from . import ranks, times
+from . import ranks, times, views
 from .batch import Batch
 from .dataset import Dataset
 from .output import choose
@@ -92,11 +92,14 @@ class Loader:
         self._values: Dict[str, Any] = {"normalize": float(normalize), "log1p": bool(log1p)}
         self._rank = ranks.resolve(rank)
         # The order is decided once; that of a sampler of torch each epoch.
-        self._sampler = self._native_sampler() if isinstance(self._draw, Draw) else None
+        self._order = self._draw if dataset._rows is None else views.in_view(self._draw, dataset, self.seed)
+        self._sampler = self._native_sampler() if isinstance(self._order, Draw) else None
         # The batch that comes next, and whether a loaded state says so.
         self._next: Tuple[int, int] = (0, 0)
         self._resumes = False
         self._position: Tuple[int, int] = (0, 0)
+        # The place of a loaded state, until its first batch is asked for: torchdata drops an iterator that it never used.
+        self._loaded: Optional[Tuple[Tuple[int, int], Optional[str]]] = None
         # Samplers of torch: what they drew in the epoch of the position, and what a loaded state says that they drew.
         self._drawn: Optional[str] = None
         self._expected: Optional[str] = None
@@ -107,6 +110,8 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         _refuse_worker_process()
+        if self._loaded is not None:
+            self._next, self._expected = self._loaded
         epoch, first = self._next
         self._next, self._resumes = (epoch + 1, 0), False
         self._position = (epoch, first)
@@ -114,23 +119,24 @@ class Loader:
         return self._batches(sampler, epoch, first)
 
     def _batches(self, sampler: Sampler, epoch: int, first: int) -> Iterator[Any]:
+        self._loaded = None
         count = sampler.batches_per_epoch
         # Orders of samplers of torch are made anew each epoch, so they have only one.
-        base = epoch * count if isinstance(self._draw, Draw) else 0
+        base = epoch * count if isinstance(self._order, Draw) else 0
         begun = time.perf_counter()
         stream = Stream(
             self.dataset._native, sampler, self.dataset._columns, sparse=self._output.sparse, threads=self.threads,
             prefetch=self.prefetch, first=base + first, steps=base + count, **self._values,
         )
         self._running = (stream, begun)
-        output, layout, transform = self._output, self.dataset._layout, self.transform
+        output, layout, rows, transform = self._output, self.dataset._layout, self.dataset._rows, self.transform
         done = first
         try:
             while True:
                 native = stream.next()
                 if native is None:
                     break
-                batch = Batch(native, output, layout)
+                batch = Batch(native, output, layout, rows)
                 del native
                 result = batch if transform is None else transform(batch)
                 done += 1
@@ -149,9 +155,11 @@ class Loader:
     def _native_sampler(self, listed: Optional[bytes] = None, ends: Optional[bytes] = None) -> Sampler:
         rank, world_size = self._rank
         options: Dict[str, Any] = {}
-        if isinstance(self._draw, Draw):
-            kind = self._draw.kind
-            options = {name: getattr(self._draw, name) for name in ("column", "rows", "chunk_rows", "chunks", "listed")}
+        if isinstance(self._order, Draw):
+            kind = self._order.kind
+            options = {name: getattr(self._order, name) for name in ("column", "rows", "chunk_rows", "chunks", "listed")}
+        elif isinstance(self._order, views.DrawInView):
+            kind, options = "listed", {"listed": listed}
         else:
             # They have divided the rows among the ranks already.
             kind, rank, world_size = "listed" if ends is None else "batches", 0, 1
@@ -164,8 +172,8 @@ class Loader:
     def _sampler_of(self, epoch: int) -> Sampler:
         if self._sampler is not None:
             return self._sampler
-        self._draw.set_epoch(epoch)
-        rows, ends = self._draw.draw()
+        self._order.set_epoch(epoch)
+        rows, ends = self._order.draw()
         self._drawn = digest(rows + (ends or b""))
         expected, self._expected = self._expected, None
         if expected is not None and expected != self._drawn:
@@ -179,7 +187,9 @@ class Loader:
         """Batches of an epoch, on each rank."""
         if self._sampler is not None:
             return self._sampler.batches_per_epoch
-        return self._draw.batches(self.batch_size, self.drop_last)
+        if isinstance(self._order, views.DrawInView):
+            return self._order.batches(self.batch_size, self.drop_last, self._rank[1])
+        return self._order.batches(self.batch_size, self.drop_last)
 
     # -- epochs and states ----------------------------------------------------------------------------------------------
 
@@ -191,15 +201,18 @@ class Loader:
     def set_epoch(self, epoch: int) -> None:
         """The next iteration is epoch `epoch`, counted from 0, from its start.
 
-        If a state of the middle of this epoch was loaded and is not iterated yet, it still begins there.
+        If a state of the middle of this epoch was loaded and no batch was asked for since, it still begins there.
         """
         if epoch < 0:
             raise ValueError(f"epoch {epoch} is below 0")
+        if self._loaded is not None and epoch == self._loaded[0][0]:
+            self._next, self._expected = self._loaded
+            return
         if self._resumes and epoch == self._next[0]:
             return
         self._next, self._resumes, self._expected = (int(epoch), 0), False, None
         self._position = self._next
-        self._drawn = None
+        self._drawn = self._loaded = None
 
     def state_dict(self) -> Dict[str, Any]:
         """Where this loader is: after the batch that was handed out last. Plain numbers and strings, whatever the data's size.
@@ -232,6 +245,7 @@ class Loader:
         self._resumes = self._next[1] > 0
         self._expected = state.get("drawn")
         self._drawn = self._expected
+        self._loaded = (self._next, self._expected)
 
     def _identity(self) -> Dict[str, Any]:
         """What decides the rows of each batch."""
@@ -239,6 +253,7 @@ class Loader:
         return {
             "world_size": self._rank[1], "batch_size": self.batch_size, "seed": self.seed, "drop_last": self.drop_last,
             "sampler": str(self._draw), "rows": rows, "genes": genes,
+            **({} if self.dataset._rows is None else {"view": views.name_of(self.dataset._rows)}),
         }
 
     # -- what it costs --------------------------------------------------------------------------------------------------
@@ -264,6 +279,11 @@ class Loader:
     def sampler(self) -> Any:
         """The rule by which rows are drawn, or the sampler of torch."""
         return self._draw.sampler if isinstance(self._draw, ForeignSampler) else self._draw
+
+    @property
+    def batch_sampler(self) -> None:
+        """None: the trainers of Lightning ask for it where there is a sampler."""
+        return None
 
     @property
     def rank(self) -> Tuple[int, int]:

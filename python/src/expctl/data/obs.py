@@ -36,8 +36,10 @@ class Obs(Mapping):
     are. Without pandas it is an array of NumPy: class numbers (int32, -1 being missing), or numbers.
     """
 
-    def __init__(self, native: NativeDataset):
+    def __init__(self, native: NativeDataset, rows: Any = None):
         self._native = native
+        #: int64: the rows of a view; None are all.
+        self._rows = rows
         self._names: Optional[List[str]] = None
         self._read: Dict[str, Any] = {}
 
@@ -51,7 +53,8 @@ class Obs(Mapping):
     @property
     def names(self) -> Optional[List[str]]:
         """Names of the rows (obs_names), or None if the files have none."""
-        return self._native.row_names()
+        names = self._native.row_names()
+        return names if names is None or self._rows is None else [names[row] for row in self._rows.tolist()]
 
     def to_pandas(self, columns: Optional[List[str]] = None) -> Any:
         """A DataFrame [rows, columns] of all columns, or of those that are named."""
@@ -62,7 +65,10 @@ class Obs(Mapping):
 
     def _names_index(self, pandas: Any) -> Any:
         names = self.names
-        return pandas.RangeIndex(len(self._native)) if names is None else pandas.Index(names)
+        return pandas.RangeIndex(self._count()) if names is None else pandas.Index(names)
+
+    def _count(self) -> int:
+        return len(self._native) if self._rows is None else len(self._rows)
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._read:
@@ -77,6 +83,8 @@ class Obs(Mapping):
             # Without the rounding that is meant for batches.
             column = self._native.select([(name, "float64")])
         values = numpy.from_dlpack(column.tensor(0))
+        if self._rows is not None:
+            values = values[self._rows]
         try:
             import pandas
         except ImportError:

@@ -25,6 +25,26 @@ class Output:
         """An array of one dimension."""
         return self._array(native, index)
 
+    def looked_up(self, table: Any, codes: Any) -> Any:
+        """int64 [B]: `table[codes]`, where -1 is its last element."""
+        if self.kind == "torch":
+            import torch
+
+            return torch.from_numpy(table)[codes]
+        import numpy
+
+        return table[numpy.from_dlpack(codes) if self.kind == "dlpack" else codes]
+
+    def places(self, rows: Any, index: Any) -> Any:
+        """int64 [B]: where in `rows`, which ascend, each element of `index` is."""
+        if self.kind == "torch":
+            import torch
+
+            return torch.searchsorted(torch.from_numpy(rows), index)
+        import numpy
+
+        return numpy.searchsorted(rows, numpy.from_dlpack(index) if self.kind == "dlpack" else index).astype("int64", copy=False)
+
     def text(self, native: NativeBatch, index: int, categories: Sequence[str]) -> Any:
         """Names of the classes of an array of class numbers; None for -1."""
         names = [categories[code] if code >= 0 else None for code in native.class_numbers(index)]
