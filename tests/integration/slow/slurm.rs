@@ -186,7 +186,10 @@ fn a_time_limit_is_a_failure_that_says_so() {
     cluster.ask("scontrol", &["update", &format!("jobid={id}_0"), "endtime=now+1"]);
     cluster.backend().wait_for_job(&flow.project, id, &mut |_| {}).unwrap();
     let outcome = flow.outcome(id, 0);
-    assert_eq!((outcome.state, outcome.message.as_str()), (TrialState::Failed, "stopped by Slurm (TimeLimit)"));
+    // The second where Slurm killed the script before that could write: it waits for some seconds only, and this machine may be busy.
+    let says =
+        ["stopped by Slurm (TimeLimit)", "the task ended without writing its outcome; Slurm says TIMEOUT (TimeLimit)"];
+    assert!(outcome.state == TrialState::Failed && says.contains(&outcome.message.as_str()), "{outcome:?}");
 }
 
 #[test]
