@@ -235,6 +235,9 @@ fn files_of_old_anndata_are_brought_up_to_date() {
     let folder = tempfile::tempdir().unwrap();
     let packed = root().join("tests/samples/anndata-archives/files.tar.gz");
     assert!(Command::new("tar").arg("-xzf").arg(packed).arg("-C").arg(folder.path()).status().unwrap().success());
+    // Its archive of AnnData 0.5 is the real data set of this repository.
+    let oldest = root().join("experiments/arrayloader/real/pbmc68k_reduced.h5ad");
+    std::fs::copy(oldest, folder.path().join("v0.5.0.h5ad")).unwrap();
     let convert = |files: &[&str]| {
         let mut command = expctl(folder.path(), &["convert"]);
         command.args(files).args(["--to", "h5ad", "--out", "new"]).current_dir(folder.path());

@@ -100,7 +100,7 @@ fn each_file_is_refused_by_check_or_read_as_pyarrow_reads_it() {
         let columns = &in_python[file.to_str().unwrap()];
         assert!(columns.is_object(), "{}: {columns}", file.display());
         assert!(found == matrix_of_columns(columns, &genes), "{} differs", file.display());
-        // One number of each of these 137 files is a column of its own.
+        // There are 137 of these, each with one numeric column and few rows.
         if !file.starts_with("shredded_variant") {
             summary += &format!("    {}: {} × {}\n", file.display(), found.len() / genes.len(), genes.len());
         }

@@ -129,7 +129,7 @@ pub enum Draw {
         /// In random order, another one each epoch; else in the order of the list.
         shuffle: bool,
     },
-    /// Batches as they are listed; the ranks take turns. [`Sharding::batch_size`] does not matter.
+    /// A list of batches, which are distributed to the ranks in rotation. [`Sharding::batch_size`] has no effect.
     Batches {
         /// Rows of the store, batch after batch.
         rows: Arc<[u64]>,

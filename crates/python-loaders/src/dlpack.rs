@@ -280,7 +280,7 @@ impl NativeTensor {
         Self { view, owner }
     }
 
-    /// An array of its own.
+    /// An array that owns its memory.
     pub fn owned<T: Element + Send + Sync + 'static>(mut values: Vec<T>) -> Self {
         let view = ArrayView::of(&mut values);
         Self { view, owner: Arc::new(values) }

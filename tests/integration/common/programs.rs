@@ -6,6 +6,21 @@ use std::process::{Command, Stdio};
 
 use crate::common::TestProject;
 
+/// Two ranks of eight steps, without data.
+pub const BARE: &str = r#"
+[experiment]
+study = "006-kuzmin-tmi"
+[loader]
+batch_size = 4
+workers = 0
+[measure]
+warmup = 2
+steps = 6
+repeats = 1
+[launch]
+ranks = 2
+"#;
+
 /// A good one, and what the bad ones have in common.
 const TRAIN: &str = r#"
 import os, signal, subprocess, sys, time

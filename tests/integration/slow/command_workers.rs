@@ -1,25 +1,10 @@
 //! Programs of the user's as ranks, end to end on this machine: small Python programs with the helper of `python/`.
 
-use crate::common::programs::{install, install_torch};
+use crate::common::programs::{BARE, install, install_torch};
 use crate::common::{Guard, SMALL, TestProject, text, worker_pids};
 use expctl_ledger::{Cause, RankStatus, Stage, TrialState};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-
-/// Two ranks of eight steps, without data.
-const BARE: &str = r#"
-[experiment]
-study = "006-kuzmin-tmi"
-[loader]
-batch_size = 4
-workers = 0
-[measure]
-warmup = 2
-steps = 6
-repeats = 1
-[launch]
-ranks = 2
-"#;
 
 fn project() -> TestProject {
     let project = TestProject::new();

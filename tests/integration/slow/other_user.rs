@@ -15,23 +15,13 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use test_support::{Requirement, skip};
 
-use crate::common::programs::install;
+use crate::common::programs::{BARE, install};
 use crate::common::{Guard, TestProject, text, worker_pids};
 
-/// Two ranks of a program that step until they are stopped.
-const PROGRAM: &str = r#"
-[experiment]
-study = "006-kuzmin-tmi"
-[loader]
-batch_size = 4
-workers = 0
-[measure]
-warmup = 2
-steps = 1000000
-repeats = 1
-[launch]
-ranks = 2
+/// A variant of [`BARE`] whose ranks step until they are stopped.
+const ENDLESS: &str = r#"
 [variant.a]
+measure.steps = 1000000
 worker.command = ["./python", "-c", "from train import *; train(expctl.Run(program='x'))"]
 "#;
 
@@ -191,7 +181,7 @@ fn another_user_can_neither_read_nor_join_nor_disturb_a_program() {
     }
     let project = TestProject::new();
     install(&project);
-    let mut guard = project.started(PROGRAM, &[]);
+    let mut guard = project.started(&format!("{BARE}{ENDLESS}"), &[]);
     let attempt = project.attempt_with_steps("1", "a", 2, 5);
     nothing_is_read(&project, &attempt);
     let (_, port, _) = RendezvousFile::new(&attempt).lookup_with_secret().unwrap();
