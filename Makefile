@@ -53,8 +53,8 @@ test-gpu: build ## What needs a GPU; says what it skips without one
 bench-gpu: build ## Measure on a GPU, into results/gpu; PARTS="NAME ..." names some (scripts/gpu.sh list)
 	@$(WITH_LIBRARIES) scripts/gpu.sh bench $(PARTS)
 
-gpu-bundle: build ## Both for a machine without Rust, into .gpu.tar.gz: carry it with the clone, run scripts/gpu.sh there
+gpu-bundle: build ## Both for a machine without Rust, into .gpu.tar.xz: carry it with the clone, run scripts/gpu.sh there
 	@$(WITH_LIBRARIES) scripts/gpu.sh bundle
 
 clean: ## Remove what make left in the clone (not the cache, data or results)
-	rm -rf bin .gpu .gpu.tar.gz
+	rm -rf bin .gpu .gpu.tar.xz

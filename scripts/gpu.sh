@@ -5,7 +5,7 @@
 #   scripts/gpu.sh bench [NAME …]   the parts of scripts/gpu.tsv with these names, without names all of them, in the order of that list;
 #                                   a part that is complete is skipped: rm results/gpu/NAME.txt has it measured again
 #   scripts/gpu.sh list             the parts
-#   scripts/gpu.sh bundle           all that tests and benchmarks need in .gpu.tar.gz, for a machine with PyTorch and without Rust: carry
+#   scripts/gpu.sh bundle           all that tests and benchmarks need in .gpu.tar.xz, for a machine with PyTorch and without Rust: carry
 #                                   it with the clone and run them there
 #
 # When a part ends it leaves its note (results/gpu/NAME.md), its pictures, its record (records/NAME.json) and NAME.txt, which says on which
@@ -17,7 +17,7 @@
 #   EXPCTL_GPU_SET="key=value …", EXPCTL_GPU_PARTS=FILE
 #                            further --set of jobs, and another list of parts, to try the script with small ones
 #   EXPCTL_PEER_PYTHON=FILE  the Python that PyTorch's side runs in [default: python3]
-#   EXPCTL_BUNDLE=1          takes what is in .gpu.tar.gz also where there is cargo
+#   EXPCTL_BUNDLE=1          takes what is in .gpu.tar.xz also where there is cargo
 #
 # libtorch is the PyTorch of python3 where that is the right one for CUDA; EXPCTL_LIBTORCH names another.
 set -euo pipefail
@@ -29,12 +29,12 @@ list=${EXPCTL_GPU_PARTS:-scripts/gpu.tsv}
 dir=${EXPCTL_GPU_DIR:-results/gpu}
 # Folder of the programs; those of a bundle where nothing can be built.
 bundled=
-if [ "${1:-}" != bundle ] && [ -e $bundle.tar.gz ]; then
+if [ "${1:-}" != bundle ] && [ -e $bundle.tar.xz ]; then
   if [ -n "${EXPCTL_BUNDLE:-}" ] || ! command -v cargo >/dev/null; then
     bundled=1
-    rm -rf $bundle; tar -xzf $bundle.tar.gz
+    rm -rf $bundle; tar -xf $bundle.tar.xz 2>/dev/null || python3 -m tarfile -e $bundle.tar.xz . # where there is no xz
   else
-    say "note: $bundle.tar.gz is not used, because there is cargo; EXPCTL_BUNDLE=1 uses it"
+    say "note: $bundle.tar.xz is not used, because there is cargo; EXPCTL_BUNDLE=1 uses it"
   fi
 fi
 programs=${EXPCTL_BIN:-$PWD/bin}
@@ -82,23 +82,23 @@ executables() {
     for file in $bundle/test-*; do [ ! -e "$file" ] || echo "${file#"$bundle"/test-} $file"; done
     return
   fi
-  built torch_dist -p torch-dist --test integration && built expctl_worker -p expctl-worker --lib && built expctl -p expctl --test integration
-}
-
-built() { # NAME ARGUMENTS of cargo, for one test program
-  local name=$1; shift
-  cargo test --release --locked --no-run --message-format=json "$@" | python3 -c '
-import json, sys
+  # All packages are selected, so that cargo takes what `make build` has built.
+  cargo test --release --locked --workspace --no-run --lib --test integration --message-format=json | python3 -c '
+import json, pathlib, sys
+names = {("crates/torch-dist", "integration"): "torch_dist", ("crates/worker", "expctl_worker"): "expctl_worker", (".", "integration"): "expctl"}
 for line in sys.stdin:
     message = json.loads(line)
     if message.get("executable") and message.get("profile", {}).get("test"):
-        print(sys.argv[1], message["executable"])' "$name"
+        folder = pathlib.Path(message["manifest_path"]).parent.relative_to(pathlib.Path.cwd())
+        name = names.get((str(folder), message["target"]["name"]))
+        if name:
+            print(name, message["executable"])'
 }
 
 # An example of crates/worker, by path: of the bundle, or built now.
 example() { # NAME
   if [ -x "$programs/$1" ]; then echo "$programs/$1"; return; fi
-  cargo build --release --locked -p expctl-worker --example "$1" >&2 && echo "${CARGO_TARGET_DIR:-target}/release/examples/$1"
+  cargo build --release --locked --workspace --example "$1" >&2 && echo "${CARGO_TARGET_DIR:-target}/release/examples/$1"
 }
 
 run_tests() {
@@ -132,9 +132,10 @@ make_bundle() {
   strip -o $bundle/gpu_timing_cost "$path"
   for program in expctl expctl-worker; do strip -o "$bundle/$program" "${CARGO_TARGET_DIR:-target}/release/$program"; done
   git describe --always --dirty --abbrev=12 --exclude='*' > $bundle/commit
-  git clone -q --bare --depth 1 "file://$PWD" $bundle/git
-  tar -czf $bundle.tar.gz $bundle; rm -rf $bundle
-  say "==> $bundle.tar.gz: $(du -sh $bundle.tar.gz | cut -f1)"
+  # The last commit and its folders; git tells by checksums whether a file has changed, so the files themselves are left out.
+  git clone -q --bare --depth 1 --filter=blob:none --upload-pack 'git -c uploadpack.allowFilter=true upload-pack' "file://$PWD" $bundle/git
+  XZ_OPT="-6e -T0" tar -cJf $bundle.tar.xz $bundle; rm -rf $bundle
+  say "==> $bundle.tar.xz: $(du -sh $bundle.tar.xz | cut -f1)"
 }
 
 is_complete() { grep -qx "ended: complete" "$dir/$1.txt" 2>/dev/null; } # NAME

@@ -316,7 +316,7 @@ fn bundle(clone: &Checkout, files: &[(&str, &str)]) {
         clone.program(&format!(".gpu/{name}"), lines);
     }
     let packed =
-        Command::new("tar").args(["-czf", ".gpu.tar.gz", ".gpu"]).current_dir(clone.path("")).status().unwrap();
+        Command::new("tar").args(["-cJf", ".gpu.tar.xz", ".gpu"]).current_dir(clone.path("")).status().unwrap();
     assert!(packed.success());
     std::fs::remove_dir_all(clone.path(".gpu")).unwrap();
 }
@@ -391,13 +391,13 @@ fn what_cannot_be_built_is_an_error_and_no_old_bundle_takes_its_place() {
     clone.program("stand-ins/cargo", "echo 'error: could not compile' >&2; exit 101");
     let output = clone.gpu(&["test"], &[]);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
-    assert!(said(&output).contains("note: .gpu.tar.gz is not used, because there is cargo"), "{}", said(&output));
+    assert!(said(&output).contains("note: .gpu.tar.xz is not used, because there is cargo"), "{}", said(&output));
     assert!(said(&output).contains("error: the tests cannot be built"), "{}", said(&output));
-    std::fs::remove_file(clone.path(".gpu.tar.gz")).unwrap();
+    std::fs::remove_file(clone.path(".gpu.tar.xz")).unwrap();
     let output = clone.gpu(&["bundle"], &[]);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(said(&output).contains("error: the tests cannot be built"), "{}", said(&output));
-    assert!(!clone.path(".gpu.tar.gz").exists());
+    assert!(!clone.path(".gpu.tar.xz").exists());
 }
 
 /// The columns of a line of scripts/gpu.tsv.
