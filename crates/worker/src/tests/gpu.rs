@@ -27,15 +27,21 @@ const TYPES: [&str; 3] = ["a", "b", "c"];
 /// The one to test with.
 const GPU: Gpu = Gpu::Cuda(0);
 
-/// Whether there is a GPU to test with; says why not.
-fn ready(case: &str) -> bool {
+/// CUDA, loaded where a GPU is tested with. Tests of the host load it as well: once libtorch has made a tensor, it finds no GPU that is loaded
+/// later, and all tests of this file share a process.
+fn load_cuda() -> &'static Result<Cuda, String> {
     static CUDA: OnceLock<Result<Cuda, String>> = OnceLock::new();
     // Beside other tests of this process libtorch may have looked for devices before.
     let wanted = std::env::var_os("EXPCTL_TEST_GPU").is_some();
-    let cuda = CUDA.get_or_init(|| match wanted {
+    CUDA.get_or_init(|| match wanted {
         true => Cuda::load().map_err(|why| why.to_string()),
         false => Err("`make test-gpu` runs it".to_owned()),
-    });
+    })
+}
+
+/// Whether there is a GPU to test with; says why not.
+fn ready(case: &str) -> bool {
+    let cuda = load_cuda();
     if let Err(why) = cuda {
         skip_test(case, Requirement::Gpu, why);
     }
@@ -121,6 +127,7 @@ fn settings(model: Model, optimizer: &str) -> Settings {
 
 /// A group of one rank for work on `gpu`.
 fn alone(gpu: Gpu) -> ProcessGroup {
+    let _ = load_cuda();
     let limit = Duration::from_secs(60);
     let store = Store::in_process(limit).unwrap();
     match gpu {
@@ -254,6 +261,7 @@ fn a_loss_that_is_no_number_is_told_and_not_what_it_makes_of_the_gradient() {
 
 #[test]
 fn each_end_is_of_its_stage() {
+    let _ = load_cuda();
     let mut timer = DeviceTimer::start(Gpu::Host).unwrap();
     for stage in [Stage::Mask, Stage::Other, Stage::Mask] {
         std::thread::sleep(Duration::from_millis(2));
