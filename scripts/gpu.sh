@@ -183,14 +183,14 @@ measure_program() { # NAME LIMIT PROGRAM ARGUMENTS…
   return "$status"
 }
 
-# Notes, pictures and records, and the tables of the jobs. Traces stay here: their summaries are in the notes.
+# Notes, pictures and records, and the tables of the jobs. Traces and checkpoints stay here: they are large, and summaries of traces are in the notes.
 pack() {
   local name job
   [ -n "${OUT:-}" ] || return 0
   {
     find "$dir" -type f
     sed -n 's/^job: //p' "$dir"/*.txt | while read -r job; do
-      [ ! -d "${EXPCTL_RUNS:-results/runs}/$job" ] || find "${EXPCTL_RUNS:-results/runs}/$job" -type f ! -name '*trace*'
+      [ ! -d "${EXPCTL_RUNS:-results/runs}/$job" ] || find "${EXPCTL_RUNS:-results/runs}/$job" -type f ! -name '*trace*' ! -path '*/checkpoint/*'
     done
   } | tar -czf "$OUT/gpu.tar.gz.partial" --no-recursion -T - && mv "$OUT/gpu.tar.gz.partial" "$OUT/gpu.tar.gz" ||
     { say "note: the results could not be packed into $OUT"; return 0; }

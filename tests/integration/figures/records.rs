@@ -19,7 +19,7 @@ pub enum Record {
     Bench(BenchRecord),
 }
 
-/// All records of a folder.
+/// Records of one or more folders.
 #[derive(Clone, Debug, Default)]
 pub struct Records(pub BTreeMap<String, Record>);
 
@@ -36,9 +36,17 @@ impl Records {
         Ok(Self(all))
     }
 
+    /// These, and others of other names.
+    pub fn and(mut self, others: Self) -> Self {
+        self.0.extend(others.0);
+        self
+    }
+
     fn get(&self, name: &str) -> Result<&Record, String> {
-        let missing =
-            || format!("there is no results/reference/records/{name}.json: scripts/reference.sh {name} makes it");
+        let missing = || {
+            let script = if name.starts_with("gpu_") { "scripts/gpu.sh bench" } else { "scripts/reference.sh" };
+            format!("there is no record {name}.json: {script} {name} makes it")
+        };
         self.0.get(name).ok_or_else(missing)
     }
 
@@ -82,11 +90,13 @@ fn read_record(path: &Path) -> Result<Record, String> {
     }
 }
 
-/// A line of `scripts/reference.tsv`: how a note and its record are made.
+/// A line of `scripts/reference.tsv` or `scripts/gpu.tsv`: how a note and its record are made.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Source {
     /// Name of the record.
     pub name: String,
+    /// Folder of the note in results/: `reference`, or `gpu`.
+    pub folder: &'static str,
     /// `job` or `bench`.
     pub kind: String,
     /// The command that measures, as a user types it.
@@ -95,15 +105,44 @@ pub struct Source {
     pub before: String,
 }
 
-/// The lines of `scripts/reference.tsv`.
+/// The lines of `scripts/reference.tsv` and `scripts/gpu.tsv`.
 pub fn sources(root: &Path) -> Result<Vec<Source>, String> {
-    let path: PathBuf = root.join("scripts/reference.tsv");
-    let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok([reference_sources(root)?, gpu_sources(root)?].concat())
+}
+
+/// The lines of a list, in columns.
+fn columns(path: &Path) -> Result<Vec<Vec<String>>, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines
-        .map(|line| match line.split('\t').collect::<Vec<_>>()[..] {
+    Ok(lines.map(|line| line.split('\t').map(str::to_owned).collect()).collect())
+}
+
+fn gpu_sources(root: &Path) -> Result<Vec<Source>, String> {
+    let path = root.join("scripts/gpu.tsv");
+    let source = |line: &Vec<String>| match line.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [name, kind @ ("job" | "trace" | "program"), _, _, arguments, ..] => Ok(Source {
+            name: name.to_owned(),
+            folder: "gpu",
+            kind: if kind == "program" { "bench" } else { "job" }.to_owned(),
+            command: match kind {
+                "program" => arguments.to_owned(),
+                _ => format!("expctl submit {arguments} --backend local --wait"),
+            },
+            before: String::new(),
+        }),
+        _ => Err(format!("{}: five columns are expected in {line:?}", path.display())),
+    };
+    columns(&path)?.iter().map(source).collect()
+}
+
+fn reference_sources(root: &Path) -> Result<Vec<Source>, String> {
+    let path: PathBuf = root.join("scripts/reference.tsv");
+    columns(&path)?
+        .iter()
+        .map(|line| match line.iter().map(String::as_str).collect::<Vec<_>>()[..] {
             [name, kind @ ("job" | "bench"), arguments, before] => Ok(Source {
                 name: name.to_owned(),
+                folder: "reference",
                 kind: kind.to_owned(),
                 command: match kind {
                     "job" => {

@@ -15,11 +15,12 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Va
 use super::records::{Record, Records, Source, sources};
 
 /// Templates in docs/templates, and the document that each makes.
-pub const DOCS: [(&str, &str); 8] = [
+pub const DOCS: [(&str, &str); 9] = [
     ("README.md.j2", "README.md"),
     ("choosing.md.j2", "docs/guide/choosing.md"),
     ("claims.md.j2", "docs/guide/claims.md"),
     ("command-workers.md.j2", "docs/guide/command-workers.md"),
+    ("gpu.md.j2", "docs/guide/gpu.md"),
     ("launcher-cost.md.j2", "docs/reference/launcher-cost.md"),
     ("peers.md.j2", "docs/guide/peers.md"),
     ("performance.md.j2", "docs/reference/performance.md"),
