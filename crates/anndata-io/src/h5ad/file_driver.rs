@@ -364,8 +364,8 @@ trait ReadAt {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> bool;
 }
 
-/// Start of a collection of a global heap: signature, version and three reserved bytes.
-const HEAP_SIGNATURE: &[u8] = b"GCOL\x01\0\0\0";
+/// Start of a collection of a global heap: signature and version. Of the three reserved bytes behind it libhdf5 takes any.
+const HEAP_SIGNATURE: &[u8] = b"GCOL\x01";
 
 /// Size of the header of a collection: signature, version, reserved, size.
 const HEAP_HEADER: usize = 16;
@@ -438,5 +438,31 @@ mod tests {
         assert!(!objects_end(&collection(&[(1, 5, 8), (0, 0, 24)])), "free space of no bytes");
         assert!(!objects_end(&collection(&[(1, u64::MAX - 15, 8)])), "a size that wraps to nothing");
         assert!(!objects_end(&collection(&[(1, 50, 8)])), "beyond the end");
+    }
+
+    /// libhdf5 takes a heap also where its reserved bytes are not zero, and would walk this one forever.
+    #[test]
+    fn a_heap_without_end_is_refused_whatever_its_reserved_bytes_are() {
+        use hdf5_metno::types::VarLenUnicode;
+
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/h5ad/expctl.h5ad");
+        let mut bytes = std::fs::read(corpus).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.h5ad");
+        let encoding = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            let file = open_with_library(&path).unwrap();
+            file.attr("encoding-type").and_then(|attribute| attribute.read_scalar::<VarLenUnicode>())
+        };
+        assert_eq!(encoding(&bytes).unwrap().as_str(), "anndata");
+        let heaps: Vec<usize> =
+            (0..bytes.len() - 8).filter(|start| bytes[*start..].starts_with(HEAP_SIGNATURE)).collect();
+        assert!(!heaps.is_empty());
+        for start in heaps {
+            bytes[start + 7] = 4;
+            // The first object becomes free space of no bytes.
+            bytes[start + HEAP_HEADER..][..HEAP_OBJECT_HEADER].fill(0);
+        }
+        encoding(&bytes).unwrap_err();
     }
 }
