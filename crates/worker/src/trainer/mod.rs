@@ -193,6 +193,9 @@ impl Trainer {
     #[cfg(test)]
     pub(crate) fn run_as_on(&mut self, gpu: Gpu) {
         self.gpu = Some(gpu);
+        if let Network::Lazy(lazy) = &mut self.network {
+            lazy.batch_types().unwrap();
+        }
     }
 
     /// The next step is `step`; step 0 was the first batch of `first_epoch`, and every epoch has `epoch_batches` on each rank. To call

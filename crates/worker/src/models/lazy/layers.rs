@@ -208,7 +208,7 @@ impl Aggregation {
 }
 
 /// The unordered pairs of `types` edge types, self pairs included, in the order of [`Pairwise::pairs`].
-fn pairs_of(types: usize) -> impl Iterator<Item = (usize, usize)> {
+pub fn pairs_of(types: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..types).flat_map(move |i| (i..types).map(move |j| (i, j)))
 }
 

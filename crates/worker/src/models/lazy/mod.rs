@@ -10,6 +10,7 @@ use tch::{Device, TchError, Tensor, nn};
 use crate::models::layers::upcast;
 use crate::models::{EdgeList, EdgeListError, ModelError, ModelOutput, SampleInputs, SizeError};
 
+mod batched;
 pub(crate) mod layers;
 mod operations;
 pub(crate) mod replicated;
@@ -179,6 +180,18 @@ impl Lazy {
             }
         };
         Ok(Self { config: *config, parameters, encoder })
+    }
+
+    /// Compute edge types and pairs at once, as on a GPU, wherever the tensors are: for tests.
+    ///
+    /// # Errors
+    /// libtorch has no memory.
+    #[doc(hidden)]
+    pub fn batch_types(&mut self) -> Result<(), TchError> {
+        match &mut self.encoder {
+            GraphEncoder::Operations(operations) => operations.batch_types(self.parameters.embedding.device()),
+            GraphEncoder::Replicated(_) | GraphEncoder::Shared(_) => Ok(()),
+        }
     }
 
     /// Whether some parameters get no gradient: those of a local head whose term is 0.

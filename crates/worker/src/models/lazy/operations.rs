@@ -2,6 +2,7 @@ use tch::{Device, Kind, TchError, Tensor};
 use torch_dist::{MatrixEntry, RemovedRows, SparseMatrix};
 
 use crate::models::lazy::Encodings;
+use crate::models::lazy::batched::{BatchedLayer, PairIndices};
 use crate::models::lazy::layers::LazyParameters;
 use crate::models::lazy::shared_graph::{contiguous, perturbed_genes, read_out};
 use crate::models::{EdgeList, InputError, ModelError, SampleInputs, SizeError};
@@ -13,6 +14,8 @@ use crate::models::{EdgeList, InputError, ModelError, SampleInputs, SizeError};
 #[derive(Debug)]
 pub struct OperationsEncoder {
     edges: Vec<TypeEdges>,
+    /// Where edge types and pairs are computed at once, as on a GPU.
+    pairs: Option<PairIndices>,
 }
 
 /// The edges of one type on the device: 16 B per edge for the products, 16 B for their two ends.
@@ -48,7 +51,20 @@ impl OperationsEncoder {
     pub fn new(graphs: &[EdgeList], indices: &[usize], genes: i64, device: Device) -> Result<Self, ModelError> {
         let rows = u32::try_from(genes).map_err(|_| SizeError::Genes(genes))?;
         let edges = graphs.iter().zip(indices).map(|(list, index)| TypeEdges::new(list, *index, rows, device));
-        Ok(Self { edges: edges.collect::<Result<_, _>>()? })
+        let mut encoder = Self { edges: edges.collect::<Result<_, _>>()?, pairs: None };
+        if device != Device::Cpu {
+            encoder.batch_types(device)?;
+        }
+        Ok(encoder)
+    }
+
+    /// Compute edge types and pairs at once from now on.
+    ///
+    /// # Errors
+    /// The device has no memory.
+    pub fn batch_types(&mut self, device: Device) -> Result<(), TchError> {
+        self.pairs = Some(PairIndices::new(self.edges.len(), device)?);
+        Ok(())
     }
 
     /// # Errors
@@ -67,9 +83,16 @@ impl OperationsEncoder {
                 MissingEdges::Genes(mask) => samples.f_mul(mask)?,
                 MissingEdges::Edges(_) | MissingEdges::Masks(_) => samples.shallow_clone(),
             };
-            let next = layer.forward(&samples, |t| self.edges[t].sums_of_samples(&sources, &missing, t))?;
-            samples = contiguous(&next)?;
-            wild_type = contiguous(&layer.forward(&wild_type, |t| self.edges[t].sums(&wild_type))?)?;
+            let of_samples = |t: usize| self.edges[t].sums_of_samples(&sources, &missing, t);
+            let of_wild_type = |t: usize| self.edges[t].sums(&wild_type);
+            let (next, next_wild_type) = match &self.pairs {
+                Some(pairs) => {
+                    let layer = BatchedLayer::new(layer, pairs)?;
+                    (layer.forward(&samples, of_samples)?, layer.forward(&wild_type, of_wild_type)?)
+                }
+                None => (layer.forward(&samples, of_samples)?, layer.forward(&wild_type, of_wild_type)?),
+            };
+            (samples, wild_type) = (contiguous(&next)?, contiguous(&next_wild_type)?);
         }
         read_out(&parameters.readout, wild_type, &samples, &gene_mask)
     }

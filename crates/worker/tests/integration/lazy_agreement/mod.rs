@@ -196,6 +196,12 @@ impl Built {
         Self { masks, ..built }
     }
 
+    /// With edge types and pairs computed at once, as on a GPU.
+    pub fn batched(mut self) -> Self {
+        self.model.batch_types().unwrap();
+        self
+    }
+
     pub fn replicated(case: &Case) -> Self {
         Self::new(case, Implementation::Replicated, Processor::Lazy)
     }

@@ -54,8 +54,13 @@ fn are_one_function(cases: Vec<Case>) {
                 check(&what, Built::new(&case, implementation, processor));
             }
         }
+        for processor in [Processor::Shared, Processor::Ids] {
+            let what = format!("batched, {}", processor.name());
+            check(&what, Built::new(&case, Implementation::Operations, processor).batched());
+        }
         for way in [DeviceMasks::Looped, DeviceMasks::Vectorised] {
             check(way.name(), Built::with_device_masks(&case, way));
+            check(way.name(), Built::with_device_masks(&case, way).batched());
         }
     }
 }
@@ -84,11 +89,32 @@ fn sizes_with_two_threads() {
 
 /// Implementations and their processors that are compared with the replicated one: both that compute on one graph, and both ways to name the
 /// edges that samples lack.
-const JUDGED: [(Implementation, Processor); 3] = [
-    (Implementation::Shared, Processor::Ids),
-    (Implementation::Operations, Processor::Ids),
-    (Implementation::Operations, Processor::Shared),
+const JUDGED: [Judged; 4] = [
+    Judged { implementation: Implementation::Shared, processor: Processor::Ids, batched: false },
+    Judged { implementation: Implementation::Operations, processor: Processor::Ids, batched: false },
+    Judged { implementation: Implementation::Operations, processor: Processor::Shared, batched: false },
+    Judged { implementation: Implementation::Operations, processor: Processor::Shared, batched: true },
 ];
+
+#[derive(Clone, Copy)]
+struct Judged {
+    implementation: Implementation,
+    processor: Processor,
+    /// Edge types and pairs at once, as on a GPU.
+    batched: bool,
+}
+
+impl Judged {
+    fn name(self) -> String {
+        let batched = if self.batched { ", batched" } else { "" };
+        format!("{}, {}{batched}", self.implementation.name(), self.processor.name())
+    }
+
+    fn built(self, case: &Case) -> Built {
+        let built = Built::new(case, self.implementation, self.processor);
+        if self.batched { built.batched() } else { built }
+    }
+}
 
 /// Unit roundoff of bfloat16 over that of float32: 2⁻⁹ / 2⁻²⁴.
 const BF16_UNITS: f64 = 32768.0;
@@ -184,29 +210,28 @@ fn agree(of: &str, cases: &[Case]) {
         for case in cases {
             let (parameters, weight) = drawn(case, start);
             let replicated = Replicated::of(case, Precision::Float32, &parameters, &weight);
-            for ((implementation, processor), told) in JUDGED.iter().zip(&mut told) {
-                let built = Built::new(case, *implementation, *processor).with(&parameters, Kind::Float);
-                let name = format!("{}, {start:?}, {}, {}", case.name, implementation.name(), processor.name());
+            for (judged, told) in JUDGED.iter().zip(&mut told) {
+                let built = judged.built(case).with(&parameters, Kind::Float);
+                let name = format!("{}, {start:?}, {}", case.name, judged.name());
                 told.judge(&name, &replicated, &built.run(&weight), float32_floor(case));
             }
         }
-        for ((told, ratios), (implementation, processor)) in told.into_iter().zip(&mut ratios).zip(JUDGED) {
+        for ((told, ratios), judged) in told.into_iter().zip(&mut ratios).zip(JUDGED) {
             let Told { cases, encodings, predictions, gradients, .. } = told;
             let _ = writeln!(
                 std::io::stderr(),
-                "{of}, {start:?}, {}, {}: {cases} cases; encodings differ by up to {encodings:.1e}, predictions \
+                "{of}, {start:?}, {}: {cases} cases; encodings differ by up to {encodings:.1e}, predictions \
                  {predictions:.1e}, gradients {gradients:.1e}",
-                implementation.name(),
-                processor.name()
+                judged.name()
             );
             ratios.extend(told.ratios);
         }
     }
-    for (ratios, (implementation, processor)) in ratios.iter().zip(JUDGED) {
+    for (ratios, judged) in ratios.iter().zip(JUDGED) {
         let count = ratios.len() as f64;
         let middle = mean(ratios);
         let error = (ratios.iter().map(|r| (r - middle).powi(2)).sum::<f64>() / (count * (count - 1.0))).sqrt();
-        let what = format!("{of}, {}, {}", implementation.name(), processor.name());
+        let what = format!("{of}, {}", judged.name());
         let _ = writeln!(
             std::io::stderr(),
             "{what}: gradients of single parameters are {:.2} times as far from double precision as the replicated model's \
@@ -236,9 +261,9 @@ fn bfloat16_errs_as_the_replicated_model_does() {
     for case in Case::local_heads() {
         let (parameters, weight) = drawn(&case, Start::Trained);
         let replicated = Replicated::of(&case, Precision::Bf16Mixed, &parameters, &weight);
-        for (implementation, processor) in JUDGED {
-            let built = Built::new(&case, implementation, processor).with(&parameters, Kind::Float);
-            let name = format!("{}, bf16, {}, {}", case.name, implementation.name(), processor.name());
+        for judged in JUDGED {
+            let built = judged.built(&case).with(&parameters, Kind::Float);
+            let name = format!("{}, bf16, {}", case.name, judged.name());
             let found = built.run_in(Precision::Bf16Mixed, &weight);
             replicated.bounds(&name, &found, BF16_UNITS * float32_floor(&case));
         }
