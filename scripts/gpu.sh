@@ -125,6 +125,7 @@ run_tests() {
 
 make_bundle() {
   local tests name path program
+  command -v xz >/dev/null || need_packages "the bundle" xz-utils
   tests=$(executables) || die "the tests cannot be built"
   rm -rf $bundle; mkdir $bundle
   while read -r name path; do strip -o "$bundle/test-$name" "$path"; done <<< "$tests"

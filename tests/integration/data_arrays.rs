@@ -262,3 +262,54 @@ for name in ['v0.5.0', 'v0.7.0', 'v0.7.8']:
     python.args(["-W", "ignore", "-c", compare]).current_dir(folder.path());
     assert!(python.status().unwrap().success());
 }
+
+/// `data convert` of matrices that other programs wrote, which `script` makes `X` of files of AnnData; returns how many there are, how many of
+/// those that are converted are as h5py or zarr-python read them, and the refusals.
+fn convert_grafted(sample: &str, script: &str) -> (usize, usize, Vec<String>) {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["files", "old"] {
+        std::fs::create_dir(folder.path().join(name)).unwrap();
+    }
+    let packed = root().join("tests/samples").join(sample).join("files.tar.gz");
+    let files = folder.path().join("files");
+    assert!(Command::new("tar").arg("-xzf").arg(packed).arg("-C").arg(&files).status().unwrap().success());
+    let graft = |args: &[&str]| {
+        let mut python = Command::new(interpreter());
+        python.args(["-W", "ignore"]).arg(root().join("tests/python").join(script)).args(args);
+        let output = python.current_dir(folder.path()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    graft(&["files", "old"]);
+    let made = std::fs::read_dir(folder.path().join("old")).unwrap();
+    let mut made: Vec<String> = made.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    made.sort();
+    let mut refused = Vec::new();
+    for name in &made {
+        let mut command = expctl(folder.path(), &["convert"]);
+        let file = format!("old/{name}");
+        let output = command.args([&file, "--to", "h5ad", "--out", "new"]).current_dir(folder.path()).output().unwrap();
+        if !output.status.success() {
+            assert_eq!(output.status.code(), Some(6), "{name}");
+            let said = String::from_utf8(output.stderr).unwrap();
+            refused.extend(said.lines().filter_map(|line| line.strip_prefix("error: old/")).map(str::to_owned));
+        }
+    }
+    (made.len(), graft(&["--compare", "old", "new"]).trim().parse().unwrap(), refused)
+}
+
+/// Matrices in HDF5 files that other programs wrote, with every kind of chunk index, are those that h5py reads.
+#[test]
+fn every_storage_layout_of_hdf5_is_read() {
+    let (made, equal, refused) = convert_grafted("jhdf", "graft_hdf5.py");
+    // Bit fields are no numbers.
+    assert_eq!(refused, ["bitfield_datasets.0.h5ad: X: holds no numbers"]);
+    assert_eq!((made, equal), (109, 108));
+}
+
+#[test]
+fn zarr_arrays_of_others_are_read_or_refused_with_the_reason() {
+    let (made, equal, refused) = convert_grafted("zarrs", "graft_zarr.py");
+    assert_eq!((made, equal), (36, 17));
+    insta::assert_snapshot!(refused.join("\n"));
+}

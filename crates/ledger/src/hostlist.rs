@@ -154,6 +154,8 @@ impl NamePart<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -170,6 +172,25 @@ mod tests {
         assert_eq!(joined("n[8-10]-ib,login.a.b"), "n8-ib n9-ib n10-ib login.a.b");
         assert_eq!(joined("c[098-101]"), "c098 c099 c100 c101");
         assert_eq!(joined("a, b[2]"), "a b2");
+    }
+
+    /// As sets, what ClusterShell 1.10.1 (`nodeset -e`) makes of the same lists; that of Slurm is compared in the tests of the cluster.
+    #[test]
+    fn lists_stand_for_the_names_that_clustershell_gives() {
+        for (list, names) in [
+            ("n[1-3,07-12],gpu5", "gpu5 n1 n2 n3 n07 n08 n09 n10 n11 n12"),
+            ("n[8-10]-ib", "n8-ib n9-ib n10-ib"),
+            ("tux[1-2,5-6],linux[00-03]", "linux00 linux01 linux02 linux03 tux1 tux2 tux5 tux6"),
+            ("a[1-2]b[3-4]c", "a1b3c a1b4c a2b3c a2b4c"),
+            ("node[001-003,010]x", "node001x node002x node003x node010x"),
+            ("foo[1-2]-[0-1]", "foo1-0 foo1-1 foo2-0 foo2-1"),
+            ("n[2,1],n[1,1]", "n1 n2"),
+            ("n[09-11]", "n09 n10 n11"),
+            ("e[1-3],e[2-4]", "e1 e2 e3 e4"),
+        ] {
+            let expected: BTreeSet<String> = names.split(' ').map(str::to_owned).collect();
+            assert_eq!(expand(list).unwrap().into_iter().collect::<BTreeSet<_>>(), expected, "{list}");
+        }
     }
 
     #[test]

@@ -27,12 +27,37 @@ fn a_cluster_with_everything() {
     }
     assert_eq!(hosts.lines().filter(|line| line.starts_with("10.77.0.1 ")).count(), 3, "{hosts}");
 
+    lists_of_hosts_are_those_of_slurm(&cluster);
     arrays_are_short(&cluster);
     tokens_are_checked(&cluster);
     an_ordinary_user_submits(&cluster);
     a_low_job_makes_way_and_comes_again(&cluster);
     a_service_that_dies_takes_no_job_with_it(&cluster);
     a_node_without_network_is_lost_though_its_job_runs(&cluster);
+}
+
+/// What `scontrol` makes of short forms of node names is what we make of them: the same names in the same order, repeated ones too.
+fn lists_of_hosts_are_those_of_slurm(cluster: &Cluster) {
+    for list in [
+        "n1",
+        "n[1-3,07-12],gpu5",
+        "rack[1-2]n[01-02]",
+        "a[1-2]b[3-4]c[5-6]",
+        "c[098-101]",
+        "n[9-11],n[09-11]",
+        "tux[0-3],linux[00-03]",
+        "node[001-003,010]x",
+        "n[8-10]-ib,login-1.a.b",
+        "n[2,1,1],n1",
+        "e[1-3],e[2-4]",
+        "foo[1-2]-[0-1]",
+        "n[0-0],n[00-00]",
+        "cn[0001-1200]",
+    ] {
+        let said = cluster.ask("scontrol", &["show", "hostnames", list]);
+        let ours = expctl_ledger::hostlist::expand(list).unwrap();
+        assert_eq!(ours, said.lines().collect::<Vec<_>>(), "{list}");
+    }
 }
 
 fn arrays_are_short(cluster: &Cluster) {
