@@ -437,7 +437,7 @@ fn each_part_of_the_benchmark_ends_within_eight_minutes() {
             let trials = planned(&arguments);
             if name.starts_with("gpu_ddp") {
                 // Steps of a millisecond at most: without these, clocks that rise would be measured.
-                assert!(trials.iter().all(|t| (t.settings.measure.warmup, t.settings.measure.steps) == (300, 1000)));
+                assert!(trials.iter().all(|t| (t.settings.measure.warmup, t.settings.measure.steps) == (300, 1200)));
             }
             assert!(trials.iter().all(|trial| trial.settings.launch.device.name() == "cuda"), "{name}");
             trials.len() as u64
