@@ -3,7 +3,7 @@
 #
 #   scripts/gpu.sh test             the tests; each that cannot run says that it is SKIPPED, and why
 #   scripts/gpu.sh bench [NAME …]   the parts of scripts/gpu.tsv with these names, without names all of them, in the order of that list;
-#                                   a part that is complete is skipped: rm results/gpu/NAME.txt has it measured again
+#                                   a part that is complete on such a GPU is skipped: rm results/gpu/NAME.txt has it measured again
 #   scripts/gpu.sh list             the parts
 #   scripts/gpu.sh bundle           all that tests and benchmarks need in .gpu.tar.xz, for a machine with PyTorch and without Rust: carry
 #                                   it with the clone and run them there
@@ -67,10 +67,12 @@ with_libraries() {
   fi
 }
 
+gpus() { nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | sed 's/^/gpu: /' || true; }
+
 machine() {
   echo "date: $(date -u +%Y-%m-%dT%H:%MZ)"
   echo "commit: $(git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null || cat $bundle/commit 2>/dev/null || echo unknown)"
-  nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | sed 's/^/gpu: /' || true
+  gpus
   echo "cpu: $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1), $(nproc) processors"
   echo "libtorch: ${EXPCTL_LIBTORCH:-as built}"
 }
@@ -139,7 +141,10 @@ make_bundle() {
   say "==> $bundle.tar.xz: $(du -sh $bundle.tar.xz | cut -f1)"
 }
 
-is_complete() { grep -qx "ended: complete" "$dir/$1.txt" 2>/dev/null; } # NAME
+# Whether the part was measured to its end on such a GPU: results of another machine may lie in the clone.
+is_complete() { # NAME
+  grep -qx "ended: complete" "$dir/$1.txt" 2>/dev/null && [ "$(grep '^gpu: ' "$dir/$1.txt")" = "$(gpus)" ]
+}
 
 # The rows as annbatch reads them, and all files read once, so that each loader finds them in the page cache.
 prepare_gpu_rows() {

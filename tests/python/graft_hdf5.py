@@ -56,20 +56,27 @@ def dense(x, shape):
     return x[()].astype("f4")
 
 
-def compare(old, new):
+def compare(new, expected_of):
+    """Compares X of each file in `new` with the matrix that `expected_of(its name without .h5ad)` reads, and prints how many there are."""
     compared = 0
     for path in sorted(new.glob("*.h5ad")):
-        with h5py.File(old / path.name) as a, h5py.File(path) as b:
-            expected = a["X"][()].astype("f4")
-            got = dense(b["X"], expected.shape)
-            assert got.shape == expected.shape and np.array_equal(got, expected, equal_nan=True), f"{path.name}: {got} for {expected}"
+        expected = expected_of(path.stem).astype("f4")
+        with h5py.File(path) as file:
+            got = dense(file["X"], expected.shape)
+        assert got.shape == expected.shape and np.array_equal(got, expected, equal_nan=True), f"{path.name}: {got} for {expected}"
         compared += 1
     print(compared)
 
 
+def original(old, name):
+    with h5py.File(old / f"{name}.h5ad") as file:
+        return file["X"][()]
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "--compare":
-        compare(*map(pathlib.Path, sys.argv[2:]))
+        old, new = map(pathlib.Path, sys.argv[2:])
+        compare(new, lambda name: original(old, name))
     else:
         for path in sorted(pathlib.Path(sys.argv[1]).glob("*.hdf5")):
             graft(path, pathlib.Path(sys.argv[2]))

@@ -11,6 +11,7 @@ import sys
 
 import numpy as np
 import zarr
+from graft_hdf5 import compare
 
 ARRAY = {"encoding-type": "array", "encoding-version": "0.2.0"}
 STRINGS = {"encoding-type": "string-array", "encoding-version": "0.2.0"}
@@ -39,23 +40,10 @@ def graft(array, out, name):
         (out / f"{name}.zarr" / "X" / "zarr.json").write_text(json.dumps(said))
 
 
-def compare(old, new):
-    import h5py
-    from graft_hdf5 import dense
-
-    compared = 0
-    for path in sorted(new.glob("*.h5ad")):
-        expected = zarr.open_array(old / f"{path.stem}.zarr" / "X", mode="r")[:].astype("f4")
-        with h5py.File(path) as file:
-            got = dense(file["X"], expected.shape)
-        assert got.shape == expected.shape and np.array_equal(got, expected, equal_nan=True), f"{path.name}: {got} for {expected}"
-        compared += 1
-    print(compared)
-
-
 if __name__ == "__main__":
     if sys.argv[1] == "--compare":
-        compare(*map(pathlib.Path, sys.argv[2:]))
+        old, new = map(pathlib.Path, sys.argv[2:])
+        compare(new, lambda name: zarr.open_array(old / f"{name}.zarr" / "X", mode="r")[:])
     else:
         folder, out = map(pathlib.Path, sys.argv[1:])
         for array in sorted({metadata.parent for name in (".zarray", "zarr.json") for metadata in folder.rglob(name)}):

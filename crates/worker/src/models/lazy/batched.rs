@@ -1,6 +1,6 @@
 //! The layers of the lazy model where starting an operation costs more than a small operation takes, as on a GPU: what [`LazyLayer`] computes
-//! for one edge type or pair of types after another is one product over all of them. On the host the separate ones are faster: what they
-//! write stays in its caches.
+//! for one edge type or pair of types after another is one product over all of them. The host computes them one by one, which takes less
+//! memory at once.
 //!
 //! Invariant: the same function of the same parameters as [`LazyLayer::forward`], up to rounding.
 
@@ -34,7 +34,7 @@ impl PairIndices {
 /// layer.
 pub struct BatchedLayer<'a> {
     /// 1 + ε of each type, `[T, 1, 1]`.
-    own: Tensor,
+    own_weight: Tensor,
     mlp: BatchedMlp,
     norm: BatchedNorm,
     aggregation: BatchedAggregation<'a>,
@@ -60,7 +60,7 @@ impl<'a> BatchedLayer<'a> {
             Aggregation::Mean => BatchedAggregation::Mean,
         };
         Ok(Self {
-            own: Tensor::f_stack(&eps, 0)?.f_add_scalar(1.0)?.f_unsqueeze(2)?,
+            own_weight: Tensor::f_stack(&eps, 0)?.f_add_scalar(1.0)?.f_unsqueeze(2)?,
             mlp: BatchedMlp::new(&layer.convolutions.iter().map(|convolution| &convolution.mlp).collect::<Vec<_>>())?,
             norm: BatchedNorm::new(&layer.convolutions)?,
             aggregation,
@@ -78,10 +78,10 @@ impl<'a> BatchedLayer<'a> {
     ) -> Result<Tensor, E> {
         let shape = x.size();
         let channels = shape.last().copied().unwrap_or_default();
-        let types = 0..self.own.size()[0] as usize;
+        let types = 0..self.own_weight.size()[0] as usize;
         let sums = types.map(|t| Ok(sums(t)?.f_view([-1, channels])?)).collect::<Result<Vec<_>, E>>()?;
         let rows = x.f_view([1, -1, channels])?;
-        let inputs = Tensor::f_stack(&sums, 0)?.f_add(&rows.f_mul(&self.own)?)?;
+        let inputs = Tensor::f_stack(&sums, 0)?.f_add(&rows.f_mul(&self.own_weight)?)?;
         let convolved = Activation::Gelu.apply(&self.norm.forward(&self.mlp.forward(&inputs)?)?)?;
         Ok(self.aggregation.forward(&convolved)?.f_view(shape.as_slice())?)
     }
