@@ -69,9 +69,17 @@ with_libraries() {
 
 gpus() { nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | sed 's/^/gpu: /' || true; }
 
+# The commit that measures, with -dirty where anything but results differs from it.
+commit() {
+  local commit
+  commit=$(git describe --always --abbrev=12 --exclude='*' 2>/dev/null) || { cat $bundle/commit 2>/dev/null || echo unknown; return; }
+  git diff --quiet HEAD -- . ':(exclude)results' 2>/dev/null || commit+=-dirty
+  echo "$commit"
+}
+
 machine() {
   echo "date: $(date -u +%Y-%m-%dT%H:%MZ)"
-  echo "commit: $(git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null || cat $bundle/commit 2>/dev/null || echo unknown)"
+  echo "commit: $(commit)"
   gpus
   echo "cpu: $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1), $(nproc) processors"
   echo "libtorch: ${EXPCTL_LIBTORCH:-as built}"

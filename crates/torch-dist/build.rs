@@ -32,6 +32,7 @@ fn main() -> io::Result<()> {
         "sparse",
         "neighbours",
         "layer_rows",
+        "pairwise_join",
         "kernel_choice",
         "script",
         "autocast",

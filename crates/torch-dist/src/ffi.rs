@@ -47,6 +47,7 @@ pub(crate) mod bridge {
         include!("torch-dist/cpp/script.h");
         include!("torch-dist/cpp/sparse.h");
         include!("torch-dist/cpp/shared_layer.h");
+        include!("torch-dist/cpp/pairwise_join.h");
         include!("torch-dist/cpp/autocast.h");
         include!("torch-dist/cpp/version.h");
         include!("torch-dist/cpp/profile.h");
@@ -88,6 +89,14 @@ pub(crate) mod bridge {
         fn sums_of_differing(sums: usize, x: usize, copied: usize, into: usize, from: usize) -> Result<usize>;
         fn layer_rows(sums: usize, parameters: &[usize], weights: usize, shape: &[i64], eps: f64) -> Result<usize>;
         fn row_instructions() -> String;
+        fn pairwise_join(
+            types: usize,
+            mean: usize,
+            mean_score: usize,
+            parameters: &[usize],
+            rows_at_once: i64,
+        ) -> Result<usize>;
+
         type ScriptHandle;
         fn load_script(path: &str) -> Result<UniquePtr<ScriptHandle>>;
         fn define_script(names: &[String], parameters: &[usize], source: &str) -> Result<UniquePtr<ScriptHandle>>;

@@ -148,7 +148,7 @@ pub fn row_instructions() -> String {
     bridge::row_instructions()
 }
 
-fn new_tensor(operation: &str, address: Result<usize, cxx::Exception>) -> Result<Tensor, DistError> {
+pub(crate) fn new_tensor(operation: &str, address: Result<usize, cxx::Exception>) -> Result<Tensor, DistError> {
     let address = address.map_err(DistError::torch(operation))?;
     // SAFETY: the bridge returns a new `at::Tensor` that nothing else refers to; tch deletes it.
     Ok(unsafe { Tensor::from_ptr(address as *mut _) })

@@ -49,6 +49,7 @@ mod ffi;
 mod graph_layer;
 mod group;
 mod multi_tensor;
+mod pairwise_join;
 mod profile;
 mod reducer;
 mod script;
@@ -66,6 +67,7 @@ pub use graph_layer::{
 };
 pub use group::{GpuBackend, ProcessGroup};
 pub use multi_tensor::{AdamwOptions, AdamwParameter, foreach_norms, foreach_scale, fused_adamw};
+pub use pairwise_join::{PairwiseParameters, pairwise_join};
 pub use profile::{ProfileOptions, ProfilerRange, RecordedProfile, RunningProfile};
 pub use reducer::{AllreduceTimes, AllreduceWatch, GradientDtype, Reducer, ReducerOptions};
 pub use script::{ScriptInput, ScriptModule};

@@ -187,9 +187,10 @@ impl Lazy {
     /// # Errors
     /// libtorch has no memory.
     #[doc(hidden)]
-    pub fn batch_types(&mut self) -> Result<(), TchError> {
+    pub fn batch_types(&mut self) -> Result<(), ModelError> {
+        let (genes, device) = (self.config.num_genes, self.parameters.embedding.device());
         match &mut self.encoder {
-            GraphEncoder::Operations(operations) => operations.batch_types(self.parameters.embedding.device()),
+            GraphEncoder::Operations(operations) => operations.batch_types(genes, device),
             GraphEncoder::Replicated(_) | GraphEncoder::Shared(_) => Ok(()),
         }
     }

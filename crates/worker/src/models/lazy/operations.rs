@@ -4,7 +4,9 @@ use torch_dist::{MatrixEntry, RemovedRows, SparseMatrix};
 use crate::models::lazy::Encodings;
 use crate::models::lazy::batched::{BatchedLayer, PairIndices};
 use crate::models::lazy::layers::LazyParameters;
-use crate::models::lazy::shared_graph::{contiguous, perturbed_genes, read_out};
+use crate::models::lazy::shared_graph::{
+    EdgeEnds, FirstLayerRows, RemovedEdges, contiguous, perturbed_genes, read_out,
+};
 use crate::models::{EdgeList, InputError, ModelError, SampleInputs, SizeError};
 
 /// The encoder on one graph for all samples in libtorch's own operations, on any device: `[N, B, h]`.
@@ -14,18 +16,35 @@ use crate::models::{EdgeList, InputError, ModelError, SampleInputs, SizeError};
 #[derive(Debug)]
 pub struct OperationsEncoder {
     edges: Vec<TypeEdges>,
-    /// Where edge types and pairs are computed at once, as on a GPU.
-    pairs: Option<PairIndices>,
+    products: Products,
 }
 
-/// The edges of one type on the device: 16 B per edge for the products, 16 B for their two ends.
+/// How the edge types and their pairs are computed.
+#[derive(Debug)]
+enum Products {
+    /// One after another, which takes less memory at once. A matrix `[N, N]` for each type: row v sums the rows of v's sources; an edge that is
+    /// listed twice counts twice.
+    ByType(Vec<SparseMatrix>),
+    /// At once, as on a GPU.
+    AtOnce(AllTypes),
+}
+
+/// What edge types that are computed at once need beside their edges.
+#[derive(Debug)]
+struct AllTypes {
+    pairs: PairIndices,
+    /// The matrices of all types one below the other, `[T N, N]`.
+    sources_of: SparseMatrix,
+    /// On the host: which rows of the first layer differ between samples.
+    ends: Vec<EdgeEnds>,
+}
+
+/// The edges of one type on the device, 16 B per edge.
 #[derive(Debug)]
 struct TypeEdges {
     name: String,
     /// Index among the edge types of a batch.
     index: usize,
-    /// `[N, N]`: row v sums the rows of v's sources; an edge that is listed twice counts twice.
-    sources_of: SparseMatrix,
     /// int64 `[E]`.
     sources: Tensor,
     /// int64 `[E]`.
@@ -49,11 +68,14 @@ impl OperationsEncoder {
     /// # Errors
     /// The device has no memory.
     pub fn new(graphs: &[EdgeList], indices: &[usize], genes: i64, device: Device) -> Result<Self, ModelError> {
-        let rows = u32::try_from(genes).map_err(|_| SizeError::Genes(genes))?;
-        let edges = graphs.iter().zip(indices).map(|(list, index)| TypeEdges::new(list, *index, rows, device));
-        let mut encoder = Self { edges: edges.collect::<Result<_, _>>()?, pairs: None };
-        if device != Device::Cpu {
-            encoder.batch_types(device)?;
+        let edges = graphs.iter().zip(indices).map(|(list, index)| TypeEdges::new(list, *index, device));
+        let edges = edges.collect::<Result<_, _>>()?;
+        let mut encoder = Self { edges, products: Products::ByType(Vec::new()) };
+        if device == Device::Cpu {
+            let matrices = graphs.iter().map(|list| sources_of(std::slice::from_ref(list), genes, device));
+            encoder.products = Products::ByType(matrices.collect::<Result<_, _>>()?);
+        } else {
+            encoder.batch_types(genes, device)?;
         }
         Ok(encoder)
     }
@@ -62,39 +84,131 @@ impl OperationsEncoder {
     ///
     /// # Errors
     /// The device has no memory.
-    pub fn batch_types(&mut self, device: Device) -> Result<(), TchError> {
-        self.pairs = Some(PairIndices::new(self.edges.len(), device)?);
+    pub fn batch_types(&mut self, genes: i64, device: Device) -> Result<(), ModelError> {
+        let ends = |genes: &Tensor| Vec::<i64>::try_from(genes);
+        let ends = self.edges.iter().map(|edges| Ok((ends(&edges.sources)?, ends(&edges.targets)?)));
+        let ends = ends.collect::<Result<Vec<_>, TchError>>()?;
+        let lists: Vec<EdgeList<'_>> = self
+            .edges
+            .iter()
+            .zip(&ends)
+            .map(|(edges, (sources, targets))| EdgeList { name: &edges.name, sources, targets })
+            .collect();
+        let ends = lists.iter().zip(&self.edges).map(|(list, edges)| EdgeEnds::new(list, edges.index, genes as usize));
+        self.products = Products::AtOnce(AllTypes {
+            pairs: PairIndices::new(lists.len(), device)?,
+            ends: ends.collect(),
+            sources_of: sources_of(&lists, genes, device)?,
+        });
         Ok(())
     }
 
     /// # Errors
     /// A removed edge or a gene is out of range, the masks are those of another graph, or there is no memory.
     pub fn forward(&self, parameters: &LazyParameters, inputs: &SampleInputs<'_>) -> Result<Encodings, ModelError> {
-        let (genes, h) = parameters.embedding.size2()?;
-        let batch = inputs.batch_size;
-        let gene_mask = gene_mask(inputs, genes, parameters.embedding.device())?;
+        let gene_mask = gene_mask(inputs, parameters.embedding.size()[0], parameters.embedding.device())?;
         let missing = self.missing_edges(inputs, &gene_mask)?;
+        let start = contiguous(&parameters.preprocessor.forward(&parameters.embedding)?)?;
+        let (samples, wild_type) = match &self.products {
+            Products::ByType(matrices) => self.by_type(matrices, parameters, &missing, start, inputs.batch_size)?,
+            Products::AtOnce(all) => self.at_once(all, parameters, &missing, start, inputs)?,
+        };
+        read_out(&parameters.readout, wild_type, &samples, &gene_mask)
+    }
 
-        let mut wild_type = contiguous(&parameters.preprocessor.forward(&parameters.embedding)?)?;
-        let mut samples = wild_type.f_unsqueeze(1)?.f_expand([genes, batch, h], false)?.f_contiguous()?;
+    /// Rows of the samples, `[N, B, h]`, and of the wild type, `[N, h]`, one edge type after another.
+    fn by_type(
+        &self,
+        matrices: &[SparseMatrix],
+        parameters: &LazyParameters,
+        missing: &MissingEdges,
+        start: Tensor,
+        batch: i64,
+    ) -> Result<(Tensor, Tensor), ModelError> {
+        let mut samples = for_each_sample(&start, batch)?;
+        let mut wild_type = start;
         for layer in &parameters.layers {
-            let sources = match &missing {
-                // A removed gene sends nothing; what it would receive is removed from the sums.
-                MissingEdges::Genes(mask) => samples.f_mul(mask)?,
-                MissingEdges::Edges(_) | MissingEdges::Masks(_) => samples.shallow_clone(),
-            };
-            let of_samples = |t: usize| self.edges[t].sums_of_samples(&sources, &missing, t);
-            let of_wild_type = |t: usize| self.edges[t].sums(&wild_type);
-            let (next, next_wild_type) = match &self.pairs {
-                Some(pairs) => {
-                    let layer = BatchedLayer::new(layer, pairs)?;
-                    (layer.forward(&samples, of_samples)?, layer.forward(&wild_type, of_wild_type)?)
-                }
-                None => (layer.forward(&samples, of_samples)?, layer.forward(&wild_type, of_wild_type)?),
-            };
+            let sources = missing.sending(&samples)?;
+            let next = layer.forward(&samples, |t| {
+                let sums = || sums(&matrices[t], &sources);
+                self.edges[t].sums_of_samples(&sources, missing, t, sums)
+            })?;
+            let next_wild_type = layer.forward(&wild_type, |t| sums(&matrices[t], &wild_type))?;
             (samples, wild_type) = (contiguous(&next)?, contiguous(&next_wild_type)?);
         }
-        read_out(&parameters.readout, wild_type, &samples, &gene_mask)
+        Ok((samples, wild_type))
+    }
+
+    /// The same with one product for all edge types. The first layer is computed for the rows that differ: all samples start from the same
+    /// embedding, so a row that no edge is removed from is that of every other such sample.
+    fn at_once(
+        &self,
+        all: &AllTypes,
+        parameters: &LazyParameters,
+        missing: &MissingEdges,
+        start: Tensor,
+        inputs: &SampleInputs<'_>,
+    ) -> Result<(Tensor, Tensor), ModelError> {
+        let (genes, h) = start.size2()?;
+        let (batch, device) = (inputs.batch_size, start.device());
+        let mut samples = None;
+        let mut first = None;
+        if matches!(missing, MissingEdges::Masks(_)) {
+            samples = Some(for_each_sample(&start, batch)?);
+        } else {
+            let removed = RemovedEdges::from_inputs(inputs, &all.ends, genes as usize, Device::Cpu)?;
+            first = Some(FirstLayerRows::new(&removed, device)?);
+        }
+        let mut wild_type = start;
+        for layer in &parameters.layers {
+            let layer = BatchedLayer::new(layer, &all.pairs)?;
+            let sums = all.sums(&wild_type)?;
+            let next = match (samples.take(), &first) {
+                (None, Some(first)) => {
+                    let rows = Tensor::f_cat(&[&Tensor::f_arange(genes, (Kind::Int64, device))?, &first.copied], 0)?;
+                    let lost = wild_type.f_index_select(0, &first.removed.from)?.f_neg()?;
+                    let sums = sums.f_index_select(1, &rows)?;
+                    let shape = sums.size();
+                    let sums =
+                        sums.f_view([-1, h])?.f_index_add(0, &first.removed.into, &lost)?.f_view(shape.as_slice())?;
+                    let weights = first.weights.f_to_kind(wild_type.kind())?;
+                    let next = layer.forward(&wild_type.f_index_select(0, &rows)?, &sums, Some(&weights))?;
+                    contiguous(&next)?.f_index_select(0, &first.row_of)?
+                }
+                (before, _) => {
+                    let x = before.ok_or(SizeError::MessagePassingLayers(0))?;
+                    let sums = self.sums_at_once(all, &x, missing)?;
+                    contiguous(&layer.forward(&x.f_view([-1, h])?, &sums, None)?)?
+                }
+            };
+            samples = Some(next.f_view([genes, batch, h])?);
+            wild_type = contiguous(&layer.forward(&wild_type, &sums, None)?)?;
+        }
+        Ok((samples.ok_or(SizeError::MessagePassingLayers(0))?, wild_type))
+    }
+
+    /// The sums over the edges of each type and sample, without the `missing` ones: `x` `[N, B, h]` to `[T, N B, h]`.
+    fn sums_at_once(&self, all: &AllTypes, x: &Tensor, missing: &MissingEdges) -> Result<Tensor, ModelError> {
+        let (genes, batch, h) = x.size3()?;
+        let types = self.edges.len() as i64;
+        let by_row = [types, genes * batch, h];
+        match missing {
+            MissingEdges::Genes(mask) => {
+                let sums = all.sums(&x.f_mul(mask)?)?.f_view([types, genes, batch, h])?;
+                Ok(sums.f_mul(mask)?.f_view(by_row)?)
+            }
+            MissingEdges::Edges(removed) => {
+                let from: Vec<&Tensor> = removed.iter().map(|rows| &rows.from).collect();
+                let into = removed.iter().zip(0..).map(|(rows, t)| rows.into.f_add_scalar(t * genes * batch));
+                let into = Tensor::f_cat(&into.collect::<Result<Vec<_>, _>>()?, 0)?;
+                let lost = x.f_view([-1, h])?.f_index_select(0, &Tensor::f_cat(&from, 0)?)?.f_neg()?;
+                Ok(all.sums(x)?.f_view([-1, h])?.f_index_add(0, &into, &lost)?.f_view(by_row)?)
+            }
+            MissingEdges::Masks(masks) => {
+                let sums = self.edges.iter().zip(masks).map(|(edges, mask)| edges.masked_sums(x, mask));
+                Ok(Tensor::f_stack(&sums.collect::<Result<Vec<_>, _>>()?, 0)?.f_view(by_row)?)
+            }
+        }
     }
 
     fn missing_edges(&self, inputs: &SampleInputs<'_>, gene_mask: &Tensor) -> Result<MissingEdges, ModelError> {
@@ -120,51 +234,97 @@ fn gene_mask(inputs: &SampleInputs<'_>, genes: i64, device: Device) -> Result<Te
     Ok(mask.f_view([genes, batch])?)
 }
 
+/// Matrices `[N, N]` of the edges of `lists` one below the other: row t N + v sums the rows of v's sources along the edges of list t.
+fn sources_of(lists: &[EdgeList<'_>], genes: i64, device: Device) -> Result<SparseMatrix, ModelError> {
+    let rows = |lists: usize| {
+        u32::try_from(genes).ok().and_then(|genes| genes.checked_mul(lists as u32)).ok_or(SizeError::Genes(genes))
+    };
+    let mut entries = Vec::new();
+    for (t, list) in lists.iter().enumerate() {
+        let first = rows(t)?;
+        entries.extend(list.sources.iter().zip(list.targets).map(|(source, target)| MatrixEntry {
+            row: first + *target as u32,
+            column: *source as u32,
+            value: 1.0,
+        }));
+    }
+    Ok(SparseMatrix::new(rows(lists.len())?, rows(1)?, entries, device)?)
+}
+
+/// The sum over all edges into each row of `x` of their source rows: float32 `[N, …]` to the same shape, float64 where `x` is.
+fn sums(sources_of: &SparseMatrix, x: &Tensor) -> Result<Tensor, ModelError> {
+    if sources_of.num_entries() == 0 {
+        return Ok(x.f_zeros_like()?);
+    }
+    let rows = x.f_reshape([x.size()[0], -1])?;
+    Ok(sources_of.matmul(&rows)?.f_view(x.size().as_slice())?)
+}
+
+/// `[N, h]` to a copy for each sample, `[N, B, h]`.
+fn for_each_sample(start: &Tensor, batch: i64) -> Result<Tensor, TchError> {
+    let (genes, h) = start.size2()?;
+    start.f_unsqueeze(1)?.f_expand([genes, batch, h], false)?.f_contiguous()
+}
+
+impl AllTypes {
+    /// The sums over each row's sources along the edges of each type: `[N, …, h]` to `[T, N …, h]`.
+    fn sums(&self, x: &Tensor) -> Result<Tensor, ModelError> {
+        let (rows, h) = (x.size()[0], x.size().last().copied().unwrap_or_default());
+        let types = self.ends.len() as i64;
+        let shape = [types, x.numel() as i64 / h.max(1), h];
+        if self.sources_of.num_entries() == 0 {
+            return Ok(Tensor::f_zeros(shape, (x.kind(), x.device()))?);
+        }
+        Ok(self.sources_of.matmul(&x.f_reshape([rows, -1])?)?.f_view(shape)?)
+    }
+}
+
+impl MissingEdges {
+    /// The rows that samples send along edges: a removed gene sends nothing. What it would receive is removed from the sums.
+    fn sending(&self, x: &Tensor) -> Result<Tensor, TchError> {
+        match self {
+            Self::Genes(mask) => x.f_mul(mask),
+            Self::Edges(_) | Self::Masks(_) => Ok(x.shallow_clone()),
+        }
+    }
+}
+
 impl TypeEdges {
-    fn new(list: &EdgeList, index: usize, genes: u32, device: Device) -> Result<Self, ModelError> {
-        let entry =
-            |(source, target): (&i64, &i64)| MatrixEntry { row: *target as u32, column: *source as u32, value: 1.0 };
-        let entries = list.sources.iter().zip(list.targets).map(entry).collect();
+    fn new(list: &EdgeList, index: usize, device: Device) -> Result<Self, TchError> {
         let ends = |genes: &[i64]| Tensor::f_from_slice(genes)?.f_to_device(device);
-        Ok(Self {
-            name: list.name.to_owned(),
-            index,
-            sources_of: SparseMatrix::new(genes, genes, entries, device)?,
-            sources: ends(list.sources)?,
-            targets: ends(list.targets)?,
-        })
+        Ok(Self { name: list.name.to_owned(), index, sources: ends(list.sources)?, targets: ends(list.targets)? })
     }
 
     fn len(&self) -> i64 {
         self.sources.size()[0]
     }
 
-    /// The sum over all edges into each row of `x` of their source rows: float32 `[N, …]` to the same shape, float64 where `x` is.
-    fn sums(&self, x: &Tensor) -> Result<Tensor, ModelError> {
-        if self.sources_of.num_entries() == 0 {
-            return Ok(x.f_zeros_like()?);
-        }
-        let rows = x.f_reshape([x.size()[0], -1])?;
-        Ok(self.sources_of.matmul(&rows)?.f_view(x.size().as_slice())?)
-    }
-
     /// The sums over the edges of each sample, without its `missing` ones of this type, index `t`: `x` `[N, B, h]` to the same shape, with
-    /// removed genes at 0 for [`MissingEdges::Genes`].
-    fn sums_of_samples(&self, x: &Tensor, missing: &MissingEdges, t: usize) -> Result<Tensor, ModelError> {
+    /// removed genes at 0 for [`MissingEdges::Genes`]. `sums`: those over all edges.
+    fn sums_of_samples(
+        &self,
+        x: &Tensor,
+        missing: &MissingEdges,
+        t: usize,
+        sums: impl Fn() -> Result<Tensor, ModelError>,
+    ) -> Result<Tensor, ModelError> {
         match missing {
-            MissingEdges::Genes(mask) => Ok(self.sums(x)?.f_mul(mask)?),
+            MissingEdges::Genes(mask) => Ok(sums()?.f_mul(mask)?),
             MissingEdges::Edges(removed) => {
                 let RemovedRows { into, from } = &removed[t];
                 let h = x.size()[2];
                 let messages = x.f_view([-1, h])?.f_index_select(0, from)?.f_neg()?;
-                let sums = self.sums(x)?.f_view([-1, h])?.f_index_add(0, into, &messages)?;
+                let sums = sums()?.f_view([-1, h])?.f_index_add(0, into, &messages)?;
                 Ok(sums.f_view(x.size().as_slice())?)
             }
-            MissingEdges::Masks(masks) => {
-                let messages = x.f_index_select(0, &self.sources)?.f_mul(&masks[t])?;
-                Ok(x.f_zeros_like()?.f_index_add(0, &self.targets, &messages)?)
-            }
+            MissingEdges::Masks(masks) => self.masked_sums(x, &masks[t]),
         }
+    }
+
+    /// The sums of the messages that `mask`, `[E, B, 1]`, keeps: `x` `[N, B, h]` to the same shape.
+    fn masked_sums(&self, x: &Tensor, mask: &Tensor) -> Result<Tensor, ModelError> {
+        let messages = x.f_index_select(0, &self.sources)?.f_mul(mask)?;
+        Ok(x.f_zeros_like()?.f_index_add(0, &self.targets, &messages)?)
     }
 
     /// The target and source rows of the removed edges, of `[N · B, h]`.

@@ -5,6 +5,7 @@
 
 use expctl_settings::Norm;
 use graph_loader::{Common, EdgeType, Incidence, RemovedLists};
+use tch::kind::Element;
 use tch::{Device, Kind, TchError, Tensor, nn};
 use torch_dist::{DistError, EdgeTypeJoin, LayerShape, Neighbours, RemovedRows, layer_rows, sums_of_differing};
 
@@ -112,7 +113,7 @@ impl Readout {
 /// The distinct rows of the first layer: one for each gene of the wild type, and behind them one for each gene and sample that a removed edge
 /// leads into. All other rows of samples are equal to those of the wild type.
 #[derive(Debug)]
-struct FirstLayerRows {
+pub struct FirstLayerRows {
     /// int64 `[D]`: the gene of each row behind the first N.
     pub copied: Tensor,
     /// The source rows `[N]` that rows `[N + D]` lose.
@@ -124,7 +125,7 @@ struct FirstLayerRows {
 }
 
 impl FirstLayerRows {
-    fn new(batch: &RemovedEdges, device: Device) -> Result<Self, TchError> {
+    pub fn new(batch: &RemovedEdges, device: Device) -> Result<Self, TchError> {
         let (genes, samples) = (batch.genes, batch.batch);
         let mut row_of: Vec<i64> = (0..genes * samples).map(|i| (i / samples) as i64).collect();
         let mut weights = vec![samples as f32; genes];
@@ -144,17 +145,17 @@ impl FirstLayerRows {
             ((t * rows) as i64 + row, i64::from(edge.source))
         })?;
         Ok(Self {
-            copied: Tensor::f_from_slice(&copied)?.f_to_device(device)?,
+            copied: on_device(&copied, device)?,
             removed,
-            weights: Tensor::f_from_slice(&weights)?.f_to_device(device)?,
-            row_of: Tensor::f_from_slice(&row_of)?.f_to_device(device)?,
+            weights: on_device(&weights, device)?,
+            row_of: on_device(&row_of, device)?,
         })
     }
 }
 
 /// The ends of the edges of one type, and the edges of each gene: 16 B per edge.
 #[derive(Debug)]
-struct EdgeEnds {
+pub struct EdgeEnds {
     name: String,
     /// Index among the edge types of a batch.
     index: usize,
@@ -165,7 +166,7 @@ struct EdgeEnds {
 
 /// A removed edge of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct RemovedEdge {
+pub struct RemovedEdge {
     pub source: u32,
     pub target: u32,
     pub sample: u32,
@@ -173,7 +174,7 @@ struct RemovedEdge {
 
 /// The removed edges of a batch and its perturbed genes.
 #[derive(Debug)]
-struct RemovedEdges {
+pub struct RemovedEdges {
     /// By edge type.
     pub edges: Vec<Vec<RemovedEdge>>,
     /// bool `[N, B]`: whether the gene is kept.
@@ -184,7 +185,7 @@ struct RemovedEdges {
 
 impl EdgeEnds {
     /// The list has been checked.
-    fn new(list: &EdgeList, index: usize, genes: usize) -> Self {
+    pub fn new(list: &EdgeList, index: usize, genes: usize) -> Self {
         let ends = list.sources.iter().zip(list.targets).map(|(s, t)| [*s as u32, *t as u32]).collect();
         let edge_type = EdgeType { name: list.name.to_owned(), edge_index: [list.sources, list.targets].concat() };
         Self { name: list.name.to_owned(), index, ends, incidence: Incidence::build(&edge_type, genes) }
@@ -232,7 +233,7 @@ impl RemovedEdges {
     ///
     /// # Errors
     /// A gene, a sample or a position is out of range.
-    fn from_inputs(
+    pub fn from_inputs(
         inputs: &SampleInputs<'_>,
         edges: &[EdgeEnds],
         genes: usize,
@@ -283,6 +284,15 @@ pub fn perturbed_genes(common: &Common, genes: usize) -> Result<Vec<(usize, usiz
     common.genes.iter().zip(&common.gene_sample).map(check).collect()
 }
 
+/// A tensor of `values`. To a GPU it is sent from page-locked memory, so that the host does not wait until the GPU gets there.
+fn on_device<T: Element>(values: &[T], device: Device) -> Result<Tensor, TchError> {
+    let here = Tensor::f_from_slice(values)?;
+    if !device.is_cuda() {
+        return here.f_to_device(device);
+    }
+    here.f_pin_memory(device)?.f_to_device_(device, here.kind(), true, false)
+}
+
 /// The target and source rows of all removed edges; `rows` gives both for an edge of type `t`.
 fn removed_rows(
     edges: &[Vec<RemovedEdge>],
@@ -295,8 +305,7 @@ fn removed_rows(
         .flat_map(|(t, edges)| edges.iter().map(move |edge| (t, edge)))
         .map(|(t, edge)| rows(t, edge))
         .unzip();
-    let tensor = |values: &[i64]| Tensor::f_from_slice(values)?.f_to_device(device);
-    Ok(RemovedRows { into: tensor(&into)?, from: tensor(&from)? })
+    Ok(RemovedRows { into: on_device(&into, device)?, from: on_device(&from, device)? })
 }
 
 impl LazyLayer {
@@ -360,7 +369,7 @@ fn push_linear<'a>(parameters: &mut Vec<&'a Tensor>, layer: &'a nn::Linear) -> R
 }
 
 /// The norm of rows that each stand for several equal rows.
-fn weighted_norm(norm: &ChannelNorm, x: &Tensor, weights: Option<&Tensor>) -> Result<Tensor, TchError> {
+pub fn weighted_norm(norm: &ChannelNorm, x: &Tensor, weights: Option<&Tensor>) -> Result<Tensor, TchError> {
     let Some(weights) = weights.filter(|_| norm.over == Norm::Graph) else { return norm.forward(x) };
     let weights = weights.f_unsqueeze(1)?;
     let count = weights.f_sum(None)?.f_mul_scalar(x.size()[1])?;
