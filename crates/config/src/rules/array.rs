@@ -182,8 +182,8 @@ impl Judge<'_> {
         let Settings { array, sampler, data, .. } = &settings;
         let key = to_json(&(array, sampler, data)).to_string();
         let project = self.project;
-        let refusal = self.array_refusals.entry(key).or_insert_with(|| project.array_refusal(&settings));
-        if let Some(ArrayRefusal { key, message }) = refusal.clone() {
+        let refusals = self.array_refusals.entry(key).or_insert_with(|| project.array_refusals(&settings)).clone();
+        for ArrayRefusal { key, message } in refusals {
             let message = format!("`{key}`: {message}");
             problems.push(Problem::new(self.at(values, key), message, "every rank would end with this"));
         }
