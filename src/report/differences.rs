@@ -222,6 +222,11 @@ const SPLIT: [(&str, &str); 15] = [
     ("cpu", "processor"),
 ];
 
+/// Whether a setting selects all samples.
+fn is_all(key: &str, value: &str) -> bool {
+    matches!((key, value), ("select.samples" | "select.split", "all") | ("select.subset", "0"))
+}
+
 /// Settings that all rows of a class share, as far as they are known.
 type SharedSettings = BTreeMap<&'static str, String>;
 
@@ -239,8 +244,9 @@ impl ComparabilityClass {
         let apart = |key: &str| others.iter().any(|other| other.shared.get(key) != self.shared.get(key));
         let said = SPLIT.iter().filter(|(key, _)| apart(key));
         let said = said.filter_map(|(key, name)| {
-            // A cold page cache is named, a warm one is not.
-            let value = self.shared.get(key).filter(|value| !matches!(value.as_str(), "" | "false"))?;
+            // A cold page cache and a part of the samples are named, a warm one and all of them are not.
+            let value =
+                self.shared.get(key).filter(|value| !matches!(value.as_str(), "" | "false") && !is_all(key, value))?;
             Some(format!("{name} {value}"))
         });
         said.collect::<Vec<_>>().join(", ")
