@@ -53,7 +53,7 @@ use crate::project::Project;
 #[command(name = "expctl", version, propagate_version = true, max_term_width = 100)]
 #[command(
     after_help = "Exit codes: 0 ok, 1 a gate of compare failed, 2 usage, 3 config or other input invalid, 4 cluster unreachable, 5 some trials failed, \
-                        6 results incomplete, or records cannot be read or written, 7 comparison refused, 70 internal, or the worker cannot start\n\
+                        6 results incomplete, or records or data cannot be read or written, 7 comparison refused, 70 internal, or the worker cannot start\n\
                         Words of tables and notes: docs/guide/reading-results.md; when something fails: docs/guide/troubleshooting.md"
 )]
 pub struct Cli {
