@@ -116,6 +116,8 @@ fn the_summary_answers_first() {
         summary.contains("**Bottleneck** (measured): none; no single stage takes more than 50 % of a step\n"),
         "{text}"
     );
+    let trust = "**Trust**: no warning that may change a verdict; measured for 2 s–8.2 s per run; 3 runs each\n";
+    assert!(summary.contains(trust), "{text}");
     // Pictures follow; what the writer says of them is the writer's.
     let order = ["### Executive Summary", "### Pictures", "### What This Measures", "### Where a step's time goes"];
     let places = order.map(|heading| text.find(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("{heading}")));

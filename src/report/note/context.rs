@@ -28,7 +28,7 @@ use crate::report::sections::isolation::{isolation, loading_answers};
 use crate::report::sections::profiler::{operations, trace_summaries};
 use crate::report::sections::provenance::{provenance, slurm_usage, trials};
 use crate::report::sections::ranks::ranks;
-use crate::report::sections::results::{Results, epochs, estimated, mixed_modes};
+use crate::report::sections::results::{Results, epochs, estimated, measured_per_run, mixed_modes};
 use crate::report::sections::usage::usage;
 use crate::report::variant_row::{VariantRow, measured_rows};
 use crate::report::warning::{Warning, warnings};
@@ -95,6 +95,7 @@ pub fn values(
         ("best_points", json!(results.best_points())),
         ("others", json!(without_tests(results.other_findings()))),
         ("no_answer", json!(no_answer(&rows))),
+        ("trust", json!(trust(&rows, &shown_warnings))),
         ("findings", json!(without_tests(results.findings()))),
         ("causes", json!(causes(&answering))),
         ("no_cause", json!(no_cause(&rows, &answering))),
@@ -299,6 +300,30 @@ fn without_tests(findings: Vec<String>) -> Vec<String> {
 }
 
 /// Each variant with the settings that differ and its rates.
+/// What the answer rests on: warnings that may change it, for how long each run was measured, and how many runs a row has, in one line; `None`
+/// without a completed run.
+fn trust(rows: &[&VariantRow], warnings: &[&Warning]) -> Option<String> {
+    let mut causes: Vec<&str> = Vec::new();
+    for words in warnings.iter().map(|warning| warning.cause.words()) {
+        if !causes.contains(&words) {
+            causes.push(words);
+        }
+    }
+    let warned = match warnings.len() {
+        0 => "no warning that may change a verdict".to_owned(),
+        n => {
+            let all = format::count(n as u64, "warning");
+            format!("{all} that may change or forbid a verdict ({})", causes.join(", "))
+        }
+    };
+    let seconds: Vec<f64> = rows.iter().flat_map(|row| row.measured_s.iter().copied()).collect();
+    let measured = measured_per_run(&seconds)?;
+    let runs = rows.iter().map(|row| row.n).filter(|n| *n > 0);
+    let (fewest, most) = (runs.clone().min()?, runs.max()?);
+    let each = if fewest == most { format::count(most as u64, "run") } else { format!("{fewest} to {most} runs") };
+    Some(format!("{warned}; measured for {measured} per run; {each} each"))
+}
+
 fn methods(job: &MeasuredJob, rows: &[&VariantRow]) -> Vec<Value> {
     let groups = job.by_label();
     let settings: Vec<BTreeMap<String, String>> =
