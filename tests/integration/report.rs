@@ -426,6 +426,8 @@ fn the_bottleneck_is_named_where_there_is_one() {
     let (json, _) = project.expect(&["compare", "12", "--json"], 0);
     let all: serde_json::Value = serde_json::from_str(&json).unwrap();
     let line = &all["groups"][0]["lines"][0];
+    let cause = "**Bottleneck** (measured): a step of `lazy` waits 75.0 % of its time for *collate* (try another `pipeline.processor`";
+    assert!(text.contains(cause), "{text}");
     assert_eq!(line["bottleneck"]["waits_for"], serde_json::json!({ "stage": "collate", "share": 0.75 }));
     assert_eq!(line["bottleneck"]["works_on"], serde_json::json!({ "stage": "mask", "share": 0.75 }));
     assert_eq!(line["batch_bytes"], 1_155_400_000.0);

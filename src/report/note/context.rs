@@ -16,7 +16,7 @@ use crate::exit::Failure;
 use crate::ledger::flatten_in_job;
 use crate::project::Project;
 use crate::report::attempts::attempts_table;
-use crate::report::bottleneck::OTHER;
+use crate::report::bottleneck::{OTHER, advice};
 use crate::report::caution::Bearing;
 use crate::report::compare::{CompareError, Comparison, Format, Published};
 use crate::report::learning::learning;
@@ -259,13 +259,20 @@ fn mode_contents(mode: Mode) -> (Vec<&'static str>, Vec<&'static str>) {
 }
 
 /// The bottleneck of each variant with one stage above half of a step, or that waits most for *other* because of too few processors, or whose
-/// steps are for the most part in no stage; one sentence each.
+/// steps are for the most part in no stage; one sentence each, with settings to try where it is a stage of the loader.
 fn causes(rows: &[&VariantRow]) -> Vec<String> {
     let cause = |row: &&VariantRow| {
         let bottleneck = row.bottleneck?;
         let above_half = bottleneck.waits_for.is_some_and(|most| most.share > 0.5);
         let found = above_half || bottleneck.is_unknown() || bottleneck.crowded_other().is_some();
-        found.then(|| bottleneck.sentence(&row.label))
+        found.then(|| {
+            let sentence = bottleneck.sentence(&row.label);
+            // The stages of a program are its own.
+            let runs_command = row.settings.contains_key("worker.command");
+            let reads_array = row.settings.contains_key("array.format");
+            let advice = advice(&bottleneck, reads_array, row.batch_bytes).filter(|_| !runs_command);
+            advice.map_or(sentence.clone(), |advice| format!("{sentence} (try {advice})"))
+        })
     };
     rows.iter().filter_map(cause).collect()
 }
@@ -293,13 +300,6 @@ fn no_answer(rows: &[&VariantRow]) -> &'static str {
     }
 }
 
-/// Findings without their p values, which are below the table of results.
-fn without_tests(findings: Vec<String>) -> Vec<String> {
-    let cut = |line: String| line.split_once("; p ").map_or(line.clone(), |(finding, _)| finding.to_owned());
-    findings.into_iter().map(cut).collect()
-}
-
-/// Each variant with the settings that differ and its rates.
 /// What the answer rests on: warnings that may change it, for how long each run was measured, and how many runs a row has, in one line; `None`
 /// without a completed run.
 fn trust(rows: &[&VariantRow], warnings: &[&Warning]) -> Option<String> {
@@ -324,6 +324,13 @@ fn trust(rows: &[&VariantRow], warnings: &[&Warning]) -> Option<String> {
     Some(format!("{warned}; measured for {measured} per run; {each} each"))
 }
 
+/// Findings without their p values, which are below the table of results.
+fn without_tests(findings: Vec<String>) -> Vec<String> {
+    let cut = |line: String| line.split_once("; p ").map_or(line.clone(), |(finding, _)| finding.to_owned());
+    findings.into_iter().map(cut).collect()
+}
+
+/// Each variant with the settings that differ and its rates.
 fn methods(job: &MeasuredJob, rows: &[&VariantRow]) -> Vec<Value> {
     let groups = job.by_label();
     let settings: Vec<BTreeMap<String, String>> =
