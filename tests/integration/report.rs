@@ -242,6 +242,9 @@ fn the_best_point_of_each_variant_is_named() {
     ] {
         assert!(summary.contains(line), "{line}: {summary}");
     }
+    let picture = "![Samples per second of each variant against loader.workers.](assets/images/086_ddp_12_sweep.svg)";
+    assert!(text.contains(picture), "{text}");
+    assert!(project.file("results/assets/images/086_ddp_12_sweep.svg").is_file());
     // Trials are named with their points, and status shows them.
     assert!(text.contains("| ids-4-r1-0a1b2c (loader.workers=4) | 1 | completed |"), "{text}");
     let (table, _) = project.expect(&["status", "12"], 0);
@@ -251,7 +254,8 @@ fn the_best_point_of_each_variant_is_named() {
     // More ranks do more work at once: they are no alternatives.
     let other = TestProject::new();
     sweep(&other, 12);
-    assert!(!note(&other, 0).contains(": best at "));
+    let text = note(&other, 0);
+    assert!(!text.contains(": best at ") && !text.contains("_sweep.svg"), "{text}");
 }
 
 /// A single rank has no other to wait for, and what did not happen has no row.
@@ -422,12 +426,12 @@ fn the_bottleneck_is_named_where_there_is_one() {
     let text = note(&project, 0);
     assert!(text.contains("| **collate 75.0 %** | **mask 75.0 %** |"), "{text}");
     assert!(text.contains("- a step of `lazy` waits 75.0 % of its time for *collate*\n"), "{text}");
+    let cause = "**Bottleneck** (measured): a step of `lazy` waits 75.0 % of its time for *collate* (try another `pipeline.processor`";
+    assert!(text.contains(cause), "{text}");
     assert!(text.contains("- a step of `ids`: no stage has more than half of its time\n"), "{text}");
     let (json, _) = project.expect(&["compare", "12", "--json"], 0);
     let all: serde_json::Value = serde_json::from_str(&json).unwrap();
     let line = &all["groups"][0]["lines"][0];
-    let cause = "**Bottleneck** (measured): a step of `lazy` waits 75.0 % of its time for *collate* (try another `pipeline.processor`";
-    assert!(text.contains(cause), "{text}");
     assert_eq!(line["bottleneck"]["waits_for"], serde_json::json!({ "stage": "collate", "share": 0.75 }));
     assert_eq!(line["bottleneck"]["works_on"], serde_json::json!({ "stage": "mask", "share": 0.75 }));
     assert_eq!(line["batch_bytes"], 1_155_400_000.0);
