@@ -66,9 +66,20 @@ pub struct Check {
     pub found: String,
     /// What to do; empty if nothing.
     pub todo: String,
-    /// Whether it is about the cluster.
+    /// Its subject.
     #[serde(skip)]
-    pub cluster: bool,
+    pub subject: Subject,
+}
+
+/// What a check is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// Slurm.
+    Cluster,
+    /// A folder that jobs write to.
+    Folder,
+    /// The programs of expctl, and its settings.
+    Programs,
 }
 
 impl Check {
@@ -79,7 +90,7 @@ impl Check {
             state: CheckState::Ok,
             found: found.into(),
             todo: String::new(),
-            cluster: false,
+            subject: Subject::Programs,
         }
     }
 
@@ -123,7 +134,7 @@ pub fn cluster(slurm: &Slurm, profile: Option<&ClusterProfile>, partition: &str)
         checks.extend(profile.and_then(|profile| check_array_size(slurm, profile)));
     }
     for check in &mut checks {
-        check.cluster = true;
+        check.subject = Subject::Cluster;
     }
     (checks, true)
 }
@@ -215,6 +226,10 @@ fn check_array_size(slurm: &Slurm, profile: &ClusterProfile) -> Option<Check> {
 
 /// Check a folder that jobs write to: whether it is writable, has space, and is seen by the nodes of a cluster.
 pub fn folder(what: &str, path: &Path, with_slurm: bool) -> Check {
+    Check { subject: Subject::Folder, ..check_folder(what, path, with_slurm) }
+}
+
+fn check_folder(what: &str, path: &Path, with_slurm: bool) -> Check {
     // It is created when it is needed; until then its nearest existing parent is checked.
     let Some(existing) = path.ancestors().find(|p| p.exists()) else {
         return Check::problem(what, format!("{} has no parent", path.display()), "name another folder");

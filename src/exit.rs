@@ -18,7 +18,7 @@ pub enum Exit {
     Cluster = 4,
     /// Some trials failed.
     TrialsFailed = 5,
-    /// Results are incomplete, or records cannot be read or written.
+    /// Results are incomplete, or records or data cannot be read or written.
     Incomplete = 6,
     /// A comparison was refused.
     Refused = 7,

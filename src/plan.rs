@@ -120,6 +120,10 @@ pub struct Cost {
     pub cpus: (u64, u64),
     /// Fewest and most GPUs of a trial.
     pub gpus: (u64, u64),
+    /// Smallest and largest memory of a trial with all its ranks, MiB; none where a trial leaves it to the cluster.
+    pub memory_mib: Option<(u64, u64)>,
+    /// Smallest and largest limit of the batches that a rank holds, MiB; none where a trial has none.
+    pub buffer_mib: Option<(u64, u64)>,
     /// Shortest and longest time limit, minutes; none where a trial has none.
     pub time_min: Option<(u64, u64)>,
     /// Processor hours of all trials, at most; none without time limits, or where whole nodes are asked for.
@@ -138,7 +142,9 @@ pub fn cost(plan: &Plan) -> Option<Cost> {
     let cpus = |trial: &Trial| ranks(trial) * u64::from(trial.settings.slurm.cpus_per_rank);
     let gpus = |trial: &Trial| ranks(trial) * u64::from(trial.settings.slurm.gpus_per_rank);
     let minutes = |trial: &Trial| trial.settings.slurm.time_min;
-    let time_min = span(&minutes).filter(|(shortest, _)| *shortest > 0);
+    // 0 stands for no limit of the config.
+    let limit = |of: &dyn Fn(&Trial) -> u64| span(of).filter(|(least, _)| *least > 0);
+    let time_min = limit(&minutes);
     let exclusive = trials.iter().any(|trial| trial.settings.slurm.exclusive);
     let hours = |of: &dyn Fn(&Trial) -> u64| {
         let known = time_min.is_some() && !exclusive;
@@ -149,6 +155,8 @@ pub fn cost(plan: &Plan) -> Option<Cost> {
         ranks: span(&ranks)?,
         cpus: span(&cpus)?,
         gpus: span(&gpus)?,
+        memory_mib: limit(&|trial| trial.settings.slurm.memory_mib),
+        buffer_mib: limit(&|trial| trial.settings.loader.buffer_mib),
         time_min,
         cpu_hours_at_most: hours(&cpus),
         gpu_hours_at_most: hours(&gpus).filter(|hours| *hours > 0.0),
@@ -159,7 +167,8 @@ pub fn cost(plan: &Plan) -> Option<Cost> {
 impl Cost {
     /// The same for trials that run on this machine, where nothing is charged and no limit holds.
     pub fn on_this_machine(&self) -> String {
-        format!("{} on this machine, one after another", self.shape())
+        let buffer = self.buffer_mib.map(|mib| format!(", each rank with at most {} MiB of batches", range(mib)));
+        format!("{} on this machine, one after another{}", self.shape(), buffer.unwrap_or_default())
     }
 
     /// `6 trials × 2 ranks`.
@@ -170,22 +179,27 @@ impl Cost {
     }
 }
 
+/// `2`, `2 to 4`.
+fn range((low, high): (u64, u64)) -> String {
+    if low == high { thousands(low) } else { format!("{} to {}", thousands(low), thousands(high)) }
+}
+
 /// One line: `6 trials × 2 ranks: at most 24.0 GPU h, 96.0 CPU h (time limit 120 min)`.
 impl Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let range = |(low, high): (u64, u64)| if low == high { low.to_string() } else { format!("{low} to {high}") };
         write!(f, "{}: ", self.shape())?;
         let limit = self.time_min.map_or_else(
             || "no time limit in the config: the partition's holds".to_owned(),
             |limit| format!("time limit {} min", range(limit)),
         );
+        let memory = self.memory_mib.map(|mib| format!(", {} MiB of memory per trial", range(mib))).unwrap_or_default();
         if let Some(cpu_hours) = self.cpu_hours_at_most {
             let gpu_hours = self.gpu_hours_at_most.map(|hours| format!("{} GPU h, ", figure(hours)));
-            return write!(f, "at most {}{} CPU h ({limit})", gpu_hours.unwrap_or_default(), figure(cpu_hours));
+            return write!(f, "at most {}{} CPU h ({limit}{memory})", gpu_hours.unwrap_or_default(), figure(cpu_hours));
         }
         let gpus = if self.gpus.1 > 0 { format!("{} GPUs and ", range(self.gpus)) } else { String::new() };
         let nodes = if self.exclusive { "whole nodes with at least " } else { "" };
-        write!(f, "{nodes}{gpus}{} CPUs per trial ({limit})", range(self.cpus))
+        write!(f, "{nodes}{gpus}{} CPUs per trial ({limit}{memory})", range(self.cpus))
     }
 }
 

@@ -3,7 +3,7 @@ use expctl_text::Table;
 use slurm_client::Slurm;
 
 use crate::console::{out_json, out_table};
-use crate::doctor::{self, Check, CheckState};
+use crate::doctor::{self, Check, CheckState, Subject};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
 
@@ -54,13 +54,34 @@ pub fn run(project: &Project, args: &DoctorArgs) -> Result<(), Failure> {
     verdict(&checks)
 }
 
-/// Exit 4 if a problem is the cluster's, else 70.
+/// Exit 4 if a problem is the cluster's, 70 if one is of the programs, else 6: a folder cannot be written.
 fn verdict(checks: &[Check]) -> Result<(), Failure> {
     let problems: Vec<&Check> = checks.iter().filter(|c| c.state == CheckState::Problem).collect();
     if problems.is_empty() {
         return Ok(());
     }
-    let exit = if problems.iter().any(|c| c.cluster) { Exit::Cluster } else { Exit::Internal };
+    let has = |subject| problems.iter().any(|check| check.subject == subject);
+    let exit = match () {
+        () if has(Subject::Cluster) => Exit::Cluster,
+        () if has(Subject::Programs) => Exit::Internal,
+        () => Exit::Incomplete,
+    };
     let names: Vec<&str> = problems.iter().map(|c| c.check.as_str()).collect();
     Err(Failure::new(exit, format!("jobs cannot run here; see {}", names.join(", "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_says_what_the_problem_is_about() {
+        let problem = |subject| Check { subject, ..Check::problem("x", "found", "todo") };
+        let code = |checks: &[Check]| verdict(checks).map_err(|failure| failure.exit);
+        let [cluster, folder, programs] = [Subject::Cluster, Subject::Folder, Subject::Programs].map(problem);
+        assert_eq!(code(&[Check::ok("x", "found")]), Ok(()));
+        assert_eq!(code(std::slice::from_ref(&folder)), Err(Exit::Incomplete));
+        assert_eq!(code(&[folder.clone(), programs.clone()]), Err(Exit::Internal));
+        assert_eq!(code(&[folder, programs, cluster]), Err(Exit::Cluster));
+    }
 }

@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use expctl_config::UserDefaults;
 use expctl_ledger::JobRecord;
 use serde::de::DeserializeOwned;
@@ -53,7 +53,7 @@ use crate::project::Project;
 #[command(name = "expctl", version, propagate_version = true, max_term_width = 100)]
 #[command(
     after_help = "Exit codes: 0 ok, 1 a gate of compare failed, 2 usage, 3 config or other input invalid, 4 cluster unreachable, 5 some trials failed, \
-                        6 results incomplete, or records cannot be read or written, 7 comparison refused, 70 internal, or the worker cannot start\n\
+                        6 results incomplete, or records or data cannot be read or written, 7 comparison refused, 70 internal, or the worker cannot start\n\
                         Words of tables and notes: docs/guide/reading-results.md; when something fails: docs/guide/troubleshooting.md"
 )]
 pub struct Cli {
@@ -128,6 +128,50 @@ enum Verb {
     NoteStep(StepArgs),
 }
 
+/// Verbs by purpose, in the order of the help.
+const VERBS_BY_PURPOSE: [(&str, &[&str]); 5] = [
+    ("Before a job", &["check", "plan", "doctor"]),
+    ("Jobs", &["submit", "status", "watch", "logs", "cancel", "retry", "isolate"]),
+    ("Results", &["report", "compare", "timings", "trace", "import"]),
+    ("Data sets", &["data"]),
+    ("Shell", &["completions"]),
+];
+
+/// Columns of help where the width of the terminal is not known, and at most.
+const MAX_HELP_WIDTH: usize = 100;
+
+/// The command line. Its help has the verbs by purpose, which clap cannot do.
+fn command_line() -> Command {
+    let command = Cli::command();
+    let width = console::Term::stdout().size_checked().map_or(MAX_HELP_WIDTH, |(_, columns)| columns.into());
+    let verbs = verbs_by_purpose(&command, width.min(MAX_HELP_WIDTH));
+    command.help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n{verbs}\nOptions:\n{{options}}{{after-help}}"
+    ))
+}
+
+/// The verbs of a command with their descriptions, under a heading for each purpose.
+fn verbs_by_purpose(command: &Command, width: usize) -> String {
+    let longest = VERBS_BY_PURPOSE.iter().flat_map(|(_, verbs)| *verbs).map(|verb| verb.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for (purpose, verbs) in VERBS_BY_PURPOSE {
+        text.push_str(&format!("\n{purpose}:\n"));
+        for verb in verbs.iter().filter_map(|verb| command.find_subcommand(verb)) {
+            let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
+            let mut line = format!("  {:longest$} ", verb.get_name());
+            for word in about.split_whitespace() {
+                if line.chars().count() + 1 + word.chars().count() > width {
+                    text.push_str(&format!("{line}\n"));
+                    line = " ".repeat(longest + 3);
+                }
+                line.push_str(&format!(" {word}"));
+            }
+            text.push_str(&format!("{line}\n"));
+        }
+    }
+    text
+}
+
 impl Verb {
     /// Whether the user's defaults apply. A batch script names all its folders, and completions need none.
     fn is_for_users(&self) -> bool {
@@ -154,7 +198,7 @@ pub fn main() -> ExitCode {
     // In a file, as the log of a rank is, codes of colours would be noise.
     let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     messages.with_target(false).with_ansi(colours).init();
-    let cli = Cli::parse();
+    let cli = Cli::from_arg_matches(&command_line().get_matches()).unwrap_or_else(|error| error.exit());
     // A panic is a defect of this program: it has its own code, so that scripts do not take it for a failed trial.
     let result = std::panic::catch_unwind(AssertUnwindSafe(|| run(cli)))
         .unwrap_or_else(|_| Err(Failure::internal("this is a defect of expctl; please report what is printed above")));
@@ -297,4 +341,26 @@ fn words<T: DeserializeOwned + Clone + Send + Sync + 'static>(
     words: &'static [&'static str],
 ) -> impl TypedValueParser<Value = T> {
     PossibleValuesParser::new(words).try_map(|word| serde_json::from_value(word.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_help_names_every_verb_once() {
+        let command = Cli::command();
+        let all: BTreeSet<&str> =
+            command.get_subcommands().filter(|verb| !verb.is_hide_set()).map(Command::get_name).collect();
+        let named: Vec<&str> = VERBS_BY_PURPOSE.iter().flat_map(|(_, verbs)| *verbs).copied().collect();
+        assert_eq!((named.len(), named.into_iter().collect::<BTreeSet<_>>()), (all.len(), all));
+        let narrow = verbs_by_purpose(&command, 60);
+        assert!(narrow.lines().all(|line| line.chars().count() <= 60), "{narrow}");
+        assert!(
+            narrow.starts_with("\nBefore a job:\n  check        Check a config and say what is wrong with it\n"),
+            "{narrow}"
+        );
+    }
 }

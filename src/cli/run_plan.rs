@@ -150,8 +150,11 @@ fn refuse_of_built_arrays(project: &Project, trials: &[Trial]) -> Result<(), Fai
         if !is_read || !seen.insert(to_json(&(&settings.array, &settings.sampler, &settings.data)).to_string()) {
             continue;
         }
-        if let Some(ArrayRefusal { key, message }) = ProjectData(project).array_refusal(settings) {
-            return Err(Failure::new(Exit::Config, format!("variant {variant}: `{key}`: {message}")));
+        let refusals = ProjectData(project).array_refusals(settings);
+        let said: Vec<String> =
+            refusals.iter().map(|ArrayRefusal { key, message }| format!("`{key}`: {message}")).collect();
+        if !said.is_empty() {
+            return Err(Failure::new(Exit::Config, format!("variant {variant}: {}", said.join("; "))));
         }
     }
     Ok(())

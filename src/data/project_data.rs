@@ -49,24 +49,27 @@ impl ProjectFiles for ProjectData<'_> {
         count_rows(file, layer)
     }
 
-    fn array_refusal(&self, settings: &Settings) -> Option<ArrayRefusal> {
+    fn array_refusals(&self, settings: &Settings) -> Vec<ArrayRefusal> {
         let array = &settings.array;
         let files = if array.files.is_empty() {
-            let dataset = ArrayDataset::open(&self.0.data_dir(&settings.data)).ok()?;
-            dataset.store_files_of(array.format, array.file_count).ok()?
+            let dataset = ArrayDataset::open(&self.0.data_dir(&settings.data));
+            let files = dataset.and_then(|dataset| dataset.store_files_of(array.format, array.file_count));
+            let Ok(files) = files else { return Vec::new() };
+            files
         } else if array.files.iter().any(|named| is_url(named)) {
-            return None;
+            return Vec::new();
         } else {
             array.files.iter().flat_map(|named| matching(self.0.root(), named).unwrap_or_default()).collect()
         };
-        let Refusal { key, problem } = rehearse(settings, &files).err()?;
+        let mut refusals = rehearse(settings, &files);
         // Damage of a data set that expctl built is no matter of the config: `submit` and `data verify` name it.
-        if array.files.is_empty() && key == Array::FILES.name() {
-            return None;
-        }
-        let text = problem.to_string();
-        let message = text.strip_prefix(key).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&text);
-        Some(ArrayRefusal { key, message: message.to_owned() })
+        refusals.retain(|refusal| !(array.files.is_empty() && refusal.key == Array::FILES.name()));
+        let of_config = |Refusal { key, problem }: Refusal| {
+            let text = problem.to_string();
+            let message = text.strip_prefix(key).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&text);
+            ArrayRefusal { key, message: message.to_owned() }
+        };
+        refusals.into_iter().map(of_config).collect()
     }
 }
 

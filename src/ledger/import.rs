@@ -189,8 +189,8 @@ fn rows<'a>(row: &'a LogRow, reading: &LogReading, log: &str, digest: &str) -> V
         rows.push(WrittenRow { row, it_per_s, estimator, reading, notes, progress });
     };
     if let Some(naive) = &reading.naive {
-        let of = words(&naive.of);
-        let notes = [Some(format!("{source}: mean of the last progress values, of bars: {of}")), missed.clone()];
+        let (n, of) = (naive.of.values().sum::<u64>(), words_of_values(&naive.of));
+        let notes = [Some(format!("{source}: mean of the last {n} progress values: {of}")), missed.clone()];
         let estimator = "mean of the last 20 matches of `<number>it/s`, over all bars, warm-up included";
         add(naive.it_per_s, RateReading::LastTwenty, estimator, notes.into_iter().flatten().collect(), None);
     }
@@ -251,6 +251,11 @@ fn named(kinds: &BarCounts) -> std::collections::BTreeMap<String, u64> {
 
 fn words(kinds: &BarCounts) -> String {
     kinds.iter().map(|(kind, n)| format!("{} {n}", kind.name())).collect::<Vec<_>>().join(", ")
+}
+
+/// `3 from training bars, 17 from validation bars`.
+fn words_of_values(kinds: &BarCounts) -> String {
+    kinds.iter().map(|(kind, n)| format!("{n} from {} bars", kind.name())).collect::<Vec<_>>().join(", ")
 }
 
 fn head(study: &str, job: u64, log: &std::fs::File) -> String {

@@ -3,8 +3,8 @@ use std::ops::Range;
 
 use expctl_ledger::{Environment, MeasuredJob, Run, RunPart};
 use expctl_settings::{
-    Array, Data, Experiment, KeySpec, MaskSource, Measure, Model, NO_DATA_SET, Pipeline, Profile, Section, Select,
-    Settings, Slurm, TraceAt, Train, Worker, find, to_json,
+    Array, Data, Experiment, KeySpec, MaskSource, Measure, Model, NO_DATA_SET, Pipeline, Profile, Sampler, Section,
+    Select, Settings, Slurm, TraceAt, Train, Worker, find, to_json,
 };
 use serde_json::Value;
 
@@ -36,6 +36,9 @@ fn has_effect(spec: &KeySpec, settings: &Settings) -> bool {
     }
     if in_section(&[Profile::NAME, TraceAt::NAME]) {
         return settings.profiles() || is(&Profile::OPERATIONS);
+    }
+    if in_section(&[Sampler::NAME]) {
+        return settings.sampler.draw.uses(spec.key);
     }
     if is(&Array::FORMAT) {
         return settings.reads_array();
@@ -105,6 +108,11 @@ pub fn setting_text(value: &Value) -> String {
         Value::Array(all) => all.iter().map(setting_text).collect::<Vec<_>>().join(" "),
         other => other.to_string(),
     }
+}
+
+/// The text of a setting among words: an empty one is `none`.
+pub fn shown_setting(text: &str) -> &str {
+    if text.is_empty() { "none" } else { text }
 }
 
 /// Settings of the runs of one row, and what they ran on: all that may explain a difference besides the method.

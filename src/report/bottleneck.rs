@@ -147,6 +147,27 @@ impl Bottleneck {
     }
 }
 
+/// Settings to try where a step waits for a stage of the loader more than for all else together; `None` for stages of the step, and where no
+/// setting is known to help. `batch_bytes`: mean size of a batch.
+pub fn advice(bottleneck: &Bottleneck, reads_array: bool, batch_bytes: Option<f64>) -> Option<String> {
+    let stage = bottleneck.waits_for.filter(|most| most.share > 0.5)?.stage;
+    // More threads are no help where there are too many.
+    let workers =
+        bottleneck.oversubscribed.is_none().then(|| "more `loader.workers`, if processors are free".to_owned());
+    match stage {
+        Stage::Sample | Stage::Decode => workers,
+        Stage::Read if reads_array => Some("`array.memory`, or another `array.format`".to_owned()),
+        Stage::Read => Some("another `pipeline.store`".to_owned()),
+        Stage::Mask if bottleneck.masks_by == MasksBy::Loader => Some("another `pipeline.mask_source`".to_owned()),
+        Stage::Collate if reads_array => workers,
+        Stage::Collate => {
+            let size = batch_bytes.map(|size| format!(", a batch has {}", format::bytes(size)));
+            Some(format!("another `pipeline.processor`{}", size.unwrap_or_default()))
+        }
+        _ => None,
+    }
+}
+
 /// More threads than the processors that they share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Oversubscription {
@@ -233,6 +254,22 @@ mod tests {
         assert_eq!(found.waits_for, Some(StageShare { stage: Stage::Collate, share: 0.6 }));
         assert_eq!(found.works_on, Some(StageShare { stage: Stage::Decode, share: 0.75 }));
         assert_eq!(found.sentence("lazy"), "a step of `lazy` waits 60.0 % of its time for *collate*");
+    }
+
+    #[test]
+    fn a_stage_of_the_loader_comes_with_what_to_try() {
+        let tried = |exposed: &[(Stage, u64)], reads_array| advice(&bottleneck(exposed, &[]), reads_array, Some(3e7));
+        let collate = Some("another `pipeline.processor`, a batch has 30 MB".to_owned());
+        assert_eq!(tried(&[(Stage::Collate, 60)], false), collate);
+        assert_eq!(tried(&[(Stage::Collate, 50)], false), None);
+        assert_eq!(tried(&[(Stage::Read, 60)], true), Some("`array.memory`, or another `array.format`".to_owned()));
+        // A step does not load its own work.
+        assert_eq!(tried(&[(Stage::Forward, 90)], false), None);
+        let decode = bottleneck(&[(Stage::Decode, 90)], &[]);
+        let workers = Some("more `loader.workers`, if processors are free".to_owned());
+        assert_eq!(advice(&decode, true, None), workers);
+        let crowd = Some(Oversubscription { threads: 9, loader_threads: 8, processors: 2 });
+        assert_eq!(advice(&decode.with_threads(crowd), true, None), None);
     }
 
     #[test]

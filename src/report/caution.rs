@@ -67,6 +67,35 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// In words: `slow steps`.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::BaselineNotRun => "baseline not run",
+            Self::NoRun => "no run",
+            Self::OneRun => "one run",
+            Self::ShortMeasurement => "short measurement",
+            Self::Profiled => "profiler",
+            Self::NotCounted => "runs not counted",
+            Self::MissingSteps => "missing steps",
+            Self::Attempts => "several attempts",
+            Self::LessMemory => "less memory",
+            Self::FewerSamples => "fewer samples",
+            Self::NotCold => "page cache not cold",
+            Self::Burst => "batches loaded ahead",
+            Self::WarmUp => "warm-up",
+            Self::Drift => "drift",
+            Self::SlowSteps => "slow steps",
+            Self::RunApart => "a run apart",
+            Self::Unattributed => "unattributed time",
+            Self::Overlap => "overlapping stages",
+            Self::FewBlocks => "few blocks",
+            Self::ApproximateMasks => "approximate masks",
+            Self::MoreRanksThanProcessors => "more ranks than processors",
+            Self::MoreThreadsThanProcessors => "more threads than processors",
+            Self::OtherFunction => "another function",
+        }
+    }
+
     /// Its meaning for verdicts if its effect on the rate is not known.
     pub(crate) const fn bearing(self) -> Bearing {
         match self {

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::variant_row::VariantRow;
+use crate::ledger::shown_setting;
 
 /// Settings that no rate depends on: account and queue, timeouts, limits of memory, seeds, the requested device. The node, processor and GPU
 /// that they lead to are recorded by themselves.
@@ -112,8 +113,8 @@ impl Difference {
     pub fn words(&self) -> String {
         if self.values.len() > MANY_ROWS {
             let mut rows: Vec<(&str, usize)> = Vec::new();
-            for value in &self.values {
-                match rows.iter_mut().find(|(known, _)| known == value) {
+            for value in self.values.iter().map(|value| shown_setting(value)) {
+                match rows.iter_mut().find(|(known, _)| *known == value) {
                     Some((_, n)) => *n += 1,
                     None => rows.push((value, 1)),
                 }
@@ -125,7 +126,8 @@ impl Difference {
             return format!("{} {}", self.setting, rows.iter().map(one).collect::<Vec<_>>().join(", "));
         }
         let separator = if self.values.iter().any(|v| v.contains([' ', '/'])) { " / " } else { "/" };
-        format!("{} {}", self.setting, self.values.join(separator))
+        let values: Vec<&str> = self.values.iter().map(|value| shown_setting(value)).collect();
+        format!("{} {}", self.setting, values.join(separator))
     }
 }
 
@@ -173,8 +175,7 @@ pub struct Confound {
 impl Confound {
     /// `workers 4 → 6`.
     pub fn confound_words(&self) -> String {
-        let shown = |value: &str| if value.is_empty() { "none".to_owned() } else { value.to_owned() };
-        format!("{} {} → {}", self.setting, shown(&self.base), shown(&self.row))
+        format!("{} {} → {}", self.setting, shown_setting(&self.base), shown_setting(&self.row))
     }
 }
 
@@ -221,6 +222,11 @@ const SPLIT: [(&str, &str); 15] = [
     ("cpu", "processor"),
 ];
 
+/// Whether a setting selects all samples.
+fn is_all(key: &str, value: &str) -> bool {
+    matches!((key, value), ("select.samples" | "select.split", "all") | ("select.subset", "0"))
+}
+
 /// Settings that all rows of a class share, as far as they are known.
 type SharedSettings = BTreeMap<&'static str, String>;
 
@@ -238,8 +244,9 @@ impl ComparabilityClass {
         let apart = |key: &str| others.iter().any(|other| other.shared.get(key) != self.shared.get(key));
         let said = SPLIT.iter().filter(|(key, _)| apart(key));
         let said = said.filter_map(|(key, name)| {
-            // A cold page cache is named, a warm one is not.
-            let value = self.shared.get(key).filter(|value| !matches!(value.as_str(), "" | "false"))?;
+            // A cold page cache and a part of the samples are named, a warm one and all of them are not.
+            let value =
+                self.shared.get(key).filter(|value| !matches!(value.as_str(), "" | "false") && !is_all(key, value))?;
             Some(format!("{name} {value}"))
         });
         said.collect::<Vec<_>>().join(", ")
@@ -279,4 +286,37 @@ fn shared(rows: &[&VariantRow]) -> SharedSettings {
         same.then(|| first.clone())
     };
     SPLIT.iter().filter_map(|(key, _)| Some((*key, value(key)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_setting_is_none() {
+        let setting = "sampler.by".to_owned();
+        let values = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect::<Vec<_>>();
+        let three = Difference { setting: setting.clone(), values: values(&["", "", "cell_type"]) };
+        assert_eq!(three.words(), "sampler.by none/none/cell_type");
+        let many = Difference { setting, values: values(&["", "", "", "", "", "", "", "", "cell_type"]) };
+        assert_eq!(many.words(), "sampler.by none (8 rows), cell_type");
+    }
+
+    #[test]
+    fn classes_of_all_samples_are_not_named_by_that() {
+        let class = |subset: &str, split: &str| ComparabilityClass {
+            shared: [
+                ("select.subset", subset),
+                ("select.split", split),
+                ("select.samples", "all"),
+                ("launch.ranks", "1"),
+            ]
+            .map(|(key, value)| (key, value.to_owned()))
+            .into(),
+            rows: Vec::new(),
+        };
+        let classes = [class("0", "all"), class("200", "val")];
+        assert_eq!(classes[1].name(&classes), "subset 200, split val");
+        assert_eq!(classes[0].name(&classes), "");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use console::truncate_str;
+use console::{measure_text_width, truncate_str};
 use expctl_settings::with_point;
 use expctl_text::format::{MISSING, moment, percent, rate};
 
@@ -30,7 +30,7 @@ pub fn frame(view: &View, height: usize, width: usize) -> Vec<String> {
         .zip(&view.failures)
         .map(|(reason, f)| format!("{} {}{reason}", f.state.name(), with_point(&f.trial, &f.point)))
         .collect();
-    let running: Vec<Vec<String>> = view.running.iter().map(trial).collect();
+    let running: Vec<Vec<String>> = view.running.iter().map(|running| trial(running, width)).collect();
     // One line is for the foot. An empty line stands before the running trials, and one before the failed ones.
     let free = height.saturating_sub(lines.len() + 1);
     let for_failed = if failed.is_empty() { 0 } else { 1 + failed.len().min(MAX_RESERVED_FAILURES) };
@@ -75,30 +75,32 @@ fn header(view: &View) -> String {
     format!("job {}, {} on {}{arrays}, submitted {submitted}, {elapsed}", view.job, view.config, view.backend)
 }
 
-/// A line for a running trial, and a second one for its ranks if it has several.
-fn trial(running: &RunningTrial) -> Vec<String> {
+/// A line for a running trial, with its rates on a second one where they do not fit into `width`, and another line for its ranks if it has
+/// several.
+fn trial(running: &RunningTrial, width: usize) -> Vec<String> {
     let again = if running.attempt > 1 { format!(", attempt {}", running.attempt) } else { String::new() };
     let reason = if running.reason.is_empty() { String::new() } else { format!(", {}", running.reason) };
     let name = with_point(&running.trial, &running.point);
     let Some(pace) = &running.pace else { return vec![format!("{name}{again}{reason}: starting")] };
     let last_step = pace.last_step_s.filter(|s| *s >= MIN_SILENCE).map(|s| format!(", last step {} ago", duration(s)));
     let rates = if pace.ranks.iter().all(|r| r.step == 0) { "no step yet".to_owned() } else { rates(pace) };
-    let first = format!(
-        "{name}{again}{reason}: {} {}/{}, {rates}{}{}",
-        bar(pace.step as usize, pace.steps_total as usize, 12),
-        pace.step,
-        pace.steps_total,
-        remaining_time(pace.estimated_s_left),
-        last_step.unwrap_or_default(),
-    );
+    let progress = bar(pace.step as usize, pace.steps_total as usize, 12);
+    let progress = format!("{name}{again}{reason}: {progress} {}/{}", pace.step, pace.steps_total);
+    let more = format!("{}{}", remaining_time(pace.estimated_s_left), last_step.unwrap_or_default());
+    let mut lines = if measure_text_width(&progress) + measure_text_width(&rates) + 2 > width {
+        vec![progress, format!("    {rates}{more}")]
+    } else {
+        vec![format!("{progress}, {rates}{more}")]
+    };
     if pace.ranks.len() < 2 {
-        return vec![first];
+        return lines;
     }
     // Stragglers first: a terminal that is too narrow shows the beginning of the line.
     let stragglers = pace.ranks.iter().filter(|r| r.straggler).map(straggler_text);
     let ranks = pace.ranks.iter().map(|r| format!("r{} {}", r.rank, r.it_per_s.map_or(MISSING.to_owned(), rate)));
     let all = format!("{} it/s", ranks.collect::<Vec<_>>().join("  "));
-    vec![first, format!("    {}", stragglers.chain([all]).collect::<Vec<_>>().join("; "))]
+    lines.push(format!("    {}", stragglers.chain([all]).collect::<Vec<_>>().join("; ")));
+    lines
 }
 
 /// `rank 3 on n2 takes 18 % longer than the median of the ranks`: for a step, without the wait for other ranks.
@@ -321,6 +323,17 @@ mod tests {
         failed ids-r0: it broke
         q leaves; the job goes on
         ");
+    }
+
+    #[test]
+    fn a_narrow_terminal_shows_what_a_trial_waits_for() {
+        let mut view = view(1, 0);
+        view.running[0].point = "loader.workers=0, pipeline.store=\"lmdb\"".into();
+        insta::assert_snapshot!(frame(&view, 24, 80)[4..7].join("\n"), @r#"
+        lazy-r0 (loader.workers=0, pipeline.store="lmdb"): ████░░░░░░░░ 40/100
+            waits most for collate (62.5 %), 9.5 it/s, 152 samples/s (last 10 s), about…
+            rank 1 on n1 takes 18 % longer than the median of the ranks; r0 9.5  r1 9.5…
+        "#);
     }
 
     #[test]

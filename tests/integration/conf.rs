@@ -270,7 +270,7 @@ fn help_has_examples() {
     let help = text_of(&expctl(&["--help"]).stdout);
     let said = help.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
-        said.contains("6 results incomplete, or records cannot be read or written, 7 comparison refused"),
+        said.contains("6 results incomplete, or records or data cannot be read or written, 7 comparison refused"),
         "{said}"
     );
 }

@@ -144,6 +144,9 @@ fn the_published_number_stands_beside_the_right_one() {
     assert_eq!(rate("last"), 1.05);
     assert!((rate("training") - 286.0 / 246.5).abs() < 1e-9, "{}", rate("training"));
     assert!(stderr.contains("training 3, validation 17"), "{stderr}");
+    let notes = row(&project, "", "last_20")["notes"].to_string();
+    let said = "mean of the last 20 progress values: 3 from training bars, 17 from validation bars";
+    assert!(notes.contains(said), "{notes}");
     // The same again changes nothing; other content needs --force.
     assert!(import(&project, "525.log", &["--mode", "data", "--workers", "4"], 0).1.contains("unchanged:"));
     let before = rows(&project);

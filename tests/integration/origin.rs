@@ -264,6 +264,11 @@ fn the_cost_is_a_bound_and_says_of_what() {
     );
     let gpus = ["slurm.time_min=120", "slurm.gpus_per_rank=1", "slurm.cpus_per_rank=4"];
     assert_eq!(footer(&gpus), "On Slurm, 6 trials × 2 ranks: at most 24.0 GPU h, 96.0 CPU h (time limit 120 min)");
+    let memory = ["slurm.time_min=120", "slurm.memory_mib=16384", "variant.ids.slurm.memory_mib=8192"];
+    assert!(footer(&memory).ends_with("(time limit 120 min, 8,192 to 16,384 MiB of memory per trial)"));
+    let line = ["plan", conf.to_str().unwrap(), "--set", "loader.buffer_mib=512"];
+    let local = "on this machine, one after another, each rank with at most 512 MiB of batches\n";
+    assert!(project.ok(&line).contains(local));
     let mixed = ["slurm.time_min=60", "slurm.exclusive=true", "variant.ids.launch.ranks=4"];
     assert_eq!(
         footer(&mixed),

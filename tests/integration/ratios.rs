@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use expctl_ledger::{Stage, StepRecord};
-use expctl_settings::{Mode, Settings, Trial};
+use expctl_settings::{ArrayFormat, Mode, Settings, Trial};
 use serde_json::Value;
 
 use crate::common::ledger::{completed, steps, two_variants};
@@ -115,6 +115,20 @@ fn classes_have_tables_of_their_own_and_ratios_between_them_are_marked() {
     let (text, _) = project.expect(&["compare", "524", "525"], 0);
     assert!(text.contains("1.31 (0.82× † ‡)") && text.contains("36.68 (0.21× †)"), "{text}");
     assert!(text.contains("† not a like-for-like comparison: world size 4 → 1,"), "{text}");
+}
+
+#[test]
+fn own_files_are_not_called_by_the_data_set_that_they_replace() {
+    let project = TestProject::new();
+    job(&project, 12, &[400], &[100], |_| {});
+    job(&project, 13, &[400], &[100], |s| {
+        s.data.set = "arrayloader".into();
+        s.array.format = ArrayFormat::H5ad;
+        s.array.files = vec!["/data/mine.h5ad".into()];
+    });
+    let (_, stderr) = project.expect(&["compare", "12", "13"], 7);
+    assert!(stderr.contains("steps of kind train on own files: 13"), "{stderr}");
+    assert!(!stderr.contains("arrayloader"), "{stderr}");
 }
 
 #[test]

@@ -116,6 +116,8 @@ fn the_summary_answers_first() {
         summary.contains("**Bottleneck** (measured): none; no single stage takes more than 50 % of a step\n"),
         "{text}"
     );
+    let trust = "**Trust**: no warning that may change a verdict; measured for 2 s–8.2 s per run; 3 runs each\n";
+    assert!(summary.contains(trust), "{text}");
     // Pictures follow; what the writer says of them is the writer's.
     let order = ["### Executive Summary", "### Pictures", "### What This Measures", "### Where a step's time goes"];
     let places = order.map(|heading| text.find(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("{heading}")));
@@ -240,6 +242,9 @@ fn the_best_point_of_each_variant_is_named() {
     ] {
         assert!(summary.contains(line), "{line}: {summary}");
     }
+    let picture = "![Samples per second of each variant against loader.workers.](assets/images/086_ddp_12_sweep.svg)";
+    assert!(text.contains(picture), "{text}");
+    assert!(project.file("results/assets/images/086_ddp_12_sweep.svg").is_file());
     // Trials are named with their points, and status shows them.
     assert!(text.contains("| ids-4-r1-0a1b2c (loader.workers=4) | 1 | completed |"), "{text}");
     let (table, _) = project.expect(&["status", "12"], 0);
@@ -249,7 +254,8 @@ fn the_best_point_of_each_variant_is_named() {
     // More ranks do more work at once: they are no alternatives.
     let other = TestProject::new();
     sweep(&other, 12);
-    assert!(!note(&other, 0).contains(": best at "));
+    let text = note(&other, 0);
+    assert!(!text.contains(": best at ") && !text.contains("_sweep.svg"), "{text}");
 }
 
 /// A single rank has no other to wait for, and what did not happen has no row.
@@ -420,6 +426,8 @@ fn the_bottleneck_is_named_where_there_is_one() {
     let text = note(&project, 0);
     assert!(text.contains("| **collate 75.0 %** | **mask 75.0 %** |"), "{text}");
     assert!(text.contains("- a step of `lazy` waits 75.0 % of its time for *collate*\n"), "{text}");
+    let cause = "**Bottleneck** (measured): a step of `lazy` waits 75.0 % of its time for *collate* (try another `pipeline.processor`";
+    assert!(text.contains(cause), "{text}");
     assert!(text.contains("- a step of `ids`: no stage has more than half of its time\n"), "{text}");
     let (json, _) = project.expect(&["compare", "12", "--json"], 0);
     let all: serde_json::Value = serde_json::from_str(&json).unwrap();

@@ -6,7 +6,7 @@ use expctl_ledger::{
     LearningRecord, Operation, OperationTime, PerStage, RankUsage, Stage, StepRecord, Validation, append_learning,
     stopped_early, write_json,
 };
-use expctl_settings::{Mode, ModelKind, Trial};
+use expctl_settings::{ArrayFormat, Draw, Mode, ModelKind, Trial};
 
 use crate::common;
 use crate::common::TestProject;
@@ -23,6 +23,30 @@ fn section(project: &TestProject, heading: &str) -> String {
     let end = note[start..].find("\n### ").map_or(note.len(), |end| start + end);
     // What only the program reads is no part of the section.
     note[start..end].lines().filter(|line| !line.starts_with("<!-- expctl:")).map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn settings_of_a_sampler_count_where_rows_are_drawn_by_them() {
+    let project = TestProject::new();
+    let drawn = |name: &str, draw: Draw, by: &str| {
+        project.trial(name, name, 1, |s| {
+            s.array.format = ArrayFormat::H5ad;
+            (s.sampler.draw, s.sampler.by) = (draw, by.to_owned());
+        })
+    };
+    let trials = [
+        drawn("uniform", Draw::Uniform, ""),
+        drawn("chunked", Draw::Chunked, ""),
+        drawn("balanced", Draw::Balanced, "cell_type"),
+    ];
+    let dir = project.submitted(12, "086_ddp", trials.to_vec());
+    trials.iter().for_each(|trial| completed(&dir, trial, &[steps(400, 0), steps(400, 0)]));
+    let (table, _) = project.expect(&["compare", "12"], 0);
+    assert!(table.contains("sampler.draw uniform") && !table.contains("sampler.by"), "{table}");
+    assert!(!table.contains("chunk_rows"), "{table}");
+    let found = section(&project, "Configuration");
+    assert!(found.contains("| sampler.by | – | – | cell_type |\n"), "{found}");
+    assert!(found.contains("| sampler.chunk_rows | – | 512 | – |\n"), "{found}");
 }
 
 /// Steps of a mode: `collate` is waited for, then the model's stages in ms, as far as the mode goes.

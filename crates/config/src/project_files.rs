@@ -89,9 +89,9 @@ pub trait ProjectFiles {
     /// The file cannot be read, or has no such layer.
     fn rows(&self, file: &Path, layer: &str) -> Result<u64, Reason>;
 
-    /// What the ranks of a trial with these settings would refuse of its array files before their first step; none of files that are
+    /// All that the ranks of a trial with these settings would refuse of its array files before their first step; nothing of files that are
     /// remote, or not built yet.
-    fn array_refusal(&self, settings: &Settings) -> Option<ArrayRefusal>;
+    fn array_refusals(&self, settings: &Settings) -> Vec<ArrayRefusal>;
 }
 
 /// What ranks would refuse of array files.

@@ -160,6 +160,27 @@ pub enum Draw {
     Chunked,
 }
 
+impl Draw {
+    /// Whether single rows are drawn with replacement.
+    pub const fn with_replacement(self) -> bool {
+        matches!(self, Self::Weighted | Self::Balanced)
+    }
+
+    /// Whether a key of `[sampler]` has an effect on rows that are drawn so.
+    pub fn uses(self, key: &str) -> bool {
+        let is_one_of = |keys: &[&str]| keys.contains(&key);
+        if is_one_of(&[Sampler::PRESET.name(), Sampler::CHUNKS.name()]) {
+            self == Self::Chunked
+        } else if is_one_of(&[Sampler::CHUNK_ROWS.name()]) {
+            matches!(self, Self::Chunked | Self::Sequential)
+        } else if is_one_of(&[Sampler::BY.name(), Sampler::ROWS.name()]) {
+            self.with_replacement()
+        } else {
+            true
+        }
+    }
+}
+
 /// A known system whose chunk size a config takes where it gives none of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
 pub enum SamplerPreset {

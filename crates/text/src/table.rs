@@ -6,6 +6,9 @@ use comfy_table::{Attribute, Cell, CellAlignment, ColumnConstraint, ContentArran
 /// Blanks beside the text of a column of a boxed table.
 const PADDING: usize = 2;
 
+/// Smallest number of characters of a piece of a cut word: shorter pieces are not read as words.
+const MIN_PIECE: usize = 8;
+
 /// A table of text cells, written as markdown, for a terminal, or as CSV.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
@@ -57,21 +60,68 @@ impl Table {
         text
     }
 
-    /// Boxed table, at most as wide as the terminal; bold without the asterisks of markdown.
+    /// Boxed table, at most as wide as the terminal; bold without the asterisks of markdown. Where its words would be cut into short pieces,
+    /// columns that are the same in all rows stand above it, or, if that is not enough, each row is a list of its cells.
     pub fn terminal(&self) -> String {
+        // A terminal that does not know its width reports 0 or so: then nothing is wrapped.
+        self.for_width(comfy_table::Table::new().width().map(usize::from).filter(|width| *width >= 40))
+    }
+
+    /// [`Self::terminal`] of a width; without one nothing is wrapped.
+    fn for_width(&self, width: Option<usize>) -> String {
+        let Some(width) = width else { return self.boxed(None) };
+        if let Some(words) = self.longest_words(width) {
+            return self.boxed(Some((width, words)));
+        }
+        let (same, others) = self.without_same_columns();
+        match others.longest_words(width) {
+            Some(words) if !others.header.is_empty() => format!("{same}{}", others.boxed(Some((width, words)))),
+            _ => self.records(),
+        }
+    }
+
+    /// A line with the columns that are the same in all rows, `In all rows: node n1, attempt 1`, and the table without them. Neither empty
+    /// cells nor the columns of a single row are named there.
+    fn without_same_columns(&self) -> (String, Self) {
+        // A row in bold says the same as another one.
+        let is_same = |column: usize| {
+            self.rows.len() > 1 && self.rows.iter().all(|row| plain(&row[column]) == plain(&self.rows[0][column]))
+        };
+        let (same, others): (Vec<usize>, Vec<usize>) = (0..self.header.len()).partition(|column| is_same(*column));
+        let said = same.iter().map(|column| (&self.header[*column], plain(&self.rows[0][*column])));
+        let said: Vec<String> =
+            said.filter(|(_, cell)| !cell.is_empty()).map(|(name, cell)| format!("{name} {cell}")).collect();
+        let said = if said.is_empty() { String::new() } else { format!("In all rows: {}\n", said.join(", ")) };
+        let of = |row: &Vec<String>| others.iter().map(|column| row[*column].clone()).collect();
+        let right = (0..others.len()).filter(|column| self.right.contains(&others[*column])).collect();
+        (said, Self { header: of(&self.header), rows: self.rows.iter().map(of).collect(), right })
+    }
+
+    /// Each row as lines, `trial: lazy-r1`, without empty cells, and an empty line between two rows.
+    fn records(&self) -> String {
+        let record = |row: &Vec<String>| {
+            let cells = self.header.iter().zip(row).map(|(name, cell)| (name, plain(cell)));
+            let lines = cells.filter(|(_, cell)| !cell.is_empty()).map(|(name, cell)| format!("{name}: {cell}"));
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        self.rows.iter().map(record).collect::<Vec<_>>().join("\n\n")
+    }
+
+    /// Boxed table, of a given width with the longest words of its columns.
+    fn boxed(&self, limits: Option<(usize, Vec<usize>)>) -> String {
         let mut table = comfy_table::Table::new();
         table.load_style(UTF8_FULL_CONDENSED).set_header(&self.header);
-        // A terminal that does not know its width reports 0 or so: then nothing is wrapped.
-        let wrap = table.width().is_some_and(|width| width >= 40);
+        let wrap = limits.is_some();
         table.set_content_arrangement(if wrap { ContentArrangement::Dynamic } else { ContentArrangement::Disabled });
         for row in &self.rows {
-            table.add_row(row.iter().map(|cell| match cell.strip_prefix("**").and_then(|c| c.strip_suffix("**")) {
+            table.add_row(row.iter().map(|cell| match bold(cell) {
                 Some(bold) => Cell::new(bold).add_attribute(Attribute::Bold),
                 None => Cell::new(cell),
             }));
         }
-        if let (true, Some(width)) = (wrap, table.width()) {
-            for (column, word) in self.longest_words(width.into()).into_iter().enumerate() {
+        if let Some((width, words)) = limits {
+            table.set_width(u16::try_from(width).unwrap_or(u16::MAX));
+            for (column, word) in words.into_iter().enumerate() {
                 if let (Ok(lower), Some(column)) = (u16::try_from(word + PADDING), table.column_mut(column)) {
                     column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(lower)));
                 }
@@ -86,8 +136,8 @@ impl Table {
     }
 
     /// The longest word of each column, in characters, shortened alike until a table with these columns fits into the width: a word is only cut
-    /// where there is no other way.
-    fn longest_words(&self, width: usize) -> Vec<usize> {
+    /// where there is no other way. `None` if its pieces would be shorter than [`MIN_PIECE`].
+    fn longest_words(&self, width: usize) -> Option<Vec<usize>> {
         let longest = |column: usize| {
             let cells = std::iter::once(&self.header).chain(&self.rows).filter_map(|row| row.get(column));
             let words = cells.flat_map(|cell| cell.split_whitespace());
@@ -98,7 +148,7 @@ impl Table {
         let at_most = |limit: usize| longest.iter().map(move |word| *word.min(&limit)).collect::<Vec<_>>();
         // A border beside each column, and one at the end.
         let fits = |words: &Vec<usize>| words.iter().map(|word| word + PADDING + 1).sum::<usize>() < width;
-        (1..=limit).rev().map(at_most).find(fits).unwrap_or_default()
+        (MIN_PIECE.min(limit)..=limit).rev().map(at_most).find(fits)
     }
 
     /// Comma-separated values as in RFC 4180, but with line feeds, and without a final one.
@@ -113,6 +163,16 @@ impl Table {
         let line = |cells: &Vec<String>| cells.iter().map(field).collect::<Vec<_>>().join(",");
         std::iter::once(&self.header).chain(&self.rows).map(line).collect::<Vec<_>>().join("\n")
     }
+}
+
+/// The text of a cell in bold; `None` of other cells.
+fn bold(cell: &str) -> Option<&str> {
+    cell.strip_prefix("**").and_then(|cell| cell.strip_suffix("**"))
+}
+
+/// The text of a cell, without the asterisks of a bold one.
+fn plain(cell: &str) -> &str {
+    bold(cell).unwrap_or(cell)
 }
 
 #[cfg(test)]
@@ -133,8 +193,30 @@ mod tests {
     fn words_are_cut_only_where_there_is_no_other_way() {
         let mut table = Table::new(["Trial", "it/s"]);
         table.bold_row(["lazy-r1-56abc695 (loader.workers=4)", "1.5"]);
-        assert_eq!(table.longest_words(60), [18, 4]);
-        assert_eq!(table.longest_words(20), [9, 4]);
-        assert_eq!(table.longest_words(5), Vec::<usize>::new());
+        assert_eq!(table.longest_words(60), Some(vec![18, 4]));
+        assert_eq!(table.longest_words(20), Some(vec![9, 4]));
+        assert_eq!(table.longest_words(18), None);
+    }
+
+    #[test]
+    fn where_words_would_be_cut_into_pieces_there_are_lists() {
+        let mut table = Table::new(["trial", "state", "node", "reason", "samples/s"]).right([4]);
+        table.bold_row(["lazy-r1-56abc695", "completed", "localhost", "", "1,234.5"]);
+        table.row(["lazy-r2-0a1b2c3d", "completed", "localhost", "", "1,198.2"]);
+        // Whole words.
+        assert_eq!(table.for_width(None), table.for_width(Some(200)));
+        assert!(table.for_width(Some(80)).starts_with('┌'), "{}", table.for_width(Some(80)));
+        // The same in all rows stands above.
+        let narrow = table.for_width(Some(45));
+        assert!(narrow.starts_with("In all rows: state completed, node localhost\n┌"), "{narrow}");
+        assert!(narrow.contains("lazy-r1-56abc695") && narrow.contains(" 1,198.2 │"), "{narrow}");
+        // And where columns differ, each row is a list.
+        table.row(["ids-r1-ffffffff", "failed", "n1", "out of memory", ""]);
+        let list = "trial: ids-r1-ffffffff\nstate: failed\nnode: n1\nreason: out of memory";
+        let lists = table.for_width(Some(45));
+        assert!(
+            lists.starts_with("trial: lazy-r1-56abc695\nstate: completed\nnode: localhost\nsamples/s: 1,234.5\n\n")
+        );
+        assert!(lists.ends_with(list), "{lists}");
     }
 }

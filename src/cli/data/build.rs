@@ -1,7 +1,7 @@
 //! Building the data sets that trials read, with progress on stderr.
 
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -199,9 +199,17 @@ pub fn failure(e: &DatasetError) -> Failure {
         DatasetError::Io { source, .. }
         | DatasetError::AnnData(AnnDataError::Io { source, .. })
         | DatasetError::Graph(GraphError::Io { source, .. })
-            if source.kind() == std::io::ErrorKind::StorageFull =>
+            if source.kind() == ErrorKind::StorageFull =>
         {
-            Failure::internal(e).hint("fewer --samples need less; EXPCTL_DATA moves data sets to another disk")
+            Failure::new(Exit::Incomplete, e)
+                .hint("fewer --samples need less; EXPCTL_DATA moves data sets to another disk")
+        }
+        DatasetError::Io { source, .. }
+        | DatasetError::AnnData(AnnDataError::Io { source, .. })
+        | DatasetError::Graph(GraphError::Io { source, .. })
+            if matches!(source.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) =>
+        {
+            Failure::new(Exit::Incomplete, e)
         }
         DatasetError::NotBuilt { .. }
         | DatasetError::Damaged { .. }

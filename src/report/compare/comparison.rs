@@ -46,7 +46,7 @@ pub struct Group {
     pub profiler: bool,
     /// Name of their class; empty if there is one class.
     pub class: String,
-    /// Their data set, if there are several.
+    /// Their data in words, if there are several data sets.
     pub data_set: String,
     /// The rows, in the order asked for.
     pub lines: Vec<Line>,
@@ -163,6 +163,13 @@ impl StepKind<'_> {
         self.mode == row.mode && self.profiler == row.profiler && self.set == data_set_of(row)
     }
 
+    /// Its data in words: the data set, `own files` where rows read those of the user in its place, or both.
+    fn data_words(&self) -> String {
+        let own = |row: &VariantRow| row.settings.get("array.files").is_some_and(|files| !files.is_empty());
+        let words = self.rows.iter().map(|(_, row)| if own(row) { "own files" } else { self.set });
+        words.collect::<BTreeSet<&str>>().into_iter().collect::<Vec<_>>().join(" and ")
+    }
+
     /// True if it holds rows of two jobs.
     fn of_several_jobs(&self) -> bool {
         self.rows.iter().any(|(job, _)| *job != self.rows[0].0)
@@ -226,7 +233,7 @@ impl StepKind<'_> {
                 mode: self.mode.to_owned(),
                 profiler: self.profiler,
                 class: class.name(&classes),
-                data_set: if name_set { self.set.to_owned() } else { String::new() },
+                data_set: if name_set { self.data_words() } else { String::new() },
                 lines,
                 differences: differences(&plain),
                 unknown: known_for_some(&plain),
@@ -260,7 +267,7 @@ fn refuse_if_nothing_compares(jobs: &[Vec<VariantRow>], kinds: &[StepKind<'_>]) 
         let mut names: Vec<&str> = kind.rows.iter().map(|(_, r)| r.job.as_str()).collect();
         names.dedup();
         let with = if kind.profiler { " with a profiler" } else { "" };
-        let on = if several { format!(" on {}", kind.set) } else { String::new() };
+        let on = if several { format!(" on {}", kind.data_words()) } else { String::new() };
         format!("steps of kind {}{with}{on}: {}", kind.mode, names.join(", "))
     };
     let needed = "comparable are jobs with steps of one kind on one data set".to_owned();

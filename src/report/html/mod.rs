@@ -139,6 +139,21 @@ struct PageBody {
     pub title: String,
 }
 
+/// Marks at the start of list items, which are empty boxes without a font of emoji, with the words that the page has in their place.
+const MARKS: [(&str, &str); 2] = [("✅", "yes"), ("❌", "no")];
+
+/// The text that starts a list item, with a word in the place of a mark.
+fn item_text(text: CowStr<'_>) -> Vec<Event<'_>> {
+    let marked = MARKS.iter().find_map(|(mark, word)| Some((*word, text.strip_prefix(mark)?.to_owned())));
+    match marked {
+        Some((word, rest)) => {
+            let word = format!("<strong>{word}:</strong>");
+            vec![Event::InlineHtml(word.into()), Event::Text(rest.into())]
+        }
+        None => vec![Event::Text(text)],
+    }
+}
+
 /// Convert markdown to HTML. Raw HTML becomes text, tables get a scrolling box, links to pictures become the pictures.
 fn page_body(markdown: &str, plots: &[PagePlot]) -> PageBody {
     let mut events = Vec::new();
@@ -212,6 +227,9 @@ fn page_body(markdown: &str, plots: &[PagePlot]) -> PageBody {
             Event::Start(Tag::Link { link_type, dest_url, title, id }) => {
                 let dest_url = if harmless(&dest_url) { dest_url } else { CowStr::from("#") };
                 events.push(Event::Start(Tag::Link { link_type, dest_url, title, id }));
+            }
+            Event::Text(text) if matches!(events.last(), Some(Event::Start(Tag::Item))) => {
+                events.extend(item_text(text));
             }
             event => {
                 if let (Some((_, _, words)), Event::Text(text) | Event::Code(text)) = (&mut heading, &event) {
@@ -362,6 +380,14 @@ fn round(value: &mut Value) {
 mod tests {
     use super::*;
     use expctl_charts::{Axis, Layer, Panel};
+
+    #[test]
+    fn marks_of_list_items_are_words() {
+        let found = page_body("- ✅ collation\n- ❌ forward pass\n- of ✅ and ❌\n", &[]).html;
+        assert!(found.contains("<li><strong>yes:</strong> collation</li>"), "{found}");
+        assert!(found.contains("<li><strong>no:</strong> forward pass</li>"), "{found}");
+        assert!(found.contains("<li>of ✅ and ❌</li>"), "{found}");
+    }
 
     #[test]
     fn columns_are_aligned_by_class() {

@@ -16,7 +16,7 @@ use crate::exit::Failure;
 use crate::ledger::flatten_in_job;
 use crate::project::Project;
 use crate::report::attempts::attempts_table;
-use crate::report::bottleneck::OTHER;
+use crate::report::bottleneck::{OTHER, advice};
 use crate::report::caution::Bearing;
 use crate::report::compare::{CompareError, Comparison, Format, Published};
 use crate::report::learning::learning;
@@ -28,7 +28,7 @@ use crate::report::sections::isolation::{isolation, loading_answers};
 use crate::report::sections::profiler::{operations, trace_summaries};
 use crate::report::sections::provenance::{provenance, slurm_usage, trials};
 use crate::report::sections::ranks::ranks;
-use crate::report::sections::results::{Results, epochs, estimated, mixed_modes};
+use crate::report::sections::results::{Results, epochs, estimated, measured_per_run, mixed_modes};
 use crate::report::sections::usage::usage;
 use crate::report::variant_row::{VariantRow, measured_rows};
 use crate::report::warning::{Warning, warnings};
@@ -95,6 +95,7 @@ pub fn values(
         ("best_points", json!(results.best_points())),
         ("others", json!(without_tests(results.other_findings()))),
         ("no_answer", json!(no_answer(&rows))),
+        ("trust", json!(trust(&rows, &shown_warnings))),
         ("findings", json!(without_tests(results.findings()))),
         ("causes", json!(causes(&answering))),
         ("no_cause", json!(no_cause(&rows, &answering))),
@@ -258,13 +259,20 @@ fn mode_contents(mode: Mode) -> (Vec<&'static str>, Vec<&'static str>) {
 }
 
 /// The bottleneck of each variant with one stage above half of a step, or that waits most for *other* because of too few processors, or whose
-/// steps are for the most part in no stage; one sentence each.
+/// steps are for the most part in no stage; one sentence each, with settings to try where it is a stage of the loader.
 fn causes(rows: &[&VariantRow]) -> Vec<String> {
     let cause = |row: &&VariantRow| {
         let bottleneck = row.bottleneck?;
         let above_half = bottleneck.waits_for.is_some_and(|most| most.share > 0.5);
         let found = above_half || bottleneck.is_unknown() || bottleneck.crowded_other().is_some();
-        found.then(|| bottleneck.sentence(&row.label))
+        found.then(|| {
+            let sentence = bottleneck.sentence(&row.label);
+            // The stages of a program are its own.
+            let runs_command = row.settings.contains_key("worker.command");
+            let reads_array = row.settings.contains_key("array.format");
+            let advice = advice(&bottleneck, reads_array, row.batch_bytes).filter(|_| !runs_command);
+            advice.map_or(sentence.clone(), |advice| format!("{sentence} (try {advice})"))
+        })
     };
     rows.iter().filter_map(cause).collect()
 }
@@ -290,6 +298,30 @@ fn no_answer(rows: &[&VariantRow]) -> &'static str {
         [_] => "Only one variant: nothing to compare",
         _ => "No ratios: nothing to compare with",
     }
+}
+
+/// What the answer rests on: warnings that may change it, for how long each run was measured, and how many runs a row has, in one line; `None`
+/// without a completed run.
+fn trust(rows: &[&VariantRow], warnings: &[&Warning]) -> Option<String> {
+    let mut causes: Vec<&str> = Vec::new();
+    for words in warnings.iter().map(|warning| warning.cause.words()) {
+        if !causes.contains(&words) {
+            causes.push(words);
+        }
+    }
+    let warned = match warnings.len() {
+        0 => "no warning that may change a verdict".to_owned(),
+        n => {
+            let all = format::count(n as u64, "warning");
+            format!("{all} that may change or forbid a verdict ({})", causes.join(", "))
+        }
+    };
+    let seconds: Vec<f64> = rows.iter().flat_map(|row| row.measured_s.iter().copied()).collect();
+    let measured = measured_per_run(&seconds)?;
+    let runs = rows.iter().map(|row| row.n).filter(|n| *n > 0);
+    let (fewest, most) = (runs.clone().min()?, runs.max()?);
+    let each = if fewest == most { format::count(most as u64, "run") } else { format!("{fewest} to {most} runs") };
+    Some(format!("{warned}; measured for {measured} per run; {each} each"))
 }
 
 /// Findings without their p values, which are below the table of results.

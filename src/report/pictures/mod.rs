@@ -26,6 +26,7 @@ pub fn charts(job: &MeasuredJob) -> Vec<Chart> {
         timeline::timeline_chart(job),
         timeline::ranks_chart(job),
         rates::scaling_chart(job),
+        rates::sweep_chart(job),
         learning_chart(job),
     ]
     .into_iter()

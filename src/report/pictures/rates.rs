@@ -1,10 +1,12 @@
-//! Charts of rates: by variant, time per epoch, and against the number of ranks.
+//! Charts of rates: by variant, time per epoch, and against the number of ranks or another swept key.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use expctl_charts::{Axis, Bar, Chart, Layer, Panel, Point};
 use expctl_ledger::{MeasuredJob, Run};
 use expctl_stats::{Estimate, RateOverRuns, rate_over_runs};
 
-use super::{basis, counted, cut_intervals, far_apart};
+use super::{basis, counted, cut_intervals, far_apart, min_max};
 use crate::report::epoch_time::{EpochTime, whole_epochs};
 use crate::report::rates::{all_rates, run_estimates};
 use crate::report::scaling::scaled_variants;
@@ -184,62 +186,127 @@ fn it_per_s(runs: &[&Run]) -> Option<RateOverRuns> {
 /// Number of ranks up to which the axis has a name for each.
 const MAX_NAMED_RANKS: u32 = 16;
 
-/// A variant at one point of the other swept settings.
-struct ScalingSeries {
+/// Rates of a variant against a number, at one point of the other swept settings.
+struct RateCurve {
     label: String,
-    /// Ranks, rate, numbers of runs and steps.
-    points: Vec<(u32, RateOverRuns, (usize, usize))>,
+    /// The number, the rate, numbers of runs and steps.
+    points: Vec<(f64, RateOverRuns, (usize, usize))>,
+}
+
+/// Mean samples/s of some runs, with their number and that of their steps; `None` without a completed run.
+fn samples_rate(runs: &[&Run]) -> Option<(RateOverRuns, (usize, usize))> {
+    let each: Vec<Estimate> = all_rates(runs).iter().map(|rates| Estimate::plain(rates.samples_per_s)).collect();
+    Some((rate_over_runs(&each)?, counted(runs)))
 }
 
 /// Samples per second against ranks, with the line of perfect scaling; `None` if no variant ran on several.
 pub(super) fn scaling_chart(job: &MeasuredJob) -> Option<Chart> {
-    let series = scaled_variants(job).into_iter().map(|scaled| {
+    let curves = scaled_variants(job).into_iter().map(|scaled| {
         let points = scaled.sizes.iter().filter_map(|size| {
-            let rates = all_rates(&size.runs);
-            let each: Vec<Estimate> = rates.iter().map(|rates| Estimate::plain(rates.samples_per_s)).collect();
-            Some((size.ranks, rate_over_runs(&each)?, counted(&size.runs)))
+            let (rate, counts) = samples_rate(&size.runs)?;
+            Some((f64::from(size.ranks), rate, counts))
         });
-        ScalingSeries { points: points.collect(), label: scaled.label }
+        RateCurve { points: points.collect(), label: scaled.label }
     });
-    let all: Vec<ScalingSeries> = series.collect();
-    let max_ranks = all.iter().flat_map(|series| &series.points).map(|(ranks, ..)| *ranks).max()?;
-    let counts: Vec<_> = all.iter().flat_map(|series| &series.points).map(|(_, _, n)| *n).collect();
+    let all: Vec<RateCurve> = curves.collect();
+    let max_ranks = all.iter().flat_map(|curve| &curve.points).map(|(ranks, ..)| *ranks).reduce(f64::max)?;
     let mut layers: Vec<Layer> =
-        all.iter().enumerate().filter_map(|(i, series)| series.ideal(i + 10, max_ranks)).collect();
-    layers.extend(all.iter().enumerate().flat_map(|(i, series)| series.layers(i)));
+        all.iter().enumerate().filter_map(|(i, curve)| curve.ideal(i + 10, max_ranks)).collect();
+    layers.extend(all.iter().enumerate().flat_map(|(i, curve)| curve.layers(i)));
     let x = Axis::new("ranks");
-    let x = if max_ranks <= MAX_NAMED_RANKS {
-        x.named((0..=max_ranks).map(|n| n.to_string()))
+    let x = if max_ranks <= f64::from(MAX_NAMED_RANKS) {
+        x.named((0..=max_ranks as u32).map(|n| n.to_string()))
     } else {
-        x.between(0.0, f64::from(max_ranks) * 1.03)
+        x.between(0.0, max_ranks * 1.03)
     };
     Some(Chart {
         name: "scaling".into(),
         title: "What more ranks bring".into(),
         alt: "Samples per second against the number of ranks, with the line of perfect scaling.".into(),
         caption: format!(
-            "Measured, {}: samples/s over all ranks, geometric mean over the runs (tables have the median), with the 95 % interval over runs where there are \
-             several (derived). Dotted (derived): as many times the rate of the fewest ranks as there are more ranks.",
-            basis(&counts)
+            "{} Dotted (derived): as many times the rate of the fewest ranks as there are more ranks.",
+            curves_caption(&all)
         ),
         panels: vec![Panel { title: String::new(), x, y: Axis::new("rate (samples/s)"), layers }],
         columns: 1,
     })
 }
 
-impl ScalingSeries {
-    fn ideal(&self, colour: usize, max_ranks: u32) -> Option<Layer> {
-        let (ranks, rate, _) = self.points.first()?;
-        let one = rate.value / f64::from(*ranks);
-        let end = |ranks: u32| [f64::from(ranks), one * f64::from(ranks)];
-        Some(Layer::Line { name: "perfect scaling".into(), colour, points: vec![end(*ranks), end(max_ranks)] })
+/// Samples per second against the values of the one key that was swept; `None` if several were, if it is no number, and for ranks, which have
+/// a chart of their own.
+pub(super) fn sweep_chart(job: &MeasuredJob) -> Option<Chart> {
+    let key = swept_key(job).filter(|key| key != "launch.ranks")?;
+    let mut curves: Vec<RateCurve> = Vec::new();
+    for (_, runs) in job.by_label() {
+        let mut trial = runs[0].trial.clone();
+        let value = trial.point.remove(&key)?.as_f64()?;
+        let Some((rate, counts)) = samples_rate(&runs) else { continue };
+        let (label, point) = (trial.label(), (value, rate, counts));
+        match curves.iter_mut().find(|curve| curve.label == label) {
+            Some(curve) => curve.points.push(point),
+            None => curves.push(RateCurve { label, points: vec![point] }),
+        }
+    }
+    curves.retain(|curve| curve.points.len() > 1);
+    curves.iter_mut().for_each(|curve| curve.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
+    let values = || curves.iter().flat_map(|curve| &curve.points).map(|(value, ..)| *value);
+    let [lowest, _] = min_max(values())?;
+    // 0 has no place on a logarithmic axis.
+    let log = lowest > 0.0 && far_apart(values());
+    let x = Axis::new(key.as_str());
+    let panel = Panel {
+        title: String::new(),
+        x: if log { x.log() } else { x },
+        y: Axis::new("rate (samples/s)"),
+        layers: curves.iter().enumerate().flat_map(|(i, curve)| curve.layers(i)).collect(),
+    };
+    Some(Chart {
+        name: "sweep".into(),
+        title: format!("What {key} brings"),
+        alt: format!("Samples per second of each variant against {key}."),
+        caption: curves_caption(&curves),
+        panels: vec![panel],
+        columns: 1,
+    })
+}
+
+/// The key that has several values among the points of a job; `None` if none has, or several have.
+fn swept_key(job: &MeasuredJob) -> Option<String> {
+    let mut values: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for (key, value) in job.runs.iter().flat_map(|run| &run.trial.point) {
+        values.entry(key).or_default().insert(value.to_string());
+    }
+    values.retain(|_, values| values.len() > 1);
+    match values.into_keys().collect::<Vec<_>>()[..] {
+        [key] => Some(key.to_owned()),
+        _ => None,
+    }
+}
+
+/// What the points of some curves are.
+fn curves_caption(curves: &[RateCurve]) -> String {
+    let counts: Vec<_> = curves.iter().flat_map(|curve| &curve.points).map(|(_, _, n)| *n).collect();
+    format!(
+        "Measured, {}: samples/s over all ranks, geometric mean over the runs (tables have the median), with the 95 % interval over runs where \
+         there are several (derived).",
+        basis(&counts)
+    )
+}
+
+impl RateCurve {
+    /// As many times the rate at the lowest number as the number is higher.
+    fn ideal(&self, colour: usize, highest: f64) -> Option<Layer> {
+        let (lowest, rate, _) = self.points.first()?;
+        let one = rate.value / lowest;
+        let points = vec![[*lowest, rate.value], [highest, one * highest]];
+        Some(Layer::Line { name: "perfect scaling".into(), colour, points })
     }
 
     fn layers(&self, colour: usize) -> Vec<Layer> {
-        let points: Vec<_> = self.points.iter().map(|(ranks, rate, _)| [f64::from(*ranks), rate.value]).collect();
-        let whisker = |(ranks, rate, _): &(u32, RateOverRuns, (usize, usize))| {
+        let points: Vec<_> = self.points.iter().map(|(number, rate, _)| [*number, rate.value]).collect();
+        let whisker = |(number, rate, _): &(f64, RateOverRuns, (usize, usize))| {
             let interval = rate.interval.map(|interval| [interval.low, interval.high]);
-            Bar { x: f64::from(*ranks), width: 0.0, from: rate.value, to: rate.value, interval }
+            Bar { x: *number, width: 0.0, from: rate.value, to: rate.value, interval }
         };
         let name = || self.label.clone();
         vec![

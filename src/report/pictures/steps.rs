@@ -83,7 +83,7 @@ pub const WHISKERS: &str = "1 % to 99 %";
 /// Width of the boxes of one group, in units of the axis.
 const GROUP_WIDTH: f64 = 0.7;
 
-/// A box of a boxplot: times of batches or steps, s.
+/// A box of a boxplot: times of batches or steps, in the unit of the axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TimeBox {
     /// 1st and 99th percentile.
@@ -97,7 +97,7 @@ pub struct TimeBox {
 }
 
 impl TimeBox {
-    /// Box of times in s, in any order; `None` without times.
+    /// Box of times, in any order; `None` without times.
     pub fn from_times(times: &[f64]) -> Option<Self> {
         let at = |share| quantile(times, share);
         Some(Self {
@@ -140,7 +140,7 @@ pub fn box_panel(groups: &[(String, Vec<Option<TimeBox>>)], series: &[&str], y: 
 pub(super) fn boxplot_chart(job: &MeasuredJob) -> Option<Chart> {
     let (mut groups, mut counts) = (Vec::new(), Vec::new());
     for (label, runs) in job.by_label() {
-        let times: Vec<f64> = completed_steps(&runs).map(|step| step.wall_ns as f64 / 1e9).collect();
+        let times: Vec<f64> = completed_steps(&runs).map(|step| step.wall_ns as f64 / 1e6).collect();
         if times.len() > 1 {
             counts.push(counted(&runs));
             groups.push((label, vec![TimeBox::from_times(&times)]));
@@ -158,7 +158,7 @@ pub(super) fn boxplot_chart(job: &MeasuredJob) -> Option<Chart> {
              the steps; dot: mean.",
             basis(&counts)
         ),
-        panels: vec![box_panel(&groups, &["steps"], "step time (s)")],
+        panels: vec![box_panel(&groups, &["steps"], "step time (ms)")],
         columns: 1,
     })
 }
@@ -166,7 +166,7 @@ pub(super) fn boxplot_chart(job: &MeasuredJob) -> Option<Chart> {
 /// Maximum number of points of a line.
 const MAX_POINTS: usize = 200;
 
-/// Step times of a variant, in seconds, sorted.
+/// Step times of a variant, in ms, sorted.
 struct SortedTimes {
     label: String,
     sorted: Vec<f64>,
@@ -179,7 +179,7 @@ pub(super) fn times_chart(job: &MeasuredJob) -> Option<Chart> {
     let mut variants = Vec::new();
     let mut counts = Vec::new();
     for (label, runs) in job.by_label() {
-        let mut sorted: Vec<f64> = completed_steps(&runs).map(|step| step.wall_ns as f64 / 1e9).collect();
+        let mut sorted: Vec<f64> = completed_steps(&runs).map(|step| step.wall_ns as f64 / 1e6).collect();
         sorted.sort_by(f64::total_cmp);
         if sorted.len() > 1 {
             let series = runs.iter().filter(|run| run.completed()).map(|run| run.ranks.len()).sum::<usize>() as f64;
@@ -194,11 +194,11 @@ pub(super) fn times_chart(job: &MeasuredJob) -> Option<Chart> {
     let by_log = |axis: Axis, log: bool| if log { axis.log() } else { axis };
     let spread = Panel {
         title: "how step times are spread".into(),
-        x: by_log(Axis::new("step time (s)"), far_apart(all())),
+        x: by_log(Axis::new("step time (ms)"), far_apart(all())),
         y: Axis::new("share of steps").between(0.0, 1.0),
         layers: lines(&variants, shares),
     };
-    let totals = variants.iter().map(|times| times.sorted.iter().sum::<f64>() / times.series);
+    let totals = variants.iter().map(|times| times.sorted.iter().sum::<f64>() / 1e3 / times.series);
     let together = Panel {
         title: "what they add up to, fastest first".into(),
         x: Axis::new("share of steps").between(0.0, 1.0),
@@ -245,7 +245,7 @@ fn sums(times: &SortedTimes) -> Vec<Point> {
         .sorted
         .iter()
         .map(|time| {
-            sum += time;
+            sum += time / 1e3;
             sum / times.series
         })
         .collect();

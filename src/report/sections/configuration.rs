@@ -1,13 +1,13 @@
 //! Settings of the variants, the data that they read, and how they shuffle it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use expctl_ledger::{DataRead, MeasuredJob, Run, ShuffleQuality};
 use expctl_settings::{Data, Draw, KeyDefault, SampleSet, Sampler, Section, Select, Split, Train, find};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 
-use crate::ledger::{flatten_in_job, setting_text};
+use crate::ledger::{flatten_in_job, setting_text, shown_setting};
 
 /// Settings by key for each variant, in order.
 fn by_variant(job: &MeasuredJob) -> Vec<(String, BTreeMap<String, String>)> {
@@ -47,11 +47,12 @@ pub fn common_settings(job: &MeasuredJob) -> String {
 /// Settings that differ between variants; `None` if none does.
 pub fn variant_differences(job: &MeasuredJob) -> Option<Table> {
     let variants = by_variant(job);
-    let (_, first) = variants.first()?;
+    let keys: BTreeSet<&String> = variants.iter().flat_map(|(_, settings)| settings.keys()).collect();
     let mut table = Table::new(std::iter::once("Setting".to_owned()).chain(variants.iter().map(|(l, _)| l.clone())));
     let mut any = false;
-    for key in first.keys() {
-        let values: Vec<&str> = variants.iter().map(|(_, s)| s.get(key).map_or(MISSING, String::as_str)).collect();
+    for key in keys {
+        let values = variants.iter().map(|(_, s)| s.get(key).map_or(MISSING, |text| shown_setting(text)));
+        let values: Vec<&str> = values.collect();
         if values.iter().any(|v| *v != values[0]) {
             any = true;
             table.row(std::iter::once(key.as_str()).chain(values));

@@ -362,7 +362,7 @@ impl<'a> Results<'a> {
 const ANOTHER_CLASS: &str = "not like for like with";
 
 /// `2.7 s`, `2.7 s–3.6 s`: measured time of the runs; `None` without runs.
-fn measured_per_run(seconds: &[f64]) -> Option<String> {
+pub fn measured_per_run(seconds: &[f64]) -> Option<String> {
     let ends = [f64::min as fn(f64, f64) -> f64, f64::max].map(|of| seconds.iter().copied().reduce(of));
     let [shortest, longest] = [ends[0]?, ends[1]?].map(format::seconds);
     Some(if shortest == longest { shortest } else { format!("{shortest}–{longest}") })

@@ -264,6 +264,22 @@ fn own_files_are_found_and_counted() {
 }
 
 #[test]
+fn all_that_array_files_do_not_have_is_named_at_once() {
+    let files = "experiments/arrayloader/real/*.h5ad";
+    let text = format!("{ROWS}array.format = \"h5ad\"\narray.files = [\"{files}\"]\n");
+    let wrong = [
+        "array.labels=[\"bulk_label\", \"bulk_labels\", \"bulk\"]",
+        "sampler.draw=balanced",
+        "sampler.by=bulk_label",
+        "array.genes=[\"no such gene\"]",
+    ];
+    let refused = trials(&text, &wrong).map(|_| ()).unwrap_err();
+    let mut keys: Vec<&str> = refused.iter().filter_map(|message| message.split('`').nth(1)).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, ["array.genes", "array.labels", "array.labels", "sampler.by"], "{refused:?}");
+}
+
+#[test]
 fn a_selection_that_fills_a_step_is_fine() {
     let of = |set: &[&str]| trials(&format!("{SMALL}data.samples = 1_000\n"), set).map(|trials| trials.len());
     assert_eq!(of(&["select.subset=280", "select.split=val"]), Ok(1));

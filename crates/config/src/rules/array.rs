@@ -182,8 +182,8 @@ impl Judge<'_> {
         let Settings { array, sampler, data, .. } = &settings;
         let key = to_json(&(array, sampler, data)).to_string();
         let project = self.project;
-        let refusal = self.array_refusals.entry(key).or_insert_with(|| project.array_refusal(&settings));
-        if let Some(ArrayRefusal { key, message }) = refusal.clone() {
+        let refusals = self.array_refusals.entry(key).or_insert_with(|| project.array_refusals(&settings)).clone();
+        for ArrayRefusal { key, message } in refusals {
             let message = format!("`{key}`: {message}");
             problems.push(Problem::new(self.at(values, key), message, "every rank would end with this"));
         }
@@ -192,9 +192,9 @@ impl Judge<'_> {
     /// How rows are drawn, and settings that only some ways to draw use.
     fn sampler(&self, values: &Values, problems: &mut Vec<Problem>) {
         let Some(draw) = values.get(Sampler::DRAW) else { return };
-        let with_replacement = matches!(draw, Draw::Weighted | Draw::Balanced);
+        let with_replacement = draw.with_replacement();
         let mut refuse = |keys: &[&str], help: &str| {
-            for key in keys {
+            for key in keys.iter().filter(|key| !draw.uses(key)) {
                 if values.at(key).is_some() && values.json(key).is_some() {
                     let message = format!("`{key}` is set, but rows are drawn `{}`", draw.name());
                     let problem = self.conflict(values, key, &Sampler::DRAW, message, "would have no effect");
@@ -203,16 +203,9 @@ impl Judge<'_> {
             }
         };
         let help = "set sampler.draw to \"chunked\", or leave it out";
-        if draw != Draw::Chunked {
-            refuse(&[&Sampler::CHUNKS, &Sampler::PRESET], help);
-            if draw != Draw::Sequential {
-                refuse(&[&Sampler::CHUNK_ROWS], help);
-            }
-        }
-        if !with_replacement {
-            let help = "set sampler.draw to \"weighted\" or \"balanced\", or leave it out";
-            refuse(&[&Sampler::BY, &Sampler::ROWS], help);
-        }
+        refuse(&[&Sampler::CHUNKS, &Sampler::PRESET, &Sampler::CHUNK_ROWS], help);
+        let help = "set sampler.draw to \"weighted\" or \"balanced\", or leave it out";
+        refuse(&[&Sampler::BY, &Sampler::ROWS], help);
         let row_groups =
             values.get(Array::FORMAT).is_none_or(|format| ["parquet", "mds"].contains(&format.extension()));
         if draw == Draw::Chunked && values.get(Sampler::CHUNK_ROWS) == Some(0) && !row_groups {

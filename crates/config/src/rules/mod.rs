@@ -32,7 +32,7 @@ pub struct Judge<'a> {
     /// Rows of the user's files, by file and layer.
     file_rows: BTreeMap<(PathBuf, String), Result<u64, Arc<Reason>>>,
     /// What ranks would refuse of array files, by the settings that it depends on, as JSON.
-    array_refusals: BTreeMap<String, Option<ArrayRefusal>>,
+    array_refusals: BTreeMap<String, Vec<ArrayRefusal>>,
 }
 
 impl<'a> Judge<'a> {
