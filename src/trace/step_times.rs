@@ -28,8 +28,8 @@ pub struct StepTimes {
 ///
 /// Stages of the step's own thread are the direct children of the range of the step. Events of loader threads and of gradient
 /// buckets, which are on other threads, name their step. The wait for the batch is split over the stages that the batch was in
-/// meanwhile; the wait at the end of the backward pass for the last bucket is the exposed part of *allreduce*. The ledger uses the same
-/// rules.
+/// meanwhile; the wait at the end of the backward pass for the last bucket is the exposed part of *allreduce*. Where a device computes, a stage
+/// is exposed until the device is done with it. The ledger uses the same rules.
 pub fn step_times(steps: &Forest, all: &[Slice], meta: &TraceMeta) -> Vec<StepTimes> {
     let ProfileWindow { first, end, .. } = meta.window;
     let mut found = Vec::new();
@@ -37,19 +37,51 @@ pub fn step_times(steps: &Forest, all: &[Slice], meta: &TraceMeta) -> Vec<StepTi
         let Some(step) = slice.step_of_range().filter(|step| (first..end).contains(step)) else { continue };
         let mut times = StepTimes { step, wall: ns(slice.duration()), ..StepTimes::default() };
         let mut load = None;
+        let mut stages = Vec::new();
         for (_, part) in steps.children(at) {
             if let Some(stage) = part.stage_of_range() {
                 times.busy[stage] += ns(part.duration());
                 times.exposed[stage] += ns(part.duration());
+                if stage != Stage::Other {
+                    stages.push((stage, part.start, part.end));
+                }
             } else if part.is_range() && part.name == LOAD {
                 load = Some(part);
             }
         }
+        expose_device(&mut times, &stages, slice, all);
         add_loader(&mut times, load, all);
         add_allreduce(&mut times, all);
         found.push(times);
     }
     found
+}
+
+/// Where kernels ran in the `step`, replace the host's exposed times of its `stages` (with start and end on the host, in order) by those of the
+/// device: a stage ends when the host has launched it and the device has computed it, as an event behind its last kernel tells.
+///
+/// Kineto repeats a range of the host on the device, from the first to the last kernel that its own thread launched; those of the backward
+/// pass come from another thread. So a stage's kernels are taken to be all that begin before the range of a later stage does.
+fn expose_device(times: &mut StepTimes, stages: &[(Stage, i64, i64)], step: &Slice, all: &[Slice]) {
+    let within = |slice: &&Slice| slice.start >= step.start && slice.end <= step.end;
+    let kernels: Vec<&Slice> = all.iter().filter(within).filter(|slice| slice.category == "kernel").collect();
+    let Some((_, begin, _)) = stages.first().filter(|_| !kernels.is_empty()) else { return };
+    let on_device = |stage: Stage| {
+        let ranges = all.iter().filter(within).filter(|slice| slice.category == "gpu_user_annotation");
+        ranges.filter(|range| range.name == stage.name()).map(|range| range.start).min()
+    };
+    // A trace without ranges on the device does not tell whose a kernel is.
+    let named = stages.iter().any(|(stage, ..)| on_device(*stage).is_some());
+    let mut before = *begin;
+    for (i, (stage, start, end)) in stages.iter().enumerate() {
+        let next = stages[i + 1..].iter().filter_map(|(later, ..)| on_device(*later)).min();
+        let is_its = |kernel: &&&Slice| next.is_none_or(|next| kernel.start < next);
+        let computed = kernels.iter().filter(is_its).map(|kernel| kernel.end).max().filter(|_| named);
+        let ended = computed.unwrap_or(*end).max(*end).max(before);
+        times.exposed[*stage] -= ns(end - start).min(times.exposed[*stage]);
+        times.exposed[*stage] += ns(ended - before);
+        before = ended;
+    }
 }
 
 /// Add the busy times of loader threads, and split the wait for the batch over their stages.
@@ -270,6 +302,47 @@ mod tests {
         assert_eq!((busy[Stage::Other], exposed[Stage::Other]), (50, 90));
         assert_eq!((busy[Stage::Allreduce], exposed[Stage::Allreduce]), (190, 90));
         assert_eq!((busy[Stage::Backward], exposed[Stage::Backward]), (260, 260));
+    }
+
+    #[test]
+    fn where_a_device_computes_a_stage_is_exposed_until_it_is_done() {
+        let range = |name: &str, times| slice("user_annotation", name, 1, times, None);
+        // The host launches everything in 400 ns, then waits.
+        let steps = nest(vec![
+            range("step 4", (0, 1000)),
+            range("transfer", (0, 20)),
+            range("forward", (20, 120)),
+            range("backward", (120, 300)),
+            range("optimizer", (300, 400)),
+            range("other", (980, 990)),
+        ]);
+        let device = |category: &str, name: &str, times| slice(category, name, 20_001, times, None);
+        let all = [
+            device("kernel", "gemm", (30, 350)),
+            device("kernel", "gelu", (350, 400)),
+            device("gpu_user_annotation", "forward", (30, 400)),
+            // The backward pass is launched by another thread; its range ends behind the first kernel.
+            device("kernel", "seed", (401, 402)),
+            device("gpu_user_annotation", "backward", (401, 402)),
+            device("kernel", "gemm backward", (402, 800)),
+            device("kernel", "adamw", (810, 970)),
+            device("gpu_user_annotation", "optimizer", (810, 970)),
+            // The next batch on another stream, and a kernel of the step before.
+            device("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", (500, 990)),
+            device("kernel", "adamw", (-20, -1)),
+        ];
+        let StepTimes { busy, exposed, .. } = step_times(&steps, &all, &meta())[0];
+        assert_eq!((busy[Stage::Forward], busy[Stage::Backward], busy[Stage::Optimizer]), (100, 180, 100));
+        assert_eq!((exposed[Stage::Transfer], exposed[Stage::Forward]), (20, 380));
+        assert_eq!((exposed[Stage::Backward], exposed[Stage::Optimizer], exposed[Stage::Other]), (400, 170, 10));
+        // A host that launches more slowly than the device computes decides.
+        let mut slow = vec![device("kernel", "gemm", (30, 40)), device("kernel", "adamw", (310, 320))];
+        for ranges in 0..2 {
+            let StepTimes { busy, exposed, .. } = step_times(&steps, &slow, &meta())[0];
+            assert_eq!(busy, exposed, "{ranges} times ranges on the device");
+            slow.push(device("gpu_user_annotation", "forward", (30, 40)));
+            slow.push(device("gpu_user_annotation", "optimizer", (310, 320)));
+        }
     }
 
     fn host_slice(category: &str, name: &str, (start, end): (i64, i64)) -> Slice {
