@@ -94,7 +94,7 @@ fn main() {
 /// Each part in turn.
 fn once(steps: usize) -> [f64; 10] {
     let dir = tempfile::tempdir().unwrap();
-    let mut rank = Rank::new(dir.path());
+    let mut rank = SimulatedRank::new(dir.path());
     let mut evicted = vec![0u8; EVICTED_BYTES];
     let mut cold: Vec<f64> = (0..steps / 10)
         .map(|step| {
@@ -138,7 +138,7 @@ fn mean(steps: usize, mut part: impl FnMut(u64)) -> f64 {
 }
 
 /// State of a rank between steps.
-struct Rank {
+struct SimulatedRank {
     begin: Instant,
     loaded: Loaded<()>,
     timeline: Timeline,
@@ -146,7 +146,7 @@ struct Rank {
     last_words: LastWords,
 }
 
-impl Rank {
+impl SimulatedRank {
     fn new(dir: &std::path::Path) -> Self {
         let begin = Instant::now();
         let loaded = Loaded { thread: Some(0), intervals: laps(begin), ..Loaded::new((), 0, 0) };

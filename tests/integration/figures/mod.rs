@@ -10,7 +10,7 @@ mod scan;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use records::{Record, Records, sources, synthetic};
+use records::{FigureRecord, FigureRecords, sources, synthetic};
 use render::{DOCS, render, templates};
 use scan::Scan;
 
@@ -22,8 +22,8 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display())).unwrap()
 }
 
-fn committed() -> Records {
-    let folder = |name: &str| Records::load(&root().join("results").join(name).join("records")).unwrap();
+fn committed() -> FigureRecords {
+    let folder = |name: &str| FigureRecords::load(&root().join("results").join(name).join("records")).unwrap();
     folder("reference").and(folder("gpu"))
 }
 
@@ -65,7 +65,7 @@ fn a_digit_that_changes_in_a_record_or_a_document_is_seen() {
         assert_eq!(stale(&rendered, &changed), std::slice::from_ref(target));
     }
     let mut other = records;
-    let Some(Record::Job(fair)) = other.0.get_mut("006_fair") else { panic!("006_fair is a job") };
+    let Some(FigureRecord::Job(fair)) = other.0.get_mut("006_fair") else { panic!("006_fair is a job") };
     fair.variants.get_mut("lazy").unwrap().samples_per_s[0] *= 1.01;
     let changed = render(&root(), &other, &templates).unwrap().documents;
     let stale = stale(&changed, &rendered);
@@ -94,7 +94,7 @@ fn every_template_renders_once_all_records_are_there() {
 #[test]
 fn verdicts_are_those_of_the_statistics_of_notes() {
     let mut records = synthetic();
-    let Some(Record::Job(choosing)) = records.0.get_mut("choosing") else { panic!("choosing is a job") };
+    let Some(FigureRecord::Job(choosing)) = records.0.get_mut("choosing") else { panic!("choosing is a job") };
     choosing.variants.get_mut("ordered").unwrap().samples_per_s.iter_mut().for_each(|rate| *rate *= 2.0);
     // 1.5 times, with a run that is half as fast as the others: the interval excludes nothing.
     let single = &mut choosing.variants.get_mut("single_memory").unwrap().samples_per_s;
@@ -107,11 +107,11 @@ fn verdicts_are_those_of_the_statistics_of_notes() {
 #[test]
 fn a_record_or_variant_that_is_missing_stops_the_rendering() {
     let all = templates(&root());
-    let say = |records: &Records, text: &str| {
+    let say = |records: &FigureRecords, text: &str| {
         let templates = all.keys().map(|name| (name.clone(), text.to_owned())).collect();
         render(&root(), records, &templates).unwrap_err()
     };
-    let empty = say(&Records::default(), "{{ rate('006_fair', 'lazy') }}");
+    let empty = say(&FigureRecords::default(), "{{ rate('006_fair', 'lazy') }}");
     assert!(empty.contains("scripts/reference.sh 006_fair makes it"), "{empty}");
     let synthetic = synthetic();
     assert!(say(&synthetic, "{{ rate('006_fair', 'lasy') }}").contains("no variant lasy"));
@@ -131,8 +131,8 @@ fn records_are_clean_and_cited() {
         sources(&root()).unwrap().into_iter().map(|source| (source.name, source.folder)).collect();
     for (name, record) in &records.0 {
         let flaws = match record {
-            Record::Job(record) => record.flaws.clone(),
-            Record::Bench(record) => record.flaw().into_iter().collect(),
+            FigureRecord::Job(record) => record.flaws.clone(),
+            FigureRecord::Bench(record) => record.flaw().into_iter().collect(),
         };
         assert!(flaws.is_empty(), "{name}: {flaws:?}");
         assert!(cited.contains(name), "no template cites {name}");

@@ -12,7 +12,7 @@ use super::root;
 
 /// A record.
 #[derive(Clone, Debug)]
-pub enum Record {
+pub enum FigureRecord {
     /// Of a job.
     Job(Box<ReferenceRecord>),
     /// Of a bench or an example.
@@ -21,9 +21,9 @@ pub enum Record {
 
 /// Records of one or more folders.
 #[derive(Clone, Debug, Default)]
-pub struct Records(pub BTreeMap<String, Record>);
+pub struct FigureRecords(pub BTreeMap<String, FigureRecord>);
 
-impl Records {
+impl FigureRecords {
     /// Read every `.json` of a folder.
     pub fn load(folder: &Path) -> Result<Self, String> {
         let mut all = BTreeMap::new();
@@ -42,7 +42,7 @@ impl Records {
         self
     }
 
-    fn get(&self, name: &str) -> Result<&Record, String> {
+    fn get(&self, name: &str) -> Result<&FigureRecord, String> {
         let missing = || {
             let script = if name.starts_with("gpu_") { "scripts/gpu.sh bench" } else { "scripts/reference.sh" };
             format!("there is no record {name}.json: {script} {name} makes it")
@@ -53,16 +53,16 @@ impl Records {
     /// The record of a job.
     pub fn job(&self, name: &str) -> Result<&ReferenceRecord, String> {
         match self.get(name)? {
-            Record::Job(record) => Ok(record),
-            Record::Bench(_) => Err(format!("{name} is the record of a bench, not of a job")),
+            FigureRecord::Job(record) => Ok(record),
+            FigureRecord::Bench(_) => Err(format!("{name} is the record of a bench, not of a job")),
         }
     }
 
     /// The record of a bench.
     pub fn bench(&self, name: &str) -> Result<&BenchRecord, String> {
         match self.get(name)? {
-            Record::Bench(record) => Ok(record),
-            Record::Job(_) => Err(format!("{name} is the record of a job, not of a bench")),
+            FigureRecord::Bench(record) => Ok(record),
+            FigureRecord::Job(_) => Err(format!("{name} is the record of a job, not of a bench")),
         }
     }
 
@@ -80,13 +80,13 @@ fn name(path: &Path) -> String {
     path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-fn read_record(path: &Path) -> Result<Record, String> {
+fn read_record(path: &Path) -> Result<FigureRecord, String> {
     let say = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
     let text = std::fs::read_to_string(path).map_err(|e| say(&e))?;
     if text.contains("\"bench_schema\"") {
-        BenchRecord::read(path).map(Record::Bench).map_err(|e| say(&e))
+        BenchRecord::read(path).map(FigureRecord::Bench).map_err(|e| say(&e))
     } else {
-        ReferenceRecord::read(path).map(|record| Record::Job(Box::new(record))).map_err(|e| say(&e))
+        ReferenceRecord::read(path).map(|record| FigureRecord::Job(Box::new(record))).map_err(|e| say(&e))
     }
 }
 
@@ -161,7 +161,7 @@ fn reference_sources(root: &Path) -> Result<Vec<Source>, String> {
 
 /// A record of each name that scripts/reference.tsv has: jobs with the variants of their config, all of the same figures, benches with
 /// the figures that the templates ask for.
-pub fn synthetic() -> Records {
+pub fn synthetic() -> FigureRecords {
     let shuffle = ShuffleQuality {
         epoch_rows: 1_000,
         metered_rows: 1_000,
@@ -216,7 +216,7 @@ pub fn synthetic() -> Records {
             let labels = label.captures_iter(&text).map(|found| found[1].to_owned());
             let labels = labels.chain(swept_labels(&texts, &source.name)).enumerate();
             let labels = labels.map(|(place, label)| (label, scattered(&variant, place)));
-            Record::Job(Box::new(ReferenceRecord {
+            FigureRecord::Job(Box::new(ReferenceRecord {
                 schema: REFERENCE_SCHEMA_VERSION,
                 job: 1,
                 config: source.name.clone(),
@@ -242,11 +242,11 @@ pub fn synthetic() -> Records {
             let figures =
                 keys.iter().filter_map(|key| BenchFigure::from_range(key.as_str(), "ns", &[1500.0, 1600.0, 1700.0]));
             let record = BenchRecord::new(source.command.clone(), &root(), figures.collect());
-            Record::Bench(BenchRecord { commit: Some("0123456789ab".into()), measured: 1_762_214_400, ..record })
+            FigureRecord::Bench(BenchRecord { commit: Some("0123456789ab".into()), measured: 1_762_214_400, ..record })
         };
         all.insert(source.name, record);
     }
-    Records(all)
+    FigureRecords(all)
 }
 
 /// Labels of swept points, as `lazy (train.mode="forward")`, that the templates ask for of a record.

@@ -12,7 +12,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, Serde};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
 
-use super::records::{Record, Records, Source, sources};
+use super::records::{FigureRecord, FigureRecords, Source, sources};
 
 /// Templates in docs/templates, and the document that each makes.
 pub const DOCS: [(&str, &str); 9] = [
@@ -50,7 +50,7 @@ struct Asked {
 
 /// What templates render from.
 struct Given {
-    records: Records,
+    records: FigureRecords,
     sources: Vec<Source>,
     /// Names of the notes in results/reference.
     notes: BTreeSet<String>,
@@ -69,7 +69,7 @@ pub struct Rendered {
 ///
 /// It is done twice. The first time finds out which ratios of a job the documents cite; their p values are corrected together
 /// (Holm), as those of a table are, and the second time gives the verdicts.
-pub fn render(root: &Path, records: &Records, templates: &BTreeMap<String, String>) -> Result<Rendered, String> {
+pub fn render(root: &Path, records: &FigureRecords, templates: &BTreeMap<String, String>) -> Result<Rendered, String> {
     let notes = std::fs::read_dir(root.join("results/reference")).map_err(|e| e.to_string())?;
     let notes = notes.filter_map(|entry| Some(entry.ok()?.file_name().to_str()?.strip_suffix(".md")?.to_owned()));
     let given = Arc::new(Given { records: records.clone(), sources: sources(root)?, notes: notes.collect() });
@@ -91,7 +91,7 @@ struct Judged {
 }
 
 /// The verdicts of all cited ratios, those of a job corrected together.
-fn judged(records: &Records, pairs: &BTreeSet<Pair>) -> Result<BTreeMap<Pair, Judged>, String> {
+fn judged(records: &FigureRecords, pairs: &BTreeSet<Pair>) -> Result<BTreeMap<Pair, Judged>, String> {
     let mut all = BTreeMap::new();
     for name in pairs.iter().map(|pair| &pair.0).collect::<BTreeSet<_>>() {
         let record = records.job(name)?;
@@ -305,7 +305,7 @@ impl Functions {
             format!("commit {}, {}", commit.as_deref().unwrap_or("unknown"), format::day(at))
         };
         match self.given.records.0.get(name) {
-            Some(Record::Bench(record)) => Ok(of(&record.commit, record.measured)),
+            Some(FigureRecord::Bench(record)) => Ok(of(&record.commit, record.measured)),
             _ => self.job(name).map(|record| of(&record.commit, record.submitted)),
         }
     }
@@ -317,7 +317,7 @@ impl Functions {
             let cpu = if cpu.is_empty() { "unknown processor" } else { cpu };
             format!("{} of {cpu}, {}", format::count(cpus.into(), "processor"), format::bytes(memory as f64))
         };
-        if let Some(Record::Bench(record)) = self.given.records.0.get(name) {
+        if let Some(FigureRecord::Bench(record)) = self.given.records.0.get(name) {
             return Ok(words(&record.cpu, record.cpus, record.memory_bytes));
         }
         let machines = self.job(name)?.machines.iter().map(|m| {

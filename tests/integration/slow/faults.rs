@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 
 use crate::common::{text, wait_until};
 use bench::{Bench, Filled, Sealed, ranks_below};
-use case::Case;
+use case::FaultCase;
 
 /// What finishes a job that Slurm runs again.
 const BY_ITSELF: &str = "nothing to do: Slurm starts it again";
@@ -88,7 +88,7 @@ fn cancelled(bench: &Bench) {
     case.proven("`scancel`", &before).seen(&slurm, said, cure);
 }
 
-fn time_limit(bench: &Bench, case: &Case) {
+fn time_limit(bench: &Bench, case: &FaultCase) {
     case.steps_in(1);
     case.pause();
     let before = case.recorded();
@@ -147,7 +147,7 @@ fn nodes() {
 }
 
 /// The node that a trial's last attempt is on.
-fn node(case: &Case) -> String {
+fn node(case: &FaultCase) -> String {
     wait_until("env.json", Duration::from_secs(60), || {
         let environment = case.attempts().pop()?.environment().unwrap()?;
         Some(environment.ranks[0].host.clone())

@@ -134,8 +134,8 @@ fn the_described_shapes_have_their_periods() {
 fn harder_ones_are_found_as_often_as_the_documentation_says() {
     let series = 100;
     // Period, factor, spread of the noise, share of missing beats, jitter; least share found with 300, 1000 and 9870 batches.
-    type Case = (&'static str, (usize, f64), f64, f64, usize, [u64; 3]);
-    let cases: [Case; 11] = [
+    type PeriodCase = (&'static str, (usize, f64), f64, f64, usize, [u64; 3]);
+    let cases: [PeriodCase; 11] = [
         ("10, 30x", (10, 30.0), 0.3, 0.0, 0, [99, 100, 100]),
         ("10, 2x", (10, 2.0), 0.3, 0.0, 0, [97, 100, 100]),
         ("10, 2x in noise of 0.5", (10, 2.0), 0.5, 0.0, 0, [65, 97, 100]),

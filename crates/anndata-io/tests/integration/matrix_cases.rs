@@ -11,7 +11,7 @@ use crate::run_python;
 
 /// A matrix in a file that Python wrote (`tests/python/matrix_cases.py`).
 #[derive(serde::Deserialize)]
-pub struct Case {
+pub struct MatrixCase {
     pub file: String,
     pub location: String,
     #[serde(default)]
@@ -28,7 +28,7 @@ pub struct Case {
 }
 
 /// The files that `script` writes, and what is in them.
-pub fn written(script: &str) -> (tempfile::TempDir, Vec<Case>) {
+pub fn written(script: &str) -> (tempfile::TempDir, Vec<MatrixCase>) {
     let folder = tempfile::tempdir().unwrap();
     run_python(script, &[folder.path()]);
     let cases = serde_json::from_slice(&fs::read(folder.path().join("cases.json")).unwrap()).unwrap();
@@ -50,7 +50,7 @@ pub fn read_all(open: Open, path: &Path, location: &str) -> Result<Rows, AnnData
 }
 
 /// Read all of `cases` below `folder`; returns how many were as Python has them, and how many were refused as they must be.
-pub fn check_all(open: Open, folder: &Path, cases: &[Case]) -> (usize, usize) {
+pub fn check_all(open: Open, folder: &Path, cases: &[MatrixCase]) -> (usize, usize) {
     let (mut good, mut bad) = (0, 0);
     for case in cases {
         let path = folder.join(&case.file);
@@ -93,7 +93,7 @@ fn dense(rows: &Rows, columns: usize) -> (Vec<u32>, u64) {
     }
 }
 
-fn check(open: Open, case: &Case, folder: &Path) -> Result<(), AnnDataError> {
+fn check(open: Open, case: &MatrixCase, folder: &Path) -> Result<(), AnnDataError> {
     let what = format!("{} {}", case.file, case.location);
     let expected: Vec<u32> = fs::read(folder.join(&case.values))
         .unwrap()

@@ -8,10 +8,11 @@ use loader_core::NextBatch;
 use proptest::prelude::*;
 
 use super::store::{
-    Derived, Draw, Sampler, alone, class, dense, drawn, loader, options, row_sampler, rows_of, settings,
+    Derived, DrawKind, DrawSettings, alone, class, dense, drawn, loader, options, row_sampler, rows_of, settings,
 };
 
-const DRAWS: [Draw; 5] = [Draw::Sequential, Draw::Uniform, Draw::Weighted, Draw::Balanced, Draw::Chunked];
+const DRAWS: [DrawKind; 5] =
+    [DrawKind::Sequential, DrawKind::Uniform, DrawKind::Weighted, DrawKind::Balanced, DrawKind::Chunked];
 
 fn stores(rows: u64) -> [Derived; 3] {
     [Derived::new(rows, Form::Sparse), Derived::new(rows, Form::Dense), Derived::resident(rows)]
@@ -54,7 +55,7 @@ fn batches_can_be_polled_for() {
     for workers in [0, 2] {
         let store = Derived::new(101, Form::Sparse);
         let mut loader =
-            loader(store, &drawn(Draw::Uniform), alone(8), &settings(Form::Sparse), options(workers, 0..9));
+            loader(store, &drawn(DrawKind::Uniform), alone(8), &settings(Form::Sparse), options(workers, 0..9));
         for step in 0..9 {
             let loaded = loop {
                 match loader.poll_batch(Duration::from_micros(10)) {
@@ -75,7 +76,7 @@ fn batches_can_be_polled_for() {
 #[test]
 fn batches_are_given_back_from_anywhere() {
     let store = Derived::new(101, Form::Sparse);
-    let mut loader = loader(store, &drawn(Draw::Uniform), alone(8), &settings(Form::Dense), options(0, 0..60));
+    let mut loader = loader(store, &drawn(DrawKind::Uniform), alone(8), &settings(Form::Dense), options(0, 0..60));
     let recycler = loader.recycler();
     let address = |batch: &CellBatch| match &batch.values {
         CellValues::Dense(values) => values.as_ptr() as usize,
@@ -100,7 +101,7 @@ fn batches_are_given_back_from_anywhere() {
 /// Rows that are read one by one make the batches that rows which are read together make.
 #[test]
 fn rows_are_read_together_or_one_by_one() {
-    for draw in [Draw::Uniform, Draw::Weighted, Draw::Balanced] {
+    for draw in [DrawKind::Uniform, DrawKind::Weighted, DrawKind::Balanced] {
         for form in [Form::Sparse, Form::Dense] {
             for workers in [0, 3] {
                 let batches = |fetch: Fetch| {
@@ -127,9 +128,9 @@ fn rows_are_read_together_or_one_by_one() {
 }
 
 /// Files, chunks and blocks of all sizes; batches that reach over blocks, and over several; steps that start anywhere.
-fn case() -> impl Strategy<Value = (u64, u64, Sampler, u64, u32, u64, bool)> {
-    let sampler = (1u64..9, 1u64..5, prop_oneof![Just(Draw::Chunked), Just(Draw::Sequential)])
-        .prop_map(|(chunk_rows, chunks, draw)| Sampler { draw, chunk_rows, chunks, ..Sampler::default() });
+fn case() -> impl Strategy<Value = (u64, u64, DrawSettings, u64, u32, u64, bool)> {
+    let sampler = (1u64..9, 1u64..5, prop_oneof![Just(DrawKind::Chunked), Just(DrawKind::Sequential)])
+        .prop_map(|(chunk_rows, chunks, draw)| DrawSettings { draw, chunk_rows, chunks, ..DrawSettings::default() });
     (1u64..80, 0u64..80, sampler, 1u64..20, 0u32..5, 0u64..40, any::<bool>())
 }
 
@@ -176,7 +177,7 @@ proptest! {
 #[test]
 fn memory_is_that_of_two_blocks_and_does_not_grow() {
     for workers in [0, 1, 4] {
-        let sampler = Sampler { draw: Draw::Chunked, chunk_rows: 12, chunks: 5, ..Sampler::default() };
+        let sampler = DrawSettings { draw: DrawKind::Chunked, chunk_rows: 12, chunks: 5, ..DrawSettings::default() };
         let store = Derived::new(600, Form::Dense);
         let mut loader = loader(store, &sampler, alone(7), &settings(Form::Dense), options(workers, 0..20 * 86));
         // Buffers that grow by doubling.
@@ -196,7 +197,7 @@ fn memory_is_that_of_two_blocks_and_does_not_grow() {
 /// Time is told by stages that do not overlap, and reading is spread over the batches of a block.
 #[test]
 fn every_batch_reads_its_share_of_the_next_block() {
-    let sampler = Sampler { draw: Draw::Chunked, chunk_rows: 10, chunks: 8, ..Sampler::default() };
+    let sampler = DrawSettings { draw: DrawKind::Chunked, chunk_rows: 10, chunks: 8, ..DrawSettings::default() };
     let store = Derived::new(800, Form::Sparse);
     let mut loader = loader(store, &sampler, alone(10), &settings(Form::Sparse), options(0, 0..80));
     let mut reads = Vec::new();
@@ -214,7 +215,7 @@ fn every_batch_reads_its_share_of_the_next_block() {
 #[test]
 fn steps_inside_one_block_read_their_share() {
     for workers in [0, 2] {
-        let sampler = Sampler { draw: Draw::Chunked, chunk_rows: 10, chunks: 80, ..Sampler::default() };
+        let sampler = DrawSettings { draw: DrawKind::Chunked, chunk_rows: 10, chunks: 80, ..DrawSettings::default() };
         let store = Derived::new(8000, Form::Sparse);
         let mut loader = loader(store, &sampler, alone(10), &settings(Form::Sparse), options(workers, 0..60));
         let mut reads = Vec::new();
@@ -232,7 +233,7 @@ fn a_thread_has_one_reader() {
     for (workers, expected) in [(0, 1..=1), (3, 1..=3)] {
         let store = Derived::new(100, Form::Sparse);
         let readers = Arc::clone(&store.readers);
-        let draw = drawn(Draw::Uniform);
+        let draw = drawn(DrawKind::Uniform);
         let mut loader = loader(store, &draw, alone(10), &settings(Form::Sparse), options(workers, 0..30));
         while let Some(loaded) = loader.next_batch() {
             is_right(&loaded.unwrap().batch);
@@ -248,7 +249,7 @@ fn sequential_reads_a_few_batches_at_once() {
         [(1 << 40, 1, 512), (1 << 40, 700, 700), (0, 1, 512), (0, 7, 7), (20, 1, 20)]
     {
         let store = Derived { run_rows, ..Derived::new(10_000, Form::Sparse) };
-        let sampler = Sampler { chunk_rows, ..drawn(Draw::Sequential) };
+        let sampler = DrawSettings { chunk_rows, ..drawn(DrawKind::Sequential) };
         let mut loader = loader(store, &sampler, alone(4), &settings(Form::Sparse), options(0, 0..3));
         // The first block, of 32 rows or a chunk, and what the first batch reads of the next.
         let read = loader.next_batch().unwrap().unwrap().bytes_read;

@@ -4,7 +4,7 @@ use std::time::Duration;
 use anndata_io::Form;
 use proptest::prelude::*;
 
-use super::store::{Derived, Draw, Sampler, alone, drawn, loader, options, settings};
+use super::store::{Derived, DrawKind, DrawSettings, alone, drawn, loader, options, settings};
 
 /// Runs it on a thread; a minute without an end is a deadlock.
 fn ends<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
@@ -14,7 +14,7 @@ fn ends<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
 }
 
 /// Batches before the first error, and that error.
-fn until_error(store: Derived, sampler: Sampler, batch_size: u64, workers: u32, first: u64) -> (u64, String) {
+fn until_error(store: Derived, sampler: DrawSettings, batch_size: u64, workers: u32, first: u64) -> (u64, String) {
     ends(move || {
         let mut loader =
             loader(store, &sampler, alone(batch_size), &settings(Form::Dense), options(workers, first..first + 500));
@@ -39,7 +39,7 @@ proptest! {
     ) {
         // Without threads a panic is the caller's.
         let panics = panics && workers > 0;
-        let sampler = Sampler { draw: Draw::Chunked, chunk_rows, chunks, ..Sampler::default() };
+        let sampler = DrawSettings { draw: DrawKind::Chunked, chunk_rows, chunks, ..DrawSettings::default() };
         let store = Derived { bad: Some(bad), panics, ..Derived::new(60, Form::Sparse) };
         let (_, error) = until_error(store, sampler, batch_size, workers, first);
         let expected = if panics { format!("row {bad} panics") } else { format!("row {bad} is bad") };
@@ -48,7 +48,7 @@ proptest! {
 
     #[test]
     fn a_loader_that_is_dropped_ends(workers in 1u32..5, steps in 0u64..30, chunks in 1u64..5) {
-        let sampler = Sampler { draw: Draw::Chunked, chunk_rows: 3, chunks, ..Sampler::default() };
+        let sampler = DrawSettings { draw: DrawKind::Chunked, chunk_rows: 3, chunks, ..DrawSettings::default() };
         let store = Derived::new(60, Form::Sparse);
         ends(move || {
             let mut loader = loader(store, &sampler, alone(7), &settings(Form::Dense), options(workers, 0..1000));
@@ -61,7 +61,7 @@ proptest! {
 
 #[test]
 fn a_store_that_cannot_be_opened_is_an_error_at_the_first_step() {
-    for draw in [Draw::Uniform, Draw::Chunked] {
+    for draw in [DrawKind::Uniform, DrawKind::Chunked] {
         for workers in [0, 1, 4] {
             let store = Derived { unopenable: true, ..Derived::new(60, Form::Sparse) };
             assert_eq!(until_error(store, drawn(draw), 4, workers, 0), (0, "cannot open".into()));
@@ -73,6 +73,6 @@ fn a_store_that_cannot_be_opened_is_an_error_at_the_first_step() {
 fn single_rows_that_are_bad_are_an_error_at_their_step() {
     for workers in [0, 1, 4] {
         let store = Derived { bad: Some(30), ..Derived::new(60, Form::Sparse) };
-        assert_eq!(until_error(store, drawn(Draw::Sequential), 4, workers, 7), (0, "row 30 is bad".into()));
+        assert_eq!(until_error(store, drawn(DrawKind::Sequential), 4, workers, 7), (0, "row 30 is bad".into()));
     }
 }

@@ -1,7 +1,7 @@
 use anndata_io::{ArrayStore, Form, Labels};
 use cell_loader::{CellError, Sharding, ShuffleMeter, ShuffleQuality};
 
-use super::store::{Derived, Draw, Sampler, alone, class, drawn, row_sampler};
+use super::store::{Derived, DrawKind, DrawSettings, alone, class, drawn, row_sampler};
 
 fn labels(codes: Vec<i32>) -> Labels {
     Labels { categories: vec!["a".into(), "b".into()], codes, ..Labels::default() }
@@ -10,7 +10,7 @@ fn labels(codes: Vec<i32>) -> Labels {
 /// Of this order of `population` rows, whatever would draw it.
 fn measured(population: u64, order: &[u64], batch: usize, labels: &Labels) -> ShuffleQuality {
     let store = Derived::new(population, Form::Sparse);
-    let sampler = row_sampler(&drawn(Draw::Sequential), &store, alone(batch as u64), None).unwrap();
+    let sampler = row_sampler(&drawn(DrawKind::Sequential), &store, alone(batch as u64), None).unwrap();
     let mut meter = ShuffleMeter::new(&sampler, population, Some(("kind", labels)));
     order.chunks(batch).for_each(|rows| meter.add(rows));
     meter.finish()
@@ -56,7 +56,7 @@ fn a_part_of_an_epoch_is_compared_with_all_rows() {
     assert!(mixing.ideal_entropy > 0.9, "{mixing:?}");
     // Weighted rows are never all alike likely.
     let store = Derived::new(100, Form::Sparse);
-    let sampler = row_sampler(&drawn(Draw::Weighted), &store, alone(10), None).unwrap();
+    let sampler = row_sampler(&drawn(DrawKind::Weighted), &store, alone(10), None).unwrap();
     let mut meter = ShuffleMeter::new(&sampler, 100, Some(("kind", &labels)));
     meter.add(&(0..10).collect::<Vec<_>>());
     assert_eq!(meter.finish().labels.unwrap().ideal_entropy, 0.0);
@@ -67,7 +67,7 @@ fn a_part_of_an_epoch_is_compared_with_all_rows() {
 fn the_expected_distance_is_that_of_the_places_that_were_metered() {
     let store = Derived::new(100_000, Form::Sparse);
     for (world_size, rank) in [(1, 0), (4, 0), (4, 2)] {
-        let distance = |settings: &Sampler| {
+        let distance = |settings: &DrawSettings| {
             let sharding = Sharding { world_size, rank, ..alone(100) };
             let sampler = row_sampler(settings, &store, sharding, None).unwrap();
             let mut meter = ShuffleMeter::new(&sampler, store.len(), None);
@@ -81,12 +81,12 @@ fn the_expected_distance_is_that_of_the_places_that_were_metered() {
             assert_eq!((quality.epoch_rows, quality.metered_batches), (100_000 / u64::from(world_size), steps));
             (quality.mean_distance, quality.expected_distance)
         };
-        for settings in [drawn(Draw::Uniform), Sampler { chunks: 500, ..drawn(Draw::Chunked) }] {
+        for settings in [drawn(DrawKind::Uniform), DrawSettings { chunks: 500, ..drawn(DrawKind::Chunked) }] {
             let (mean, expected) = distance(&settings);
             assert!((mean / expected - 1.0).abs() < 0.06, "{settings:?}, rank {rank}: {mean} and {expected}");
             assert!(rank > 0 || expected > 0.45, "{expected}");
         }
-        let (mean, expected) = distance(&drawn(Draw::Sequential));
+        let (mean, expected) = distance(&drawn(DrawKind::Sequential));
         assert!(mean < 1e-9 && expected > 0.25, "{mean} and {expected}");
     }
 }
@@ -96,7 +96,7 @@ fn the_expected_distance_is_that_of_the_places_that_were_metered() {
 fn classes_need_not_be_read_twice() {
     let store = Derived::new(60, Form::Sparse);
     let batch = |by: &str, classes: Option<&Labels>| {
-        let settings = Sampler { by: by.into(), ..drawn(Draw::Balanced) };
+        let settings = DrawSettings { by: by.into(), ..drawn(DrawKind::Balanced) };
         let sampler = row_sampler(&settings, &store, alone(20), classes)?;
         let mut rows = Vec::new();
         sampler.batch(0, &mut rows);
@@ -114,26 +114,26 @@ fn the_quality_of_a_shuffle_tells_the_samplers_apart() {
     let store = Derived::new(rows, Form::Sparse);
     let codes = (0..rows).map(|row| (row / 2000) as i32).collect();
     let labels = Labels { categories: (0..10).map(|class| class.to_string()).collect(), codes, ..Labels::default() };
-    let quality = |settings: &Sampler| {
+    let quality = |settings: &DrawSettings| {
         let sampler = row_sampler(settings, &store, alone(100), None).unwrap();
         ShuffleMeter::epoch(&sampler, store.len(), Some(("block", &labels)), 1)
     };
-    let mixed = |settings: &Sampler| {
+    let mixed = |settings: &DrawSettings| {
         let labels = quality(settings).labels.unwrap();
         labels.entropy / labels.ideal_entropy
     };
-    let uniform = quality(&drawn(Draw::Uniform));
+    let uniform = quality(&drawn(DrawKind::Uniform));
     assert_eq!((uniform.epoch_rows, uniform.metered_rows, uniform.metered_batches), (rows, rows, 200));
     assert_eq!(uniform.duplicates, 0);
     assert!(uniform.neighbour_correlation.unwrap().abs() < 0.03);
     assert!((uniform.mean_distance - 1.0 / 3.0).abs() < 0.01);
-    assert!((mixed(&drawn(Draw::Uniform)) - 1.0).abs() < 0.005);
+    assert!((mixed(&drawn(DrawKind::Uniform)) - 1.0).abs() < 0.005);
     assert!((uniform.expected_distance - 1.0 / 3.0).abs() < 1e-4);
-    let sequential = quality(&drawn(Draw::Sequential));
+    let sequential = quality(&drawn(DrawKind::Sequential));
     assert!(sequential.neighbour_correlation.unwrap() > 0.999 && sequential.mean_distance < 1e-9);
-    assert!(mixed(&drawn(Draw::Sequential)) < 0.01);
-    let chunked = |chunks| Sampler { chunk_rows: 100, chunks, ..drawn(Draw::Chunked) };
+    assert!(mixed(&drawn(DrawKind::Sequential)) < 0.01);
+    let chunked = |chunks| DrawSettings { chunk_rows: 100, chunks, ..drawn(DrawKind::Chunked) };
     let (few, many) = (mixed(&chunked(2)), mixed(&chunked(50)));
     assert!(few < 0.5 && many > 0.9 && many < 1.0, "{few} {many}");
-    assert!(quality(&drawn(Draw::Weighted)).duplicates > rows / 10);
+    assert!(quality(&drawn(DrawKind::Weighted)).duplicates > rows / 10);
 }

@@ -4,7 +4,7 @@ use anndata_io::Form;
 use cell_loader::{RowSampler, Sharding};
 use proptest::prelude::*;
 
-use super::store::{Derived, Draw, Sampler, alone, class, drawn, row_sampler};
+use super::store::{Derived, DrawKind, DrawSettings, alone, class, drawn, row_sampler};
 
 fn epoch(sampler: &RowSampler, epoch: u64) -> Vec<Vec<u64>> {
     let batches = sampler.batches_per_epoch();
@@ -24,10 +24,10 @@ proptest! {
     fn each_row_once_an_epoch_over_all_ranks(
         (rows, world_size, batch_size, drop_last) in (1u64..200, 1u32..6, 1u64..20, any::<bool>()),
         (start, chunk_rows, chunks, seed) in (0u64..200, 0u64..30, 1u64..6, any::<u64>()),
-        (number, draw) in (0u64..3, prop_oneof![Just(Draw::Sequential), Just(Draw::Uniform), Just(Draw::Chunked)]),
+        (number, draw) in (0u64..3, prop_oneof![Just(DrawKind::Sequential), Just(DrawKind::Uniform), Just(DrawKind::Chunked)]),
     ) {
         let store = Derived { starts: vec![0, start], ..Derived::new(rows, Form::Sparse) };
-        let settings = Sampler { draw, chunk_rows, chunks, ..Sampler::default() };
+        let settings = DrawSettings { draw, chunk_rows, chunks, ..DrawSettings::default() };
         let mut counts = vec![0u64; rows as usize];
         let world = u64::from(world_size);
         let per_rank = if drop_last { rows / world } else { rows.div_ceil(world) };
@@ -115,7 +115,7 @@ fn listed_batches_are_taken_in_turn_and_what_is_no_row_is_named() {
 
 #[test]
 fn seeds_and_epochs_have_orders_of_their_own_and_ranks_share_one() {
-    for draw in [Draw::Uniform, Draw::Weighted, Draw::Balanced, Draw::Chunked] {
+    for draw in [DrawKind::Uniform, DrawKind::Weighted, DrawKind::Balanced, DrawKind::Chunked] {
         let store = Derived::new(90, Form::Sparse);
         let order = |seed, number| {
             let sharding = Sharding { seed, ..alone(10) };
@@ -131,7 +131,7 @@ fn seeds_and_epochs_have_orders_of_their_own_and_ranks_share_one() {
 #[test]
 fn blocks_of_chunks_are_shuffled_within() {
     let store = Derived::new(1000, Form::Sparse);
-    let settings = Sampler { draw: Draw::Chunked, chunk_rows: 50, chunks: 4, ..Sampler::default() };
+    let settings = DrawSettings { draw: DrawKind::Chunked, chunk_rows: 50, chunks: 4, ..DrawSettings::default() };
     let order = epoch(&row_sampler(&settings, &store, alone(200), None).unwrap(), 0);
     let mut whole_chunks = 0;
     for block in &order {
@@ -162,7 +162,7 @@ fn bound(freedom: f64) -> f64 {
 }
 
 /// How often each row comes in some epochs of all of two ranks.
-fn counts(settings: &Sampler, store: &Derived, epochs: u64) -> Vec<f64> {
+fn counts(settings: &DrawSettings, store: &Derived, epochs: u64) -> Vec<f64> {
     let mut counts = vec![0.0; store.rows as usize];
     for rank in 0..2 {
         let sharding = Sharding { world_size: 2, rank, ..alone(64) };
@@ -179,7 +179,7 @@ fn weighted_rows_come_as_often_as_they_weigh() {
     let weights: Vec<f64> = (0..300).map(|row| f64::from(row % 7) + 0.25 * f64::from(row % 3)).collect();
     let sum: f64 = weights.iter().sum();
     let store = Derived { weights: weights.clone(), ..Derived::new(300, Form::Sparse) };
-    let settings = Sampler { rows: 20_000, ..drawn(Draw::Weighted) };
+    let settings = DrawSettings { rows: 20_000, ..drawn(DrawKind::Weighted) };
     let counts = counts(&settings, &store, 10);
     assert_eq!(counts.iter().sum::<f64>(), 200_000.0);
     assert!(counts.iter().zip(&weights).all(|(count, weight)| *weight > 0.0 || *count == 0.0));
@@ -197,7 +197,7 @@ fn weighted_rows_come_as_often_as_they_weigh() {
 fn classes_come_alike_often_and_so_do_the_rows_of_each() {
     // Class 3 has a tenth of the rows of class 0, and rows without a class there are too.
     let store = Derived::new(200, Form::Sparse);
-    let settings = Sampler { rows: 20_000, ..drawn(Draw::Balanced) };
+    let settings = DrawSettings { rows: 20_000, ..drawn(DrawKind::Balanced) };
     let sampler = row_sampler(&settings, &store, alone(64), None).unwrap();
     assert_eq!(sampler.left_out(), 40);
     let counts = counts(&settings, &store, 10);
@@ -211,7 +211,7 @@ fn classes_come_alike_often_and_so_do_the_rows_of_each() {
 #[test]
 fn every_row_may_come_at_every_place() {
     let store = Derived::new(500, Form::Sparse);
-    let sampler = row_sampler(&drawn(Draw::Uniform), &store, alone(50), None).unwrap();
+    let sampler = row_sampler(&drawn(DrawKind::Uniform), &store, alone(50), None).unwrap();
     let mut grid = vec![0.0; 100];
     for number in 0..400 {
         for (place, row) in epoch(&sampler, number).concat().into_iter().enumerate() {
@@ -224,28 +224,28 @@ fn every_row_may_come_at_every_place() {
 
 #[test]
 fn what_cannot_be_drawn_is_a_clear_error() {
-    let error = |store: &Derived, settings: Sampler, sharding| {
+    let error = |store: &Derived, settings: DrawSettings, sharding| {
         row_sampler(&settings, store, sharding, None).unwrap_err().to_string()
     };
     let store = Derived::new(10, Form::Sparse);
-    let classes = Sampler { by: "kind".into(), ..drawn(Draw::Weighted) };
+    let classes = DrawSettings { by: "kind".into(), ..drawn(DrawKind::Weighted) };
     let expected = "no column kind; it has classes, so rows can be drawn balanced by it";
     assert_eq!(error(&store, classes, alone(2)), expected);
-    let none = Sampler { chunks: 0, ..drawn(Draw::Chunked) };
+    let none = DrawSettings { chunks: 0, ..drawn(DrawKind::Chunked) };
     assert!(error(&store, none, alone(2)).starts_with("0 chunks of "));
     let long = Derived { rows: 1 << 33, ..Derived::new(0, Form::Sparse) };
     let huge = Sharding { drop_last: false, ..alone(1 << 32) };
     let expected = "1 chunks of 34359738368 rows, for batches of 4294967296, cannot be held; take at least 1 chunk, and at \
                     most 4,294,967,295 rows";
-    let all_at_once = Sampler { chunk_rows: 1 << 40, ..drawn(Draw::Sequential) };
+    let all_at_once = DrawSettings { chunk_rows: 1 << 40, ..drawn(DrawKind::Sequential) };
     assert_eq!(error(&long, all_at_once, huge), expected);
     let dropped = Sharding { drop_last: true, ..alone(11) };
     let expected = "rank 0 of 1 has no batch: 10 rows an epoch in batches of 11, the last that is not full left out";
-    assert_eq!(error(&store, drawn(Draw::Uniform), dropped), expected);
-    assert!(error(&store, drawn(Draw::Uniform), alone(0)).contains("batches of 0"));
-    assert!(error(&Derived::new(0, Form::Sparse), drawn(Draw::Chunked), alone(4)).contains("0 rows"));
+    assert_eq!(error(&store, drawn(DrawKind::Uniform), dropped), expected);
+    assert!(error(&store, drawn(DrawKind::Uniform), alone(0)).contains("batches of 0"));
+    assert!(error(&Derived::new(0, Form::Sparse), drawn(DrawKind::Chunked), alone(4)).contains("0 rows"));
     let short = Derived { weights: vec![1.0; 9], ..Derived::new(10, Form::Sparse) };
-    assert_eq!(error(&short, drawn(Draw::Weighted), alone(2)), "column weight of obs has 9 values for 10 rows");
+    assert_eq!(error(&short, drawn(DrawKind::Weighted), alone(2)), "column weight of obs has 9 values for 10 rows");
     let negative = Derived { weights: vec![1.0, -1.0], ..Derived::new(2, Form::Sparse) };
-    assert!(error(&negative, drawn(Draw::Weighted), alone(2)).contains("row 1 has -1"));
+    assert!(error(&negative, drawn(DrawKind::Weighted), alone(2)).contains("row 1 has -1"));
 }

@@ -134,16 +134,16 @@ impl ArrayStore for Derived {
             return Err(AnnDataError::Other("cannot open".into()));
         }
         self.readers.fetch_add(1, Ordering::SeqCst);
-        Ok(Box::new(Reader { store: self, fetched: Vec::new() }))
+        Ok(Box::new(DerivedReader { store: self, fetched: Vec::new() }))
     }
 }
 
-struct Reader<'s> {
+struct DerivedReader<'s> {
     store: &'s Derived,
     fetched: Vec<u64>,
 }
 
-impl ReadRows for Reader<'_> {
+impl ReadRows for DerivedReader<'_> {
     fn fetch(&mut self, wanted: &RowSelection<'_>, _: &mut Rows) -> Result<u64, AnnDataError> {
         self.fetched = match wanted {
             RowSelection::Rows(rows) => rows.to_vec(),
@@ -166,7 +166,7 @@ impl ReadRows for Reader<'_> {
 
 /// The kinds of [`cell_loader::Draw`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Draw {
+pub enum DrawKind {
     Sequential,
     Uniform,
     Weighted,
@@ -176,45 +176,45 @@ pub enum Draw {
 
 /// All that the kinds of [`cell_loader::Draw`] have, so that tests can vary one thing.
 #[derive(Clone, Debug)]
-pub struct Sampler {
-    pub draw: Draw,
+pub struct DrawSettings {
+    pub draw: DrawKind,
     pub chunk_rows: u64,
     pub chunks: u64,
     pub by: String,
     pub rows: u64,
 }
 
-impl Default for Sampler {
+impl Default for DrawSettings {
     fn default() -> Self {
-        Self { draw: Draw::Uniform, chunk_rows: 512, chunks: 32, by: String::new(), rows: 0 }
+        Self { draw: DrawKind::Uniform, chunk_rows: 512, chunks: 32, by: String::new(), rows: 0 }
     }
 }
 
-impl From<&Sampler> for cell_loader::Draw {
-    fn from(sampler: &Sampler) -> Self {
-        let Sampler { draw, chunk_rows, chunks, ref by, rows } = *sampler;
+impl From<&DrawSettings> for cell_loader::Draw {
+    fn from(sampler: &DrawSettings) -> Self {
+        let DrawSettings { draw, chunk_rows, chunks, ref by, rows } = *sampler;
         let column = by.clone();
         match draw {
-            Draw::Sequential => Self::Sequential { chunk_rows },
-            Draw::Uniform => Self::Uniform,
-            Draw::Weighted => Self::Weighted { column, rows },
-            Draw::Balanced => Self::Balanced { column, rows },
-            Draw::Chunked => Self::Chunked { chunk_rows, chunks },
+            DrawKind::Sequential => Self::Sequential { chunk_rows },
+            DrawKind::Uniform => Self::Uniform,
+            DrawKind::Weighted => Self::Weighted { column, rows },
+            DrawKind::Balanced => Self::Balanced { column, rows },
+            DrawKind::Chunked => Self::Chunked { chunk_rows, chunks },
         }
     }
 }
 
-pub fn drawn(draw: Draw) -> Sampler {
+pub fn drawn(draw: DrawKind) -> DrawSettings {
     let by = match draw {
-        Draw::Weighted => "weight",
-        Draw::Balanced => "kind",
+        DrawKind::Weighted => "weight",
+        DrawKind::Balanced => "kind",
         _ => "",
     };
-    Sampler { draw, chunk_rows: 4, chunks: 3, by: by.into(), ..Sampler::default() }
+    DrawSettings { draw, chunk_rows: 4, chunks: 3, by: by.into(), ..DrawSettings::default() }
 }
 
 pub fn row_sampler(
-    sampler: &Sampler,
+    sampler: &DrawSettings,
     store: &dyn ArrayStore,
     sharding: Sharding,
     classes: Option<&Labels>,
@@ -232,7 +232,7 @@ pub fn settings(output: Form) -> CellBatchOptions {
 
 pub fn loader(
     store: Derived,
-    sampler: &Sampler,
+    sampler: &DrawSettings,
     sharding: Sharding,
     options: &CellBatchOptions,
     loader: LoaderOptions,

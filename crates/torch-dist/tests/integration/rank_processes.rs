@@ -58,13 +58,13 @@ pub struct RankEntry(pub &'static str);
 
 impl RankEntry {
     /// Start a rank.
-    pub fn start(self, scenario: &str, rank: u32, world: u32, port: u16) -> Rank {
-        Rank(self.command(scenario, rank, world, port).spawn().unwrap())
+    pub fn start(self, scenario: &str, rank: u32, world: u32, port: u16) -> RankProcess {
+        RankProcess(self.command(scenario, rank, world, port).spawn().unwrap())
     }
 
     /// Start a rank whose standard error is captured.
-    pub fn start_piped(self, scenario: &str, rank: u32, world: u32, port: u16) -> Rank {
-        Rank(self.command(scenario, rank, world, port).stderr(Stdio::piped()).spawn().unwrap())
+    pub fn start_piped(self, scenario: &str, rank: u32, world: u32, port: u16) -> RankProcess {
+        RankProcess(self.command(scenario, rank, world, port).stderr(Stdio::piped()).spawn().unwrap())
     }
 
     fn command(self, scenario: &str, rank: u32, world: u32, port: u16) -> Command {
@@ -80,7 +80,7 @@ impl RankEntry {
     /// Run a scenario on `world` ranks; returns the reported parameters and digests, by rank.
     pub fn train(self, scenario: &str, world: u32) -> (Vec<Vec<f32>>, Vec<String>) {
         let store = serve_store();
-        let ranks: Vec<Rank> = (0..world).map(|r| self.start(scenario, r, world, store.port())).collect();
+        let ranks: Vec<RankProcess> = (0..world).map(|r| self.start(scenario, r, world, store.port())).collect();
         ranks.into_iter().for_each(|r| r.finish(LIMIT));
         let values = |r| {
             let bytes = store.get(&format!("parameters/{r}")).unwrap();
@@ -104,16 +104,16 @@ impl RankEntry {
 }
 
 /// A child that does not outlive its test.
-pub struct Rank(pub Child);
+pub struct RankProcess(pub Child);
 
-impl Drop for Rank {
+impl Drop for RankProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-impl Rank {
+impl RankProcess {
     /// Wait for a clean end.
     pub fn finish(mut self, limit: Duration) {
         let until = Instant::now() + limit;

@@ -12,7 +12,7 @@ use torch_dist::{
     DistError, GradientDtype, ProcessGroup, Reducer, ReducerOptions, Store, rendezvous, rendezvous_until,
 };
 
-use crate::rank_processes::{LIMIT, Rank, RankEntry, Role, run_alone, serve_store, text};
+use crate::rank_processes::{LIMIT, RankEntry, RankProcess, Role, run_alone, serve_store, text};
 
 const RANKS: RankEntry = RankEntry("ranks::rank_entry");
 
@@ -185,7 +185,7 @@ fn serve_until_killed(store: &Store) {
 #[test]
 fn collectives_of_three_ranks() {
     let store = serve_store();
-    let ranks: Vec<Rank> = (0..3).map(|r| RANKS.start("collectives", r, 3, store.port())).collect();
+    let ranks: Vec<RankProcess> = (0..3).map(|r| RANKS.start("collectives", r, 3, store.port())).collect();
     ranks.into_iter().for_each(|r| r.finish(LIMIT));
 }
 
@@ -193,7 +193,7 @@ fn collectives_of_three_ranks() {
 fn gradients_are_the_mean_over_the_ranks() {
     for scenario in ["average", "average_float16", "average_bfloat16"] {
         let store = serve_store();
-        let ranks: Vec<Rank> = (0..2).map(|r| RANKS.start(scenario, r, 2, store.port())).collect();
+        let ranks: Vec<RankProcess> = (0..2).map(|r| RANKS.start(scenario, r, 2, store.port())).collect();
         ranks.into_iter().for_each(|r| r.finish(LIMIT));
     }
 }

@@ -61,11 +61,11 @@ fn build_as(implementation: Implementation, config: &LazyConfig, seed: i64) -> (
 }
 
 /// A batch as the loader makes it.
-struct Case {
+struct LoadedBatch {
     batch: Batch,
 }
 
-impl Case {
+impl LoadedBatch {
     /// Samples with these perturbed genes, with a graph each.
     fn new(samples: &[&[i64]]) -> Self {
         Self::with_processor(Processor::Lazy, samples)
@@ -129,7 +129,7 @@ fn the_published_models_have_as_many_parameters_as_published() {
 
 fn predictions(config: &LazyConfig, samples: &[&[i64]]) -> Vec<f32> {
     let (_vs, model) = build(config, 3);
-    let case = Case::new(samples);
+    let case = LoadedBatch::new(samples);
     Vec::<f32>::try_from(model.forward(&case.inputs()).unwrap().prediction).unwrap()
 }
 
@@ -139,7 +139,7 @@ const SAMPLES: [&[i64]; 4] = [&[4, 9, 2], &[17], &[5, 0], &[1, 2, 3, 20]];
 fn with_norms_of_single_nodes_a_sample_is_predicted_alone_as_in_a_batch() {
     let config = LazyConfig { norm: Norm::Node, preprocessor_norm: Norm::Node, ..SMALL };
     let (vs, model) = build(&config, 3);
-    let case = Case::new(&SAMPLES);
+    let case = LoadedBatch::new(&SAMPLES);
     let in_batch = || values(&model.forward(&case.inputs()).unwrap().prediction);
     let all = in_batch();
     let near = at_neighbours(&vs, in_batch);
@@ -168,7 +168,7 @@ fn the_local_head_adds_what_its_setting_says() {
     // Pooled, all genes are as if they were one sample's: the head then says the same as on a first sample that has them.
     let joined: Vec<i64> = SAMPLES.concat();
     let (_vs, model) = build(&LazyConfig { local_head: LocalHead::Full, ..SMALL }, 3);
-    let mut case = Case::new(&SAMPLES);
+    let mut case = LoadedBatch::new(&SAMPLES);
     case.batch.common.gene_sample = vec![0; joined.len()];
     let by_hand = Vec::<f32>::try_from(model.forward(&case.inputs()).unwrap().prediction).unwrap();
     assert_eq!(by_hand, pooled);
@@ -177,7 +177,7 @@ fn the_local_head_adds_what_its_setting_says() {
     let (whole, zero_model) = build(&LazyConfig { local_head: LocalHead::Zero, ..SMALL }, 3);
     let from = whole.variables();
     tch::no_grad(|| vs.variables().iter_mut().for_each(|(name, p)| p.copy_(&from[name])));
-    let case = Case::new(&SAMPLES);
+    let case = LoadedBatch::new(&SAMPLES);
     let [none, zero] = [none, zero_model].map(|m| m.forward(&case.inputs()).unwrap().prediction);
     // Half of a float32 number, and twice that: neither is rounded.
     assert_eq!(none, zero * 2.0);
@@ -190,7 +190,7 @@ fn every_parameter_gets_a_finite_gradient_whose_head_takes_part() {
             for norm in [Norm::Graph, Norm::Node] {
                 let config = LazyConfig { aggregation, local_head, norm, preprocessor_norm: norm, ..SMALL };
                 let (vs, model) = build(&config, 5);
-                let case = Case::new(&[&[3], &[8, 21, 11], &[]]);
+                let case = LoadedBatch::new(&[&[3], &[8, 21, 11], &[]]);
                 model.forward(&case.inputs()).unwrap().prediction.square().sum(Kind::Float).backward();
                 let mut left_out = 0;
                 for (name, p) in named_parameters(&vs) {
@@ -210,7 +210,7 @@ fn every_parameter_gets_a_finite_gradient_whose_head_takes_part() {
 #[test]
 fn the_order_of_edges_and_repeated_ones_are_as_in_a_sum() {
     let (_vs, model) = build(&SMALL, 3);
-    let mut case = Case::new(&SAMPLES);
+    let mut case = LoadedBatch::new(&SAMPLES);
     let before = model.forward(&case.inputs()).unwrap().prediction;
     // An edge that is masked may lead anywhere.
     let edges = case.edges(0);
@@ -224,7 +224,7 @@ fn the_order_of_edges_and_repeated_ones_are_as_in_a_sum() {
 #[test]
 fn batches_that_lack_something_and_impossible_models_are_refused() {
     let (_vs, model) = build(&SMALL, 3);
-    let mut case = Case::new(&SAMPLES);
+    let mut case = LoadedBatch::new(&SAMPLES);
     let without = SampleInputs::new(&case.batch, &[], false, Device::Cpu).unwrap();
     let refused = |inputs: &SampleInputs<'_>| model.forward(inputs).unwrap_err().to_string();
     const LACKS: &str = "the batch does not have what the model reads: ";
@@ -251,7 +251,7 @@ fn batches_that_lack_something_and_impossible_models_are_refused() {
 #[test]
 fn the_batch_is_not_written_to() {
     let (_vs, model) = build(&SMALL, 3);
-    let mut case = Case::new(&SAMPLES);
+    let mut case = LoadedBatch::new(&SAMPLES);
     let before = format!("{:?}", case.batch);
     model.forward(&case.inputs()).unwrap().prediction.sum(Kind::Float).backward();
     assert_eq!(before, format!("{:?}", case.batch));
@@ -269,13 +269,13 @@ fn what_the_loader_got_wrong_is_an_error() {
             Err(ModelError::Inputs(reason)) => reason.to_string(),
             other => format!("{other:?}"),
         };
-        let mut batch = Case::with_processor(Processor::Ids, &ONE_GRAPH_SAMPLES).batch;
+        let mut batch = LoadedBatch::with_processor(Processor::Ids, &ONE_GRAPH_SAMPLES).batch;
         batch.common.genes[0] = 30;
         assert_eq!(refusal(&batch), "a gene that is not among 30");
         batch.common.genes[0] = 4;
         batch.common.gene_sample[1] = 4;
         assert_eq!(refusal(&batch), "sample 4 is not among 4");
-        let mut batch = Case::with_processor(Processor::Shared, &ONE_GRAPH_SAMPLES).batch;
+        let mut batch = LoadedBatch::with_processor(Processor::Shared, &ONE_GRAPH_SAMPLES).batch;
         let Layout::Shared { removed } = &mut batch.layout else { unreachable!() };
         let edges = graph().edge_types[1].num_edges();
         *removed[1].positions.last_mut().unwrap() = edges as i32;
@@ -288,10 +288,10 @@ fn what_the_operations_lack_is_named() {
     let (_vs, model) = build_as(Implementation::Operations, &SMALL, 5);
     let refusal = |inputs: &SampleInputs<'_>| model.forward(inputs).unwrap_err().to_string();
     const LACKS: &str = "the batch does not have what the model reads: ";
-    let batch = Case::with_processor(Processor::Shared, &ONE_GRAPH_SAMPLES).batch;
+    let batch = LoadedBatch::with_processor(Processor::Shared, &ONE_GRAPH_SAMPLES).batch;
     let on_the_host_alone = SampleInputs::new(&batch, &[], false, Device::Cpu).unwrap();
     assert_eq!(refusal(&on_the_host_alone), format!("{LACKS}removed edges of physical"));
-    let batch = Case::with_processor(Processor::Ids, &ONE_GRAPH_SAMPLES).batch;
+    let batch = LoadedBatch::with_processor(Processor::Ids, &ONE_GRAPH_SAMPLES).batch;
     // Masks of the first type alone, and of one sample.
     let masks = [Tensor::ones([graph().edge_types[0].num_edges() as i64], (Kind::Bool, Device::Cpu))];
     let of_another_batch = SampleInputs::new(&batch, &masks, true, Device::Cpu).unwrap();
@@ -306,7 +306,7 @@ fn the_same_step_gives_the_same_bits() {
 }
 
 fn same_bits(implementation: Implementation) {
-    let case = Case::with_processor(Processor::Ids, &ONE_GRAPH_SAMPLES);
+    let case = LoadedBatch::with_processor(Processor::Ids, &ONE_GRAPH_SAMPLES);
     let (vs, shared) = build_as(implementation, &LazyConfig { hidden: 16, ..SMALL }, 9);
     let run = || {
         let prediction = shared.forward(&case.inputs()).unwrap().prediction;

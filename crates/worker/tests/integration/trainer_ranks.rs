@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tch::Tensor;
 use torch_dist::{ProcessGroup, Store};
 
-use crate::rank_processes::{LIMIT, Rank, RankEntry, Role, serve_store};
+use crate::rank_processes::{LIMIT, RankEntry, RankProcess, Role, serve_store};
 use crate::support::{self, batch, doubles, nudge, order_buckets, parameters, step, trainer};
 
 const RANKS: RankEntry = RankEntry("trainer_ranks::rank_entry");
@@ -188,7 +188,7 @@ fn assert_alike(scenario: &str, steps: usize, a: &[f32], b: &[f32]) {
 fn predictions_are_gathered_from_uneven_ranks() {
     for world in [1, 2, 3] {
         let store = serve_store();
-        let ranks: Vec<Rank> = (0..world).map(|r| RANKS.start("gather", r, world, store.port())).collect();
+        let ranks: Vec<RankProcess> = (0..world).map(|r| RANKS.start("gather", r, world, store.port())).collect();
         ranks.into_iter().for_each(|r| r.finish(LIMIT));
     }
 }
@@ -196,7 +196,7 @@ fn predictions_are_gathered_from_uneven_ranks() {
 #[test]
 fn a_rank_that_waits_for_the_others_predictions_says_so() {
     let store = serve_store();
-    let ranks: Vec<Rank> = (0..2).map(|r| RANKS.start("waits", r, 2, store.port())).collect();
+    let ranks: Vec<RankProcess> = (0..2).map(|r| RANKS.start("waits", r, 2, store.port())).collect();
     ranks.into_iter().for_each(|r| r.finish(LIMIT));
 }
 

@@ -9,7 +9,7 @@ use expctl_ledger::TrialState;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::case::Case;
+use super::case::FaultCase;
 use crate::common::cluster::Cluster;
 use crate::common::{SMALL, TestProject, text};
 
@@ -53,13 +53,13 @@ impl Bench {
     }
 
     /// Submit one trial that trains on two ranks and keeps checkpoints; `sets` overrides.
-    pub fn submit(&self, sets: &[&str]) -> Case<'_> {
+    pub fn submit(&self, sets: &[&str]) -> FaultCase<'_> {
         let mut args = vec!["submit".to_owned(), self.conf()];
         args.extend(arguments(sets));
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let output = self.expctl(&args);
         assert!(output.status.success(), "{}", text(&output.stderr));
-        Case::new(self, text(&output.stdout).trim(), sets)
+        FaultCase::new(self, text(&output.stdout).trim(), sets)
     }
 
     fn conf(&self) -> String {

@@ -18,13 +18,13 @@ const LONG: Duration = Duration::from_secs(300);
 const RANKS: u32 = 2;
 
 /// A job of one trial.
-pub struct Case<'a> {
+pub struct FaultCase<'a> {
     bench: &'a Bench,
     pub job: String,
     sets: Vec<String>,
 }
 
-impl<'a> Case<'a> {
+impl<'a> FaultCase<'a> {
     pub fn new(bench: &'a Bench, job: &str, sets: &[&str]) -> Self {
         Self { bench, job: job.to_owned(), sets: sets.iter().map(|set| (*set).to_owned()).collect() }
     }

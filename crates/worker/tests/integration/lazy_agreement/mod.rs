@@ -23,7 +23,7 @@ mod precision;
 mod subgraphs;
 
 /// A model, a graph and a batch for it, all drawn from `seed`.
-pub struct Case {
+pub struct AgreementCase {
     pub name: String,
     pub config: LazyConfig,
     pub seed: u64,
@@ -68,7 +68,7 @@ fn samples(random: &mut Pcg64, genes: usize, count: usize) -> Vec<Sample> {
     (0..count).map(one).collect()
 }
 
-impl Case {
+impl AgreementCase {
     fn new(name: String, config: LazyConfig, seed: u64, batch: usize, types: usize) -> Self {
         let mut random = Pcg64::seed_from_u64(seed);
         let genes = config.num_genes as usize;
@@ -173,13 +173,13 @@ pub struct Built {
 }
 
 impl Built {
-    pub fn new(case: &Case, implementation: Implementation, processor: Processor) -> Self {
+    pub fn new(case: &AgreementCase, implementation: Implementation, processor: Processor) -> Self {
         let _alone = generator();
         Self::drawn(case, implementation, processor)
     }
 
     /// The same for a caller that holds the generator.
-    pub fn drawn(case: &Case, implementation: Implementation, processor: Processor) -> Self {
+    pub fn drawn(case: &AgreementCase, implementation: Implementation, processor: Processor) -> Self {
         let vs = nn::VarStore::new(Device::Cpu);
         let lists = case.graph.edge_types.iter();
         let lists: Vec<EdgeList<'_>> = lists.map(EdgeList::from).collect();
@@ -189,7 +189,7 @@ impl Built {
     }
 
     /// On gene ids and masks that the step makes in this way.
-    pub fn with_device_masks(case: &Case, way: DeviceMasks) -> Self {
+    pub fn with_device_masks(case: &AgreementCase, way: DeviceMasks) -> Self {
         let built = Self::new(case, Implementation::Operations, Processor::Ids);
         let maker = DeviceMaskMaker::new(way, &case.graph, Device::Cpu).unwrap().unwrap();
         let masks = maker.make(&built.batch.common).unwrap();
@@ -202,7 +202,7 @@ impl Built {
         self
     }
 
-    pub fn replicated(case: &Case) -> Self {
+    pub fn replicated(case: &AgreementCase) -> Self {
         Self::new(case, Implementation::Replicated, Processor::Lazy)
     }
 
@@ -267,7 +267,7 @@ impl Built {
     }
 }
 
-impl Case {
+impl AgreementCase {
     /// Weights of one sign, so that the samples' gradients do not cancel; 0 for samples without genes, which are the wild type.
     pub fn weight(&self) -> Tensor {
         let some: Vec<f32> = self.samples.iter().map(|s| f32::from(!s.genes.is_empty())).collect();

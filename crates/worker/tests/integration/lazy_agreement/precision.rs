@@ -8,7 +8,7 @@ use expctl_settings::{DeviceMasks, Implementation, Precision};
 use graph_loader::Processor;
 use tch::{Kind, Tensor};
 
-use super::{Apart, Built, Case, Outcome, Start, norm};
+use super::{AgreementCase, Apart, Built, Outcome, Start, norm};
 use crate::rank_processes::run_alone;
 use crate::support::{THREADS, generator};
 
@@ -35,7 +35,7 @@ pub fn assert_same(name: &str, expected: &Outcome, got: &Outcome) {
 }
 
 /// All implementations, with every processor that they read from, are one function.
-fn are_one_function(cases: Vec<Case>) {
+fn are_one_function(cases: Vec<AgreementCase>) {
     for case in cases {
         let (parameters, weight) = {
             let _alone = generator();
@@ -67,12 +67,12 @@ fn are_one_function(cases: Vec<Case>) {
 
 #[test]
 fn norms_and_aggregations_are_one_function() {
-    are_one_function(Case::norms_and_aggregations());
+    are_one_function(AgreementCase::norms_and_aggregations());
 }
 
 #[test]
 fn local_heads_are_one_function() {
-    are_one_function(Case::local_heads());
+    are_one_function(AgreementCase::local_heads());
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn sizes_are_one_function_with_two_threads() {
 #[ignore = "entry of the process that sizes_are_one_function_with_two_threads starts"]
 fn sizes_with_two_threads() {
     THREADS.store(2, Ordering::SeqCst);
-    are_one_function(Case::sizes());
+    are_one_function(AgreementCase::sizes());
 }
 
 /// Implementations and their processors that are compared with the replicated one: both that compute on one graph, and both ways to name the
@@ -110,7 +110,7 @@ impl Judged {
         format!("{}, {}{batched}", self.implementation.name(), self.processor.name())
     }
 
-    fn built(self, case: &Case) -> Built {
+    fn built(self, case: &AgreementCase) -> Built {
         let built = Built::new(case, self.implementation, self.processor);
         if self.batched { built.batched() } else { built }
     }
@@ -130,7 +130,7 @@ struct Replicated {
 }
 
 impl Replicated {
-    fn of(case: &Case, precision: Precision, parameters: &[Tensor], weight: &Tensor) -> Self {
+    fn of(case: &AgreementCase, precision: Precision, parameters: &[Tensor], weight: &Tensor) -> Self {
         let rounded = |near: &[Tensor]| Built::replicated(case).with(near, Kind::Float).run_in(precision, weight);
         let exact = |near: &[Tensor]| Built::replicated(case).with(near, Kind::Double).run(weight);
         let peer = |neighbour| {
@@ -184,7 +184,7 @@ impl Told {
 }
 
 /// Parameters of a case as a run would have them, and the weights of its predictions.
-fn drawn(case: &Case, start: Start) -> (Vec<Tensor>, Tensor) {
+fn drawn(case: &AgreementCase, start: Start) -> (Vec<Tensor>, Tensor) {
     let _alone = generator();
     tch::manual_seed(case.seed as i64);
     let parameters = Built::drawn(case, Implementation::Shared, Processor::Ids).parameters(start);
@@ -192,7 +192,7 @@ fn drawn(case: &Case, start: Start) -> (Vec<Tensor>, Tensor) {
 }
 
 /// Error that any computation in float32 may have: norms and readout sum over all genes.
-fn float32_floor(case: &Case) -> f64 {
+fn float32_floor(case: &AgreementCase) -> f64 {
     floor(&[1.0], case.config.num_genes as usize)
 }
 
@@ -203,7 +203,7 @@ fn mean(values: &[f64]) -> f64 {
 /// All cases with parameters of all kinds. Gradients of single parameters differ more than all together, where one is small.
 /// Over many those that are judged are hardly further from the function's value: the mean is not above 2 by two standard errors. A sum
 /// of n terms in w lanes errs like √(n / w), and of the models one may have 4 lanes, the other the 16 of AVX-512.
-fn agree(of: &str, cases: &[Case]) {
+fn agree(of: &str, cases: &[AgreementCase]) {
     let mut ratios: [Vec<f64>; JUDGED.len()] = Default::default();
     for start in [Start::Initial, Start::Trained, Start::Shifted] {
         let mut told: [Told; JUDGED.len()] = Default::default();
@@ -246,7 +246,7 @@ fn agree(of: &str, cases: &[Case]) {
 /// Subgraphs err as copies with masks do, where they are the same function.
 #[test]
 fn subgraphs_agree() {
-    for case in Case::of_single_nodes() {
+    for case in AgreementCase::of_single_nodes() {
         let (parameters, weight) = drawn(&case, Start::Trained);
         let replicated = Replicated::of(&case, Precision::Float32, &parameters, &weight);
         let built = Built::new(&case, Implementation::Replicated, Processor::IncidenceSubgraph);
@@ -258,7 +258,7 @@ fn subgraphs_agree() {
 /// Under autocast to bfloat16 what errs most are the linear layers, which all have.
 #[test]
 fn bfloat16_errs_as_the_replicated_model_does() {
-    for case in Case::local_heads() {
+    for case in AgreementCase::local_heads() {
         let (parameters, weight) = drawn(&case, Start::Trained);
         let replicated = Replicated::of(&case, Precision::Bf16Mixed, &parameters, &weight);
         for judged in JUDGED {
@@ -272,15 +272,15 @@ fn bfloat16_errs_as_the_replicated_model_does() {
 
 #[test]
 fn norms_and_aggregations_agree() {
-    agree("norms and aggregations", &Case::norms_and_aggregations());
+    agree("norms and aggregations", &AgreementCase::norms_and_aggregations());
 }
 
 #[test]
 fn local_heads_agree() {
-    agree("local heads", &Case::local_heads());
+    agree("local heads", &AgreementCase::local_heads());
 }
 
 #[test]
 fn sizes_agree() {
-    agree("sizes", &Case::sizes());
+    agree("sizes", &AgreementCase::sizes());
 }

@@ -9,7 +9,7 @@ use graph_loader::{Batch, CellGraph, EdgeType, Layout, Processor, Sample};
 use tch::{Device, Kind, Tensor};
 
 use super::precision::{TOLERANCE, assert_same};
-use super::{Built, Case, Outcome, Start, largest};
+use super::{AgreementCase, Built, Outcome, Start, largest};
 use crate::support::{collate, generator};
 
 const WITHOUT: [Processor; 2] = [Processor::Subgraph, Processor::IncidenceSubgraph];
@@ -17,13 +17,13 @@ const SUBGRAPHS: [Processor; 3] = [WITHOUT[0], WITHOUT[1], Processor::Neighborho
 
 /// A case with parameters away from their initial values, in double precision.
 struct Drawn {
-    case: Case,
+    case: AgreementCase,
     parameters: Vec<Tensor>,
     weight: Tensor,
 }
 
 impl Drawn {
-    fn of(case: Case) -> Self {
+    fn of(case: AgreementCase) -> Self {
         let _alone = generator();
         tch::manual_seed(case.seed as i64);
         let built = Built::drawn(&case, Implementation::Replicated, Processor::Lazy);
@@ -38,18 +38,18 @@ impl Drawn {
 
     /// The same parameters for one of its samples.
     fn alone(&self, sample: usize) -> Self {
-        let Case { name, config, seed, graph, samples } = &self.case;
+        let AgreementCase { name, config, seed, graph, samples } = &self.case;
         let (name, samples) = (format!("{name}, sample {sample}"), vec![samples[sample].clone()]);
-        let case = Case { name, config: *config, seed: *seed, graph: Arc::clone(graph), samples };
+        let case = AgreementCase { name, config: *config, seed: *seed, graph: Arc::clone(graph), samples };
         let parameters = self.parameters.iter().map(Tensor::shallow_clone).collect();
         Self { case, parameters, weight: Tensor::ones([1], (Kind::Float, Device::Cpu)) }
     }
 
     /// The model over the subgraph that `processor` makes of its only sample, as if it were a whole graph.
     fn induced(&self, processor: Processor) -> Self {
-        let Case { name, config, seed, graph, samples } = &self.case;
+        let AgreementCase { name, config, seed, graph, samples } = &self.case;
         let (nodes, perturbed) = nodes(&collate(processor, graph, samples));
-        let case = Case {
+        let case = AgreementCase {
             name: format!("{name}, {}", processor.name()),
             config: LazyConfig { num_genes: nodes.len() as i64, ..*config },
             seed: *seed,
@@ -94,7 +94,7 @@ fn induced(graph: &CellGraph, nodes: &[i64]) -> CellGraph {
 
 #[test]
 fn without_the_removed_genes_all_else_is_the_same_where_norms_are_of_single_nodes() {
-    for case in Case::of_single_nodes() {
+    for case in AgreementCase::of_single_nodes() {
         let drawn = Drawn::of(case);
         let expected = drawn.run(Processor::Lazy);
         for processor in WITHOUT {
@@ -105,8 +105,8 @@ fn without_the_removed_genes_all_else_is_the_same_where_norms_are_of_single_node
 
 #[test]
 fn norms_over_the_batch_are_others_without_the_removed_genes() {
-    let over_batch = |case: &Case| [case.config.norm, case.config.preprocessor_norm].contains(&Norm::Graph);
-    for case in Case::norms_and_aggregations().into_iter().filter(over_batch) {
+    let over_batch = |case: &AgreementCase| [case.config.norm, case.config.preprocessor_norm].contains(&Norm::Graph);
+    for case in AgreementCase::norms_and_aggregations().into_iter().filter(over_batch) {
         let drawn = Drawn::of(case);
         let expected = drawn.run(Processor::Lazy);
         for processor in WITHOUT {
@@ -120,7 +120,7 @@ fn norms_over_the_batch_are_others_without_the_removed_genes() {
 
 #[test]
 fn the_subgraph_of_a_sample_is_encoded_as_a_graph_of_its_own() {
-    for case in Case::norms_and_aggregations() {
+    for case in AgreementCase::norms_and_aggregations() {
         let drawn = Drawn::of(case);
         let some = drawn.case.samples.iter().enumerate().filter(|(_, sample)| !sample.genes.is_empty());
         for (i, _) in some {
@@ -141,7 +141,7 @@ fn the_subgraph_of_a_sample_is_encoded_as_a_graph_of_its_own() {
 
 #[test]
 fn the_subgraphs_of_a_batch_are_those_of_its_samples() {
-    for case in Case::of_single_nodes() {
+    for case in AgreementCase::of_single_nodes() {
         let drawn = Drawn::of(case);
         for processor in SUBGRAPHS {
             let together = drawn.run(processor);
