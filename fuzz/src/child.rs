@@ -20,19 +20,19 @@ use crate::damage::{copy, remove};
 use crate::targets::Target;
 use crate::{Failure, Outcome};
 
-/// Cases of a child: starting one takes some milliseconds.
+/// Cases that one child reads, because starting a child takes milliseconds and most cases take less.
 const CASES: u64 = 400;
-/// No case takes so long on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// A child that asks for more address space is refused.
-const MEMORY: u64 = 1 << 30;
+/// Time after which a case counts as a hang. On a busy machine cases take less than a second.
+const CASE_LIMIT: Duration = Duration::from_secs(30);
+/// Address space of a child, bytes: what asks for more is refused, and the child ends.
+const ADDRESS_SPACE: u64 = 1 << 30;
 
 /// In a child: damages `seed` in [`CASES`] ways from number `start` on, and reads each at `case`.
 ///
 /// # Errors
 /// The seed cannot be read, or nobody listens.
 pub fn run(target: &Target, seed: &Path, start: u64, case: &Path) -> Outcome<()> {
-    setrlimit(Resource::RLIMIT_AS, MEMORY, MEMORY)?;
+    setrlimit(Resource::RLIMIT_AS, ADDRESS_SPACE, ADDRESS_SPACE)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     std::panic::set_hook(Box::new(|panic| {
         // To the parent, which shows it with the finding.
@@ -53,7 +53,7 @@ pub fn run(target: &Target, seed: &Path, start: u64, case: &Path) -> Outcome<()>
         writeln!(out, "{line}")?;
         out.flush()?;
         if !is_fine(line.split('\t').next().unwrap_or_default()) {
-            std::thread::sleep(PATIENCE);
+            std::thread::sleep(CASE_LIMIT);
         }
     }
     Ok(())
@@ -150,10 +150,10 @@ fn one_child(
         }
     });
     let stderr = child.stderr.take().ok_or("no output")?;
-    let complaint = std::thread::spawn(move || std::io::read_to_string(stderr).unwrap_or_default());
+    let errors = std::thread::spawn(move || std::io::read_to_string(stderr).unwrap_or_default());
     let mut finding = None;
     loop {
-        match lines.recv_timeout(PATIENCE) {
+        match lines.recv_timeout(CASE_LIMIT) {
             Ok(line) => {
                 let (what, error) = line.split_once('\t').unwrap_or((&line, ""));
                 if is_fine(what) {
@@ -182,12 +182,12 @@ fn one_child(
     child.kill()?;
     child.wait()?;
     let _ = reading.join();
-    let complaint = complaint.join().unwrap_or_default();
-    if finding.as_ref().is_some_and(|found| found.starts_with("crash")) && complaint.contains("memory allocation") {
+    let errors = errors.join().unwrap_or_default();
+    if finding.as_ref().is_some_and(|found| found.starts_with("crash")) && errors.contains("memory allocation") {
         finding = Some("memory".to_owned());
     }
     if finding.is_some() {
-        complaint.lines().take(8).for_each(eprintln_line);
+        errors.lines().take(8).for_each(eprintln_line);
     }
     Ok(finding)
 }
