@@ -5,6 +5,7 @@ mod compare;
 mod data;
 mod doctor;
 mod import;
+mod init;
 mod internal;
 mod isolate;
 mod logs;
@@ -34,6 +35,7 @@ use self::compare::CompareArgs;
 use self::data::DataCommand;
 use self::doctor::DoctorArgs;
 use self::import::ImportArgs;
+use self::init::InitArgs;
 use self::internal::{ConcludeArgs, RunCommandArgs, RunLocalArgs, StageAttemptArgs, StepArgs};
 use self::isolate::IsolateArgs;
 use self::logs::LogsArgs;
@@ -73,6 +75,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Begin a project: its folders and a first config
+    Init(InitArgs),
     /// Check a config and say what is wrong with it
     Check(CheckArgs),
     /// Show the trials that a config makes
@@ -130,7 +134,7 @@ enum Verb {
 
 /// Verbs by purpose, in the order of the help.
 const VERBS_BY_PURPOSE: [(&str, &[&str]); 5] = [
-    ("Before a job", &["check", "plan", "doctor"]),
+    ("Before a job", &["init", "check", "plan", "doctor"]),
     ("Jobs", &["submit", "status", "watch", "logs", "cancel", "retry", "isolate"]),
     ("Results", &["report", "compare", "timings", "trace", "import"]),
     ("Data sets", &["data"]),
@@ -178,6 +182,15 @@ impl Verb {
         !matches!(self, Self::Completions(_) | Self::RunCommand(_) | Self::StageAttempt(_) | Self::Conclude(_))
     }
 
+    /// Whether a project may be missing: `init` makes one, and a file of batch times needs none.
+    fn needs_no_project(&self) -> bool {
+        match self {
+            Self::Init(_) => true,
+            Self::Timings(args) => args.is_of_file(),
+            _ => false,
+        }
+    }
+
     /// The config that the verb reads, if it reads one.
     fn config(&self) -> Option<&Path> {
         match self {
@@ -223,8 +236,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
     } else {
         project
     };
-    // A file of batch times needs no project.
-    let needs_no_hint = project.has_studies() || matches!(&cli.verb, Verb::Timings(args) if args.is_of_file());
+    let needs_no_hint = project.has_studies() || cli.verb.needs_no_project();
     dispatch(cli, &project).map_err(|failure| {
         if needs_no_hint || !is_of_project(&failure) {
             return failure;
@@ -237,7 +249,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
 fn no_project(project: &Project) -> String {
     let place = project.root().display();
     format!(
-        "no project here: no experiments/ folder in {place} or above; make one (mkdir experiments) or name it with --root DIR"
+        "no project here: no experiments/ folder in {place} or above; make one (expctl init NAME) or name it with --root DIR"
     )
 }
 
@@ -253,6 +265,7 @@ fn is_of_project(failure: &Failure) -> bool {
 
 fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {
     match cli.verb {
+        Verb::Init(args) => init::run(project, &args),
         Verb::Check(args) => plan::check(project, &args),
         Verb::Plan(args) => plan::run(project, &args),
         Verb::Submit(args) => submit::run(project, &args),
@@ -359,7 +372,7 @@ mod tests {
         let narrow = verbs_by_purpose(&command, 60);
         assert!(narrow.lines().all(|line| line.chars().count() <= 60), "{narrow}");
         assert!(
-            narrow.starts_with("\nBefore a job:\n  check        Check a config and say what is wrong with it\n"),
+            narrow.starts_with("\nBefore a job:\n  init         Begin a project: its folders and a first config\n"),
             "{narrow}"
         );
     }

@@ -26,6 +26,11 @@ pub struct CheckArgs {
 }
 
 impl CheckArgs {
+    /// Those of one config as it is.
+    pub fn of(config: &Path) -> Self {
+        Self { configs: vec![config.to_owned()], set: Vec::new() }
+    }
+
     pub fn config(&self) -> Option<&Path> {
         self.configs.first().map(PathBuf::as_path)
     }

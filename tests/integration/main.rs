@@ -18,6 +18,7 @@ mod figures;
 mod generated_times;
 mod gpu;
 mod import;
+mod init;
 mod isolate;
 mod notes;
 mod origin;
