@@ -11,7 +11,7 @@ export EXPCTL_BUILD_COMMIT ?= $(shell git describe --always --dirty --abbrev=12 
 # What torch-sys and the HDF5 library need to build; the scripts print what they set up.
 WITH_LIBRARIES = export LIBTORCH="$$(scripts/libtorch.sh)" LIBTORCH_CXX11_ABI=1 CMAKE="$$(scripts/cmake.sh)" &&
 
-.PHONY: help setup build install env demo check test figures test-gpu bench-gpu gpu-bundle clean
+.PHONY: help setup build install wheels env demo check test figures test-gpu bench-gpu gpu-bundle clean
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -31,6 +31,9 @@ build: setup ## Build expctl and expctl-worker into bin/
 install: build ## Copy both programs to PREFIX/bin (default ~/.local)
 	@install -D -t $(or $(PREFIX),$(HOME)/.local)/bin bin/expctl bin/expctl-worker
 	@echo "==> installed into $(or $(PREFIX),$(HOME)/.local)/bin" >&2
+
+wheels: setup ## Wheels for clusters without a compiler (glibc 2.28), into dist/
+	@$(WITH_LIBRARIES) scripts/wheels.sh
 
 env: setup ## Print what plain cargo needs: eval "$$(make -s env)"
 	@$(WITH_LIBRARIES) echo "export LIBTORCH=$$LIBTORCH LIBTORCH_CXX11_ABI=1 CMAKE=$$CMAKE CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)"
@@ -57,4 +60,4 @@ gpu-bundle: build ## Both for a machine without Rust, into .gpu.tar.xz: carry it
 	@$(WITH_LIBRARIES) scripts/gpu.sh bundle
 
 clean: ## Remove what make left in the clone (not the cache, data or results)
-	rm -rf bin .gpu .gpu.tar.xz
+	rm -rf bin dist .gpu .gpu.tar.xz

@@ -12,7 +12,7 @@ use serde::Serialize;
 use slurm_client::{Availability, Slurm};
 
 use crate::launch::slurm::SlurmBackend;
-use crate::program::{libtorch_folder, libtorch_version, worker_binary, worker_version};
+use crate::program::{LIBTORCH, libtorch_folder, libtorch_version, worker_binary, worker_version};
 
 /// Free space below which there is a warning, bytes.
 const MIN_FREE: u64 = 5_000_000_000;
@@ -268,11 +268,48 @@ pub fn worker() -> Vec<Check> {
         }
     }];
     checks.push(match libtorch_folder(&path) {
-        None => Check::problem("libtorch", "the worker does not find one", "run `make setup`, or set LD_LIBRARY_PATH"),
-        Some(folder) => {
-            let version = libtorch_version(&folder).unwrap_or_else(|| "of unknown version".to_owned());
-            Check::ok("libtorch", format!("{version}, {}", folder.display()))
+        None => {
+            let todo = format!(
+                "pip install 'torch=={LIBTORCH}.*' beside the worker, `make setup` in a clone, or LD_LIBRARY_PATH"
+            );
+            Check::problem("libtorch", "the worker does not find one", todo)
         }
+        Some(folder) => found_libtorch(&folder),
     });
     checks
+}
+
+/// Check the libtorch that the worker finds in `folder`.
+fn found_libtorch(folder: &Path) -> Check {
+    let version = libtorch_version(folder);
+    let found = format!("{}, {}", version.as_deref().unwrap_or("of unknown version"), folder.display());
+    let fits =
+        |version: &str| version.strip_prefix(LIBTORCH).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    if version.as_deref().is_none_or(fits) {
+        return Check::ok("libtorch", found);
+    }
+    let todo = format!(
+        "the worker is built for {LIBTORCH}: pip install 'torch=={LIBTORCH}.*', or a LD_LIBRARY_PATH that names one"
+    );
+    Check::problem("libtorch", found, todo)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_pytorch_is_a_problem_with_the_command_that_mends_it() {
+        let root = tempfile::tempdir().unwrap();
+        let of = |version: &str| {
+            std::fs::write(root.path().join("version.py"), format!("__version__ = '{version}'\n")).unwrap();
+            found_libtorch(&root.path().join("lib"))
+        };
+        assert_eq!((of("2.11.0+cu130").state, of("2.11.1").state), (CheckState::Ok, CheckState::Ok));
+        for other in ["2.10.0", "2.110.0", "3.0.0"] {
+            let check = of(other);
+            assert_eq!(check.state, CheckState::Problem, "{other}");
+            assert!(check.found.contains(other) && check.todo.contains("pip install 'torch==2.11.*'"), "{check:?}");
+        }
+    }
 }

@@ -75,7 +75,7 @@ pub fn worker_binary() -> Result<PathBuf, Failure> {
         return Ok(path);
     }
     Err(Failure::internal(format!("the worker {} is not a program", path.display()))
-        .hint("build it with `make build`, or set EXPCTL_WORKER to its path"))
+        .hint("`pip install 'expctl-hpc[worker]'` or, in a clone, `make build` puts it beside expctl; EXPCTL_WORKER names another one"))
 }
 
 /// The worker, if one of `trials` needs it: the others run programs of the user.
@@ -168,10 +168,19 @@ pub fn libtorch_folder(worker: &Path) -> Option<PathBuf> {
     Path::new(path).parent().map(Path::to_owned)
 }
 
-/// Version of the libtorch with this folder `lib`; `None` if no file in it says so.
+/// The version of PyTorch whose libtorch the worker is built against, without its last part.
+pub const LIBTORCH: &str = "2.11";
+
+/// Version of the libtorch with this folder `lib`, as its file `build-version` says or, in a Python package, `version.py`; `None` if there is
+/// neither.
 pub fn libtorch_version(folder: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(folder.parent()?.join("build-version")).ok()?;
-    Some(text.trim().to_owned())
+    let root = folder.parent()?;
+    if let Ok(text) = std::fs::read_to_string(root.join("build-version")) {
+        return Some(text.trim().to_owned());
+    }
+    let text = std::fs::read_to_string(root.join("version.py")).ok()?;
+    let quoted = text.lines().find_map(|line| line.strip_prefix("__version__ = "))?;
+    Some(quoted.trim_matches(['\'', '"']).to_owned())
 }
 
 #[cfg(test)]
@@ -188,6 +197,27 @@ mod tests {
         let script = folder.path().join("worker");
         std::fs::write(&script, "#!/bin/sh\n").unwrap();
         assert!(missing_libraries(&script).is_empty());
+    }
+
+    #[test]
+    fn the_version_of_libtorch_is_that_of_the_build() {
+        let script = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/common.sh")).unwrap();
+        assert!(script.contains(&format!("\nTORCH_VERSION={LIBTORCH}.")), "{LIBTORCH}");
+    }
+
+    #[test]
+    fn libtorch_says_its_version_in_a_folder_of_its_own_and_in_a_python_package() {
+        let root = tempfile::tempdir().unwrap();
+        let lib = root.path().join("lib");
+        assert_eq!(libtorch_version(&lib), None);
+        std::fs::write(
+            root.path().join("version.py"),
+            "from typing import X\n__version__ = '2.11.0+cu130'\ndebug = False\n",
+        )
+        .unwrap();
+        assert_eq!(libtorch_version(&lib).as_deref(), Some("2.11.0+cu130"));
+        std::fs::write(root.path().join("build-version"), "2.11.0+cpu\n").unwrap();
+        assert_eq!(libtorch_version(&lib).as_deref(), Some("2.11.0+cpu"));
     }
 
     #[test]

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Wheels for every Linux on x86-64 with glibc 2.28 or newer and Python 3.10 or newer, into dist/:
+#
+#   expctl_hpc      the program expctl, the Python package with the loaders; without libtorch
+#   expctl_worker   the program expctl-worker, for the libtorch of PyTorch 2.11's own wheel
+#
+#   scripts/wheels.sh      build, pack and check both
+#
+# The compiler is this system's; what is linked with are stubs of older libraries (scripts/wheels/sysroot.sh). The check at the end fails if a
+# program asks for a newer symbol than manylinux_2_28 has, or looks for libraries where they were built.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/common.sh"
+root=$(dirname "$here")
+tools=$EXPCTL_CACHE/wheel-tools
+triple=x86_64-unknown-linux-gnu
+
+setup_tools() {
+  local requirements=$here/requirements/wheels.txt wanted
+  wanted=$(cat "$requirements" "$here"/wheels/{sysroot.sh,stub_library.py,older_libstdcxx.cpp,older-gcc} | sha256sum)
+  [ "$(cat "$tools/.complete" 2>/dev/null)" != "$wanted" ] || return 0
+  say "==> wheels: tools and stubs of glibc 2.28 into $tools"
+  python3 -c 'import ensurepip, venv' 2>/dev/null || need_packages "making wheels" python3-venv
+  rm -rf "$tools"
+  python3 -m venv "$tools"
+  "$tools/bin/pip" install --quiet --no-compile --disable-pip-version-check --require-hashes -r "$requirements" >&2 ||
+    die "pip could not install what $requirements names" "a package index is needed once; PIP_INDEX_URL names another one"
+  "$here/wheels/sysroot.sh" "$tools/sysroot" "$tools/bin/python" >&2
+  # Cargo builds everything anew for another path of the linker, and rustc tells by the name that its arguments are those of gcc.
+  cp "$here/wheels/older-gcc" "$tools/older-gcc"
+  printf '%s' "$wanted" > "$tools/.complete"
+}
+
+# Programs that pip installs into a folder `bin` look for libtorch in the packages of the same environment, whichever Python it has.
+runpath() {
+  local minor paths=()
+  for minor in 10 11 12 13 14; do paths+=("\$ORIGIN/../lib/python3.$minor/site-packages/torch/lib"); done
+  local IFS=:
+  echo "${paths[*]}"
+}
+
+export CMAKE=${CMAKE:-$("$here/cmake.sh")} LIBTORCH=${LIBTORCH:-$("$here/libtorch.sh")} LIBTORCH_CXX11_ABI=1
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$EXPCTL_CACHE/target}
+mkdir -p "$EXPCTL_CACHE"
+exec 9>"$EXPCTL_CACHE/wheels.lock"
+flock 9
+setup_tools
+
+say "==> wheels: cargo, profile dist, into $CARGO_TARGET_DIR/$triple"
+(
+  cd "$root"
+  export EXPCTL_SYSROOT=$tools/sysroot CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER=$tools/older-gcc
+  EXPCTL_RUNPATH=$(runpath)
+  # Messages name files of the project, not of the one who built it.
+  export EXPCTL_RUNPATH RUSTFLAGS="--remap-path-prefix=$root=/expctl --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
+  cargo build --profile dist --workspace --locked --lib --bins --target $triple
+) >&2
+"$tools/bin/python" "$here/wheels/pack.py" "$CARGO_TARGET_DIR/$triple/dist" "$root/dist"
+"$tools/bin/python" "$here/wheels/check.py" "$root"/dist/*.whl

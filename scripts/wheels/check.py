@@ -1,0 +1,64 @@
+"""Checks wheels of scripts/wheels.sh: what their programs ask of the system, and where they look for libraries.
+
+    check.py WHEEL...
+
+Fails on a symbol that is newer than manylinux_2_28 has, as auditwheel knows it, and on a path of the machine that built.
+"""
+
+import json
+import pathlib
+import sys
+import tempfile
+import zipfile
+
+import auditwheel.policy
+from elftools.elf.dynamic import DynamicSection
+from elftools.elf.elffile import ELFFile
+from elftools.elf.gnuversions import GNUVerNeedSection
+
+POLICY = "manylinux_2_28"
+
+
+def limits():
+    """The versions that the policy allows, by prefix: {"GLIBC": {"2.28", …}}."""
+    policies = json.loads((pathlib.Path(auditwheel.policy.__file__).parent / "manylinux-policy.json").read_text())
+    policy = next(policy for policy in policies if policy["name"] == POLICY)
+    return policy["symbol_versions"]["x86_64"]
+
+
+def problems(path, name, allowed):
+    with open(path, "rb") as file:
+        elf = ELFFile(file)
+        for section in elf.iter_sections():
+            if isinstance(section, GNUVerNeedSection):
+                for library, versions in section.iter_versions():
+                    for version in versions:
+                        prefix, _, rest = version.name.rpartition("_")
+                        if prefix in allowed and rest not in allowed[prefix]:
+                            yield f"{name} asks for {version.name} of {library.name}, which {POLICY} does not have"
+            if isinstance(section, DynamicSection):
+                for tag in section.iter_tags():
+                    if tag.entry.d_tag in ("DT_RUNPATH", "DT_RPATH"):
+                        paths = (tag.runpath if tag.entry.d_tag == "DT_RUNPATH" else tag.rpath).split(":")
+                        for found in paths:
+                            if not found.startswith("$ORIGIN/"):
+                                yield f"{name} looks for libraries in {found}"
+
+
+def main():
+    allowed, found, programs = limits(), [], 0
+    for wheel in sys.argv[1:]:
+        with tempfile.TemporaryDirectory() as scratch, zipfile.ZipFile(wheel) as archive:
+            archive.extractall(scratch)
+            for path in sorted(pathlib.Path(scratch).rglob("*")):
+                if path.is_file() and path.read_bytes()[:4] == b"\x7fELF":
+                    programs += 1
+                    found += problems(path, f"{pathlib.Path(wheel).name}: {path.name}", allowed)
+    for problem in found:
+        print(f"error: {problem}", file=sys.stderr)
+    if found or not programs:
+        sys.exit(1)
+    print(f"==> {programs} programs and modules ask for no newer symbol than {POLICY} has", file=sys.stderr)
+
+
+main()
