@@ -5,8 +5,8 @@
 #   EXPCTL=path/to/expctl    SCRATCH=DIR for the file (about 9 bytes a row) and for expctl's temporary file (8 bytes a row)
 #   PANDAS=0 leaves pandas out; PANDAS_LIMIT_GB is the address space that it may have (default 20)
 #
-# Needs what `make env` prints. The file is generated, written once, and removed at the end. pandas comes into an environment of
-# its own. Prints wall time, CPU time and the largest resident set of each run.
+# Needs what `make env` prints. The file is generated, written once, and removed at the end. pandas is that of the tests
+# (scripts/python.sh). Prints wall time, CPU time and the largest resident set of each run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 expctl=${EXPCTL:-${CARGO_TARGET_DIR:?run: eval "\$(make -s env)"}/release/expctl}
@@ -19,8 +19,7 @@ echo "writing $rows rows …" >&2
 cargo run -q --release -p expctl --example timings_generated -- "$place/rows.parquet" "$rows" >&2
 ls -l "$place/rows.parquet" >&2
 if [ "${PANDAS:-1}" = 1 ]; then
-  python3 -m venv "$place/venv"
-  "$place/venv/bin/pip" install -q --disable-pip-version-check --only-binary :all: pandas==2.3.3 pyarrow==22.0.0 >&2
+  python=$(scripts/python.sh)
   cat > "$place/notebook.py" <<'PY'
 import resource, sys
 limit = int(float(sys.argv[2]) * 1e9)
@@ -78,6 +77,6 @@ for run in $(seq "$runs"); do
   # With the note and its pictures, which need the dots.
   TMPDIR=$place measure "with out" "$expctl" timings "$place/rows.parquet" --out "$place/note"
   if [ "${PANDAS:-1}" = 1 ]; then
-    measure pandas "$place/venv/bin/python" "$place/notebook.py" "$place/rows.parquet" "${PANDAS_LIMIT_GB:-20}"
+    measure pandas "$python" "$place/notebook.py" "$place/rows.parquet" "${PANDAS_LIMIT_GB:-20}"
   fi
 done

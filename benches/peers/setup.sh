@@ -34,7 +34,7 @@ make_venv() ( # VENV
   "$base" -m venv "$folder"
   pip=("$folder/bin/pip" install --quiet --disable-pip-version-check)
   # What is there as source alone is built with these, not with what is newest.
-  "${pip[@]}" setuptools==80.9.0 wheel==0.45.1 >&2
+  "${pip[@]}" --no-deps --require-hashes -r "$here/../../scripts/requirements/build.txt" >&2
   "${pip[@]}" --no-deps --no-build-isolation --require-hashes -r "$here/requirements/$1.txt" >&2
   bash "$here/../../scripts/torch_python.sh" "$folder/bin/python" > "$folder/interpreter"
   venv_mark "$1" > "$folder/.complete"
