@@ -2,7 +2,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use loader_core::{Batcher, Dataset, Loaded, Reader, Stage, StageClock};
+use loader_core::{Batcher, Dataset, Loaded, Reader, Sampler, Stage, StageClock};
 
 use crate::GraphError;
 use crate::assembler::Assembler;
@@ -10,7 +10,6 @@ use crate::batch::Batch;
 use crate::error::RecordError;
 use crate::operations::Marks;
 use crate::records::Sample;
-use crate::sampler::Schedule;
 
 /// A store of records and their decoder: what a [`GraphBatcher`] reads.
 pub trait Records: Send + Sync + 'static {
@@ -28,7 +27,7 @@ pub trait Records: Send + Sync + 'static {
 }
 
 /// Reads raw records.
-pub trait ReadRecord {
+pub trait ReadRecord: Send {
     /// Append the bytes of record `index` to `out`; returns how many.
     ///
     /// # Errors
@@ -82,9 +81,10 @@ impl Dataset for dyn Records {
 #[derive(Clone)]
 pub struct GraphBatcher {
     records: Arc<dyn Records>,
-    schedule: Arc<Schedule>,
+    sampler: Arc<dyn Sampler>,
     assembler: Assembler,
     clock: Instant,
+    indices: Vec<u64>,
     bytes: Vec<u8>,
     ends: Vec<usize>,
     samples: Vec<Sample>,
@@ -93,13 +93,14 @@ pub struct GraphBatcher {
 }
 
 impl GraphBatcher {
-    /// A batcher of the batches of `schedule`.
-    pub fn new(records: Arc<dyn Records>, schedule: Arc<Schedule>, assembler: Assembler) -> Self {
+    /// A batcher of the batches that `sampler` draws: a [`crate::Schedule`], or another one, whose items are records.
+    pub fn new(records: Arc<dyn Records>, sampler: Arc<impl Sampler>, assembler: Assembler) -> Self {
         Self {
             records,
-            schedule,
+            sampler,
             assembler,
             clock: Instant::now(),
+            indices: Vec::new(),
             bytes: Vec::new(),
             ends: Vec::new(),
             samples: Vec::new(),
@@ -146,8 +147,9 @@ impl Batcher for GraphBatcher {
     ) -> Result<Loaded<Batch>, GraphError> {
         let mut clock = StageClock::start(self.clock);
 
-        let chosen = self.schedule.batch(step);
-        let indices = chosen.indices();
+        self.indices.clear();
+        let epoch = self.sampler.batch(step, &mut self.indices);
+        let indices = &self.indices;
         clock.worked(Stage::Sample);
 
         self.bytes.clear();
@@ -190,7 +192,7 @@ impl Batcher for GraphBatcher {
             work_bytes: self.bytes.capacity() as u64 + self.assembler.work_bytes(),
             intervals: clock.intervals(),
             operations: self.marks.as_mut().map(Marks::finish),
-            ..Loaded::new(batch, step, chosen.epoch)
+            ..Loaded::new(batch, step, epoch)
         })
     }
 }
