@@ -108,9 +108,12 @@ impl Batcher for LoaderBatcher {
         if let Some(last) = loaded.intervals.last_mut() {
             last.end = self.cells.now();
         }
-        let Loaded { batch: cells, step, epoch, thread, bytes_read, work_bytes, intervals, operations, exposed } =
-            loaded;
-        let batch = LoaderBatch { cells, numbers };
-        Ok(Loaded { batch, step, epoch, thread, bytes_read, work_bytes, intervals, operations, exposed })
+        Ok(mapped(loaded, |cells| LoaderBatch { cells, numbers }))
     }
+}
+
+/// Another batch at the same cost.
+pub fn mapped<A, B>(loaded: Loaded<A>, map: impl FnOnce(A) -> B) -> Loaded<B> {
+    let Loaded { batch, step, epoch, thread, bytes_read, work_bytes, intervals, operations, exposed } = loaded;
+    Loaded { batch: map(batch), step, epoch, thread, bytes_read, work_bytes, intervals, operations, exposed }
 }

@@ -21,6 +21,7 @@ pub enum ElementType {
     Float64,
     Int32,
     Int64,
+    UInt8,
 }
 
 impl ElementType {
@@ -30,6 +31,7 @@ impl ElementType {
             Self::Float64 => "float64",
             Self::Int32 => "int32",
             Self::Int64 => "int64",
+            Self::UInt8 => "uint8",
         }
     }
 
@@ -39,6 +41,7 @@ impl ElementType {
             Self::Float64 => (2, 64),
             Self::Int32 => (0, 32),
             Self::Int64 => (0, 64),
+            Self::UInt8 => (1, 8),
         };
         DataType { code, bits, lanes: 1 }
     }
@@ -60,6 +63,10 @@ impl Element for i32 {
 }
 impl Element for i64 {
     const TYPE: ElementType = ElementType::Int64;
+}
+/// Masks, too: DLPack has truth values, but not for every library that takes these arrays.
+impl Element for u8 {
+    const TYPE: ElementType = ElementType::UInt8;
 }
 /// Row numbers: below 2⁶³, and int64 is the type of indices everywhere.
 impl Element for u64 {
@@ -91,6 +98,15 @@ impl ArrayView {
     pub fn matrix<T: Element>(values: &mut Vec<T>, rows: usize, columns: usize) -> Self {
         debug_assert_eq!(values.len(), rows * columns);
         Self { shape: [rows as i64, columns as i64], dimensions: 2, ..Self::of(values) }
+    }
+
+    /// Words of bits, `[rows, words]`, as a matrix of bytes `[rows, 8 · words]`: bit i of byte j is bit 8·j + i of the row.
+    pub fn bytes_of_words(words: &mut Vec<u64>, rows: usize, row_words: usize) -> Self {
+        debug_assert_eq!(words.len(), rows * row_words);
+        // The bytes of a word are in this order on every processor that the loaders run on.
+        const { assert!(cfg!(target_endian = "little")) }
+        let shape = [rows as i64, 8 * row_words as i64];
+        Self { data: words.as_mut_ptr().cast(), shape, dimensions: 2, dtype: ElementType::UInt8 }
     }
 
     pub fn len(&self) -> i64 {
@@ -283,6 +299,13 @@ impl NativeTensor {
     /// An array that owns its memory.
     pub fn owned<T: Element + Send + Sync + 'static>(mut values: Vec<T>) -> Self {
         let view = ArrayView::of(&mut values);
+        Self { view, owner: Arc::new(values) }
+    }
+
+    /// As [`NativeTensor::owned`], as a matrix of `rows` rows.
+    pub fn owned_matrix<T: Element + Send + Sync + 'static>(mut values: Vec<T>, rows: usize) -> Self {
+        let columns = values.len() / rows;
+        let view = ArrayView::matrix(&mut values, rows, columns);
         Self { view, owner: Arc::new(values) }
     }
 }

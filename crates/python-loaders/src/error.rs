@@ -1,5 +1,8 @@
 use anndata_io::{AnnDataError, RequestError};
 use cell_loader::{CellError, LoaderError};
+use expctl_datasets::DatasetError;
+use graph_loader::GraphError;
+use graph_loader::error::RecordError;
 use pyo3::exceptions::{
     PyConnectionError, PyFileNotFoundError, PyIndexError, PyMemoryError, PyOSError, PyPermissionError, PyRuntimeError,
     PyValueError,
@@ -62,6 +65,30 @@ pub enum BindingError {
         /// The layer.
         layer: String,
     },
+    /// A form of batches that does not exist.
+    #[error("processor {form:?} is none of ids, removed, packed, masks, pyg, perturbation")]
+    UnknownForm {
+        /// The form.
+        form: String,
+    },
+    /// A word that is none of those that can be asked for.
+    #[error("{what} {asked:?} is none of {known}")]
+    UnknownWord {
+        /// What it is a word for.
+        what: &'static str,
+        /// The word.
+        asked: String,
+        /// The words that there are.
+        known: String,
+    },
+    /// A graph that batches cannot be made from.
+    #[error("graph, {what}: {problem}")]
+    Graph {
+        /// The edge type, or the kind of node.
+        what: String,
+        /// What is wrong with it.
+        problem: GraphProblem,
+    },
     /// Bytes that are not those of int64 numbers.
     #[error("a list of rows has {bytes} bytes, which is no multiple of 8")]
     RowBytes {
@@ -107,6 +134,52 @@ pub enum BindingError {
     },
 }
 
+/// What is wrong with a graph.
+#[derive(Debug, thiserror::Error)]
+pub enum GraphProblem {
+    /// Bytes that are no numbers.
+    #[error("{bytes} bytes, which is no multiple of {each}")]
+    Bytes {
+        /// Number of bytes.
+        bytes: usize,
+        /// Bytes of a number.
+        each: usize,
+    },
+    /// Edges without a second end.
+    #[error("{numbers} numbers are no two rows of one length")]
+    OddLength {
+        /// Number of numbers.
+        numbers: usize,
+    },
+    /// An end that is no node.
+    #[error("an edge ends at node {node}, and there are {nodes}")]
+    Node {
+        /// The node.
+        node: i64,
+        /// Nodes of this kind.
+        nodes: usize,
+    },
+    /// Genes that do not ascend.
+    #[error("names ascend, each once, and {second:?} comes after {first:?}")]
+    GeneOrder {
+        /// A gene.
+        first: String,
+        /// The gene after it.
+        second: String,
+    },
+    /// Edges that do not ascend by reaction.
+    #[error("edges ascend by reaction, and these do not")]
+    ReactionOrder,
+    /// Another number of coefficients than edges.
+    #[error("{found} stoichiometric coefficients, and {edges} edges")]
+    Stoichiometry {
+        /// Number of coefficients.
+        found: usize,
+        /// Number of edges.
+        edges: usize,
+    },
+}
+
 impl From<BindingError> for PyErr {
     fn from(error: BindingError) -> Self {
         let text = error.to_string();
@@ -123,11 +196,7 @@ impl From<BindingError> for PyErr {
 pub fn anndata_error(error: AnnDataError) -> PyErr {
     let text = error.to_string();
     match error {
-        AnnDataError::Io { source, .. } => match source.kind() {
-            std::io::ErrorKind::NotFound => PyFileNotFoundError::new_err(text),
-            std::io::ErrorKind::PermissionDenied => PyPermissionError::new_err(text),
-            _ => PyOSError::new_err(text),
-        },
+        AnnDataError::Io { source, .. } => io_error(&source, text),
         AnnDataError::Rewritten { .. } => PyOSError::new_err(text),
         AnnDataError::Remote { .. } => PyConnectionError::new_err(text),
         AnnDataError::CscTooLarge { .. } | AnnDataError::OutOfMemory { .. } => PyMemoryError::new_err(text),
@@ -153,4 +222,35 @@ pub fn cell_error(error: CellError) -> PyErr {
         }
         _ => DataError::new_err(error.to_string()),
     }
+}
+
+/// The exception for a refusal of the operating system.
+fn io_error(source: &std::io::Error, text: String) -> PyErr {
+    match source.kind() {
+        std::io::ErrorKind::NotFound => PyFileNotFoundError::new_err(text),
+        std::io::ErrorKind::PermissionDenied => PyPermissionError::new_err(text),
+        _ => PyOSError::new_err(text),
+    }
+}
+
+/// The exception for an error of a data set of a graph. Its text is that of the error, as the command line prints it.
+pub fn dataset_error(error: DatasetError) -> PyErr {
+    let text = error.to_string();
+    match error.cause() {
+        DatasetError::NotBuilt { .. } | DatasetError::NotConverted { .. } => PyFileNotFoundError::new_err(text),
+        DatasetError::Io { source, .. } | DatasetError::Graph(GraphError::Io { source, .. }) => io_error(source, text),
+        DatasetError::Graph(GraphError::Rewritten { .. }) => PyOSError::new_err(text),
+        DatasetError::Graph(GraphError::Record { problem: RecordError::Missing { .. }, .. }) => {
+            PyIndexError::new_err(text)
+        }
+        DatasetError::Graph(GraphError::Loader(LoaderError::ThreadStart { .. })) => PyOSError::new_err(text),
+        DatasetError::Graph(GraphError::Loader(_)) => PyRuntimeError::new_err(text),
+        DatasetError::Graph(GraphError::Options(_)) => PyValueError::new_err(text),
+        _ => DataError::new_err(text),
+    }
+}
+
+/// The exception for an error of samples of a graph.
+pub fn graph_error(error: GraphError) -> PyErr {
+    dataset_error(error.into())
 }

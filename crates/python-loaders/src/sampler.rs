@@ -1,16 +1,34 @@
 use std::sync::Arc;
 
+use anndata_io::ArrayStore;
 use cell_loader::{Draw, RowSampler, Sharding};
 use pyo3::prelude::*;
 
 use crate::dataset::NativeDataset;
 use crate::error::{BindingError, cell_error};
 use crate::fork::Running;
+use crate::graph_dataset::{NativeGraphDataset, SampleRows};
 
 /// Draws the rows of each batch: `cell_loader::RowSampler`.
 #[pyclass(name = "Sampler", module = "expctl._native", frozen)]
 pub struct NativeSampler {
     pub sampler: Arc<RowSampler>,
+}
+
+/// What rows or samples are drawn of.
+#[derive(FromPyObject)]
+enum Drawn<'py> {
+    Rows(PyRef<'py, NativeDataset>),
+    Samples(PyRef<'py, NativeGraphDataset>),
+}
+
+impl Drawn<'_> {
+    fn store(&self) -> Arc<dyn ArrayStore> {
+        match self {
+            Self::Rows(dataset) => Arc::clone(&dataset.store),
+            Self::Samples(dataset) => Arc::new(SampleRows::of(dataset)),
+        }
+    }
 }
 
 /// Row numbers from the bytes of int64 numbers in the order of this machine.
@@ -29,7 +47,7 @@ fn rows_of(bytes: &[u8]) -> Result<Arc<[u64]>, BindingError> {
 
 #[pymethods]
 impl NativeSampler {
-    /// A sampler of the rows of a data set. `listed` and `ends` are the bytes of int64 numbers.
+    /// A sampler of the rows or samples of a data set. `listed` and `ends` are the bytes of int64 numbers.
     #[new]
     #[pyo3(signature = (
         dataset, kind, *, batch_size, drop_last, seed, rank, world_size, column="", rows=0, chunk_rows=0, chunks=0,
@@ -38,7 +56,7 @@ impl NativeSampler {
     #[expect(clippy::too_many_arguments, reason = "named arguments of Python")]
     fn new(
         py: Python<'_>,
-        dataset: &NativeDataset,
+        dataset: Drawn<'_>,
         kind: &str,
         batch_size: u64,
         drop_last: bool,
@@ -67,7 +85,8 @@ impl NativeSampler {
         };
         let sharding = Sharding { seed, rank, world_size, batch_size, drop_last };
         let running = Running::begin()?;
-        let store = &dataset.store;
+        let store = dataset.store();
+        drop(dataset);
         // Columns of weights and classes are read here.
         let sampler = py.detach(|| RowSampler::new(&draw, store.as_ref(), sharding, None)).map_err(cell_error)?;
         drop(running);

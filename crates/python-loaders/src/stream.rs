@@ -3,15 +3,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anndata_io::Form;
-use cell_loader::{CellBatchOptions, CellBatcher, CellError};
+use cell_loader::{CellBatchOptions, CellBatcher};
 use loader_core::{Loaded, Loader, LoaderOptions, NextBatch, Recycler, Stage, StageTimes};
 use pyo3::prelude::*;
 
-use crate::batch::NativeBatch;
-use crate::batcher::{LoaderBatch, LoaderBatcher};
+use crate::batcher::LoaderBatcher;
 use crate::dataset::NativeDataset;
-use crate::error::{BindingError, cell_error};
+use crate::error::BindingError;
 use crate::fork::Running;
+use crate::graph_batch::SampleBatcher;
+use crate::graph_dataset::NativeGraphDataset;
+use crate::graph_form::NativeGraphForm;
+use crate::lent::LendBatches;
 use crate::obs::ObsColumns;
 use crate::sampler::NativeSampler;
 
@@ -22,16 +25,26 @@ const STOP_LIMIT: Duration = Duration::from_secs(1);
 
 /// The batches of some steps, in order, built by threads.
 #[pyclass(name = "Stream", module = "expctl._native", frozen)]
-pub struct NativeStream {
+pub struct NativeStream(Box<dyn Stream>);
+
+/// A [`BatchStream`] of any batches.
+trait Stream: Send + Sync {
+    fn next(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>>;
+    fn stop(&self, py: Python<'_>);
+    fn totals(&self) -> StreamTotals;
+}
+
+/// A loader and what its batches cost.
+struct BatchStream<B: LendBatches> {
     /// `None` after the end.
-    loader: Mutex<Option<RunningLoader>>,
-    recycler: Recycler<LoaderBatcher>,
+    loader: Mutex<Option<RunningLoader<B>>>,
+    recycler: Recycler<B>,
     totals: Mutex<StreamTotals>,
     process: u32,
 }
 
-struct RunningLoader {
-    loader: Loader<LoaderBatcher>,
+struct RunningLoader<B: LendBatches> {
+    loader: Loader<B>,
     _running: Running,
 }
 
@@ -39,16 +52,16 @@ struct RunningLoader {
 #[derive(Clone, Copy, Default)]
 struct StreamTotals {
     batches: u64,
-    rows: u64,
+    items: u64,
     bytes_read: u64,
     busy: StageTimes,
     exposed: StageTimes,
 }
 
 impl StreamTotals {
-    fn add(&mut self, loaded: &Loaded<LoaderBatch>) {
+    fn add<B: LendBatches>(&mut self, loaded: &Loaded<B::Batch>) {
         self.batches += 1;
-        self.rows += loaded.batch.cells.len() as u64;
+        self.items += B::items(&loaded.batch) as u64;
         self.bytes_read += loaded.bytes_read;
         let busy = loaded.busy();
         for stage in Stage::ALL {
@@ -63,17 +76,34 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a call of [`NativeStream::next`] found.
-enum Polled {
-    Batch(Box<Loaded<LoaderBatch>>),
-    Failed(CellError),
+/// What a call of [`BatchStream::poll`] found.
+enum Polled<B: LendBatches> {
+    Batch(Box<Loaded<B::Batch>>),
+    Failed(B::Error),
     Waiting,
     End,
 }
 
-impl NativeStream {
+impl<B: LendBatches> BatchStream<B> {
+    /// Start a loader of the batches that `batcher` makes.
+    fn start(
+        py: Python<'_>,
+        batcher: impl FnOnce() -> Result<B, B::Error> + Send,
+        options: LoaderOptions,
+    ) -> PyResult<Self> {
+        let running = Running::begin()?;
+        let loader = py.detach(|| Loader::start(batcher()?, options)).map_err(B::exception)?;
+        let recycler = loader.recycler();
+        Ok(Self {
+            loader: Mutex::new(Some(RunningLoader { loader, _running: running })),
+            recycler,
+            totals: Mutex::default(),
+            process: std::process::id(),
+        })
+    }
+
     /// Wait for a batch, but not for long.
-    fn poll(&self) -> Polled {
+    fn poll(&self) -> Polled<B> {
         let mut loader = lock(&self.loader);
         let Some(running) = loader.as_mut() else { return Polled::End };
         match running.loader.poll_batch(SIGNAL_INTERVAL) {
@@ -92,8 +122,55 @@ impl NativeStream {
     }
 }
 
+impl<B: LendBatches> Stream for BatchStream<B> {
+    fn next(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.check_process()?;
+        loop {
+            match py.detach(|| self.poll()) {
+                Polled::Batch(loaded) => {
+                    lock(&self.totals).add::<B>(&loaded);
+                    return B::lend(py, *loaded, self.recycler.clone()).map(Some);
+                }
+                Polled::Failed(error) => return Err(B::exception(error)),
+                Polled::End => return Ok(None),
+                Polled::Waiting => py.check_signals()?,
+            }
+        }
+    }
+
+    fn stop(&self, py: Python<'_>) {
+        if self.process != std::process::id() {
+            return;
+        }
+        py.detach(|| {
+            let loader = lock(&self.loader).take();
+            if let Some(loader) = loader {
+                end(loader);
+            }
+        });
+    }
+
+    fn totals(&self) -> StreamTotals {
+        *lock(&self.totals)
+    }
+}
+
+impl<B: LendBatches> Drop for BatchStream<B> {
+    fn drop(&mut self) {
+        // In a forked child a thread that is not there may hold the lock.
+        let loader = self.loader.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(loader) = loader else { return };
+        if self.process == std::process::id() {
+            end(loader);
+        } else {
+            // Its threads are not there to be waited for, and its locks may be held for ever.
+            std::mem::forget(loader);
+        }
+    }
+}
+
 /// End the threads of a loader. Waits for them up to [`STOP_LIMIT`].
-fn end(loader: RunningLoader) {
+fn end<B: LendBatches>(loader: RunningLoader<B>) {
     let (done, is_done) = channel();
     let end = move || {
         drop(loader);
@@ -108,8 +185,8 @@ fn end(loader: RunningLoader) {
 
 #[pymethods]
 impl NativeStream {
-    /// Start `threads` threads (0 builds each batch when it is asked for) that build the batches of the steps from `first` up to
-    /// `steps`, each thread `prefetch` of them ahead.
+    /// Start `threads` threads (0 builds each batch when it is asked for) that build the batches of rows of the steps from `first` up
+    /// to `steps`, each thread `prefetch` of them ahead.
     #[new]
     #[pyo3(signature = (dataset, sampler, columns, *, sparse, normalize, log1p, threads, prefetch, first, steps))]
     #[expect(clippy::too_many_arguments, reason = "named arguments of Python")]
@@ -126,82 +203,59 @@ impl NativeStream {
         first: u64,
         steps: u64,
     ) -> PyResult<Self> {
-        let running = Running::begin()?;
         let (labels, numbers) = (Arc::clone(&columns.labels), Arc::clone(&columns.numbers));
         let output = if sparse { Form::Sparse } else { Form::Dense };
         let options =
             CellBatchOptions { genes: dataset.genes.clone(), output, normalize, log1p, ..CellBatchOptions::default() };
         let (store, sampler) = (Arc::clone(&dataset.store), Arc::clone(&sampler.sampler));
-        let start = || -> Result<Loader<LoaderBatcher>, CellError> {
-            let cells = CellBatcher::new(store, sampler, &options, labels)?;
-            let batcher = LoaderBatcher { cells, numbers };
-            let options =
-                LoaderOptions { workers: threads, prefetch_factor: prefetch, first, steps, ..LoaderOptions::default() };
-            Loader::start(batcher, options)
-        };
-        let loader = py.detach(start).map_err(cell_error)?;
-        let recycler = loader.recycler();
-        Ok(Self {
-            loader: Mutex::new(Some(RunningLoader { loader, _running: running })),
-            recycler,
-            totals: Mutex::default(),
-            process: std::process::id(),
-        })
+        let batcher = || Ok(LoaderBatcher { cells: CellBatcher::new(store, sampler, &options, labels)?, numbers });
+        let stream = BatchStream::start(py, batcher, loader_options(threads, prefetch, first, steps))?;
+        Ok(Self(Box::new(stream)))
+    }
+
+    /// As the constructor, of batches of samples of a graph.
+    #[staticmethod]
+    #[pyo3(signature = (dataset, form, sampler, *, threads, prefetch, first, steps))]
+    #[expect(clippy::too_many_arguments, reason = "named arguments of Python")]
+    fn of_graphs(
+        py: Python<'_>,
+        dataset: &NativeGraphDataset,
+        form: &NativeGraphForm,
+        sampler: &NativeSampler,
+        threads: u32,
+        prefetch: u32,
+        first: u64,
+        steps: u64,
+    ) -> PyResult<Self> {
+        let batcher = SampleBatcher::new(Arc::clone(&dataset.records), form, Arc::clone(&sampler.sampler));
+        let stream = BatchStream::start(py, || Ok(batcher), loader_options(threads, prefetch, first, steps))?;
+        Ok(Self(Box::new(stream)))
     }
 
     /// The next batch; `None` after the last. The GIL is released while it is waited for, and Ctrl-C ends the wait.
-    fn next(&self, py: Python<'_>) -> PyResult<Option<NativeBatch>> {
-        self.check_process()?;
-        loop {
-            match py.detach(|| self.poll()) {
-                Polled::Batch(loaded) => {
-                    lock(&self.totals).add(&loaded);
-                    return Ok(Some(NativeBatch::new(*loaded, self.recycler.clone())));
-                }
-                Polled::Failed(error) => return Err(cell_error(error)),
-                Polled::End => return Ok(None),
-                Polled::Waiting => py.check_signals()?,
-            }
-        }
+    fn next(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.0.next(py)
     }
 
     /// End the threads.
     fn stop(&self, py: Python<'_>) {
-        if self.process != std::process::id() {
-            return;
-        }
-        py.detach(|| {
-            let loader = lock(&self.loader).take();
-            if let Some(loader) = loader {
-                end(loader);
-            }
-        });
+        self.0.stop(py);
     }
 
-    /// Batches, rows, and bytes read so far.
+    /// Batches, rows or samples, and bytes read so far.
     fn counts(&self) -> (u64, u64, u64) {
-        let totals = *lock(&self.totals);
-        (totals.batches, totals.rows, totals.bytes_read)
+        let totals = self.0.totals();
+        (totals.batches, totals.items, totals.bytes_read)
     }
 
     /// For each stage, in order: its name, the time that threads worked on it, summed over threads, and the time that the program
     /// waited for it, in ns.
     fn stages(&self) -> Vec<(&'static str, u64, u64)> {
-        let totals = *lock(&self.totals);
+        let totals = self.0.totals();
         Stage::ALL.iter().map(|stage| (stage.name(), totals.busy[*stage], totals.exposed[*stage])).collect()
     }
 }
 
-impl Drop for NativeStream {
-    fn drop(&mut self) {
-        // In a forked child a thread that is not there may hold the lock.
-        let loader = self.loader.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(loader) = loader else { return };
-        if self.process == std::process::id() {
-            end(loader);
-        } else {
-            // Its threads are not there to be waited for, and its locks may be held for ever.
-            std::mem::forget(loader);
-        }
-    }
+fn loader_options(threads: u32, prefetch: u32, first: u64, steps: u64) -> LoaderOptions {
+    LoaderOptions { workers: threads, prefetch_factor: prefetch, first, steps, ..LoaderOptions::default() }
 }

@@ -144,17 +144,27 @@ class Batch:
         return _received, (self.X, self.index, self.obs, SentBatch(self._native), self._output.choice, self._columns)
 
 
-class SentBatch:
-    """What a batch of another process has of a native batch."""
+class SentArrays:
+    """What a batch of another process has of the arrays of a native batch."""
 
     def __init__(self, native: Any):
-        self.rows, self.genes, self.sparse, self.nnz = native.rows, native.genes, native.sparse, native.nnz
         self.epoch, self.nbytes, self.bytes_read = native.epoch, native.nbytes, native.bytes_read
-        self._stages = native.stages()
+        self._length, self._stages = len(native), native.stages()
 
     def stages(self) -> List[Tuple[str, int, int]]:
         """The times of the process that built the batch."""
         return self._stages
+
+    def __len__(self) -> int:
+        return self._length
+
+
+class SentBatch(SentArrays):
+    """What a batch of another process has of a native batch of rows."""
+
+    def __init__(self, native: Any):
+        super().__init__(native)
+        self.rows, self.genes, self.sparse, self.nnz = native.rows, native.genes, native.sparse, native.nnz
 
 
 def _received(x: Any, index: Any, obs: Dict[str, Any], sent: SentBatch, choice: Any, columns: Any) -> Batch:

@@ -1,6 +1,5 @@
 """Files of rows, opened and joined."""
 
-import copy
 import glob
 import os
 import sys
@@ -14,6 +13,7 @@ from .batch import Batch, Column
 from .encoders import Encoders, encoders_of, renumbered, with_classes
 from .obs import Obs, ObsSpec, columns_of, read_columns
 from .output import choose
+from .rows import RowSet
 from .samplers import row_bytes
 
 Paths = Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
@@ -73,7 +73,7 @@ def open(
     )
 
 
-class Dataset:
+class Dataset(RowSet[Batch]):
     """Rows (cells) × genes of one or more files. Made by `expctl.data.open`.
 
     `ds[i]`, `ds[2:10]` and `ds[[7, 3, 3]]` are batches of these rows, in this order, so that a Dataset is a map-style data set of
@@ -84,8 +84,6 @@ class Dataset:
         if options["unseen"] not in ("error", "missing"):
             raise ValueError(f'unseen={options["unseen"]!r} is neither "error" nor "missing"')
         self._options = {"files": _expand(files), **options, "encoders": encoders_of(options["encoders"])}
-        #: int64: of each row its number among all rows of the files, ascending; None are all.
-        self._rows: Any = None
         self._open()
 
     def _open(self) -> None:
@@ -125,9 +123,8 @@ class Dataset:
         self._layout = tuple(layout)
 
     def _view(self, rows: Any) -> "Dataset":
-        """The same open files, of which these rows are seen."""
-        view = copy.copy(self)
-        view._rows, view._obs = rows, Obs(self._native, rows)
+        view = super()._view(rows)
+        view._obs = Obs(self._native, rows)
         return view
 
     @property
@@ -206,22 +203,6 @@ class Dataset:
         """
         return tuple(self._view(views.subset(self._rows, rows)) for rows in views.parts(self, fractions, seed, by, stratify))
 
-    def subset(self, rows: Any) -> "Dataset":
-        """A view of these rows (numbers, or a mask of bool [rows]), in the order of the files and each once."""
-        found = views.subset(self._rows, rows)
-        if len(found) and not (0 <= found[0] and found[-1] < len(self._native)):
-            raise IndexError(f"row {found[0] if found[0] < 0 else found[-1]} is asked for, and there are {len(self)} rows")
-        if not len(found):
-            raise ValueError("a view of no rows is asked for")
-        return self._view(found)
-
-    @property
-    def rows(self) -> Any:
-        """int64 [rows], ascending: the number of each row among all rows of the files. All but a view's are 0, 1, 2, …"""
-        import numpy
-
-        return numpy.arange(len(self)) if self._rows is None else self._rows.copy()
-
     def read(
         self,
         rows: Any,
@@ -248,22 +229,6 @@ class Dataset:
         native = stream.next()
         assert native is not None  # One step was asked for.
         return Batch(native, output, self._layout, self._rows)
-
-    def __len__(self) -> int:
-        return len(self._native) if self._rows is None else len(self._rows)
-
-    def __getitem__(self, key: Any) -> Batch:
-        if isinstance(key, slice):
-            return self.read(range(*key.indices(len(self))))
-        if hasattr(key, "__index__") and not getattr(key, "ndim", 0):
-            row = key.__index__()
-            if not -len(self) <= row < len(self):
-                raise IndexError(f"row {row} is asked for, and there are {len(self)} rows")
-            return self.read([row % len(self)])
-        return self.read(key)
-
-    def __getitems__(self, rows: List[int]) -> Batch:
-        return self.read(rows)
 
     def __repr__(self) -> str:
         rows, genes = self.shape

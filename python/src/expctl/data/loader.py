@@ -16,65 +16,32 @@ from .samplers import Draw, ForeignSampler, digest, resolve
 STATE_VERSION = 1
 
 
-class Loader:
-    """Batches of rows, in an order that the seed decides, built by threads ahead of the program.
+class BatchLoader:
+    """What the loaders of all data sets have in common: the order of batches, epochs, saved states, threads and times.
 
-        loader = Loader(ds, batch_size=4096, sampler="chunked", seed=1)
-        for epoch in range(10):
-            loader.set_epoch(epoch)
-            for batch in loader:
-                ...
-
-    Iterating gives one epoch; iterating again gives the next one. With out="torch" a Loader is an `IterableDataset` of torch, so
-    `DataLoader(loader, batch_size=None, num_workers=0)` gives the same batches.
-
-    Args:
-        dataset: what `expctl.data.open` gave.
-        batch_size: rows of a batch, on each rank.
-        sampler: "uniform", "sequential" or "chunked"; `uniform(rows)`, `sequential(...)`, `chunked(...)`, `weighted(column)` or
-            `balanced(column)` of this module; rows, or a mask, which are taken in this order; or a sampler of torch that yields
-            rows or batches. Samplers of torch divide the rows among ranks themselves, and are iterated once an epoch.
-        threads: loader threads of this process; None is one for each CPU, 4 at most; 0 builds each batch when it is asked for.
-        prefetch: batches that each thread may be ahead.
-        out: "torch", "numpy", "scipy" (CSR) or "dlpack"; None is torch if it is installed, else numpy.
-        sparse: CSR instead of dense values: a `torch.sparse_csr` tensor, a `scipy.sparse.csr_matrix` or a `CSR` of arrays.
-            None is dense, but for out="scipy".
-        dtype: of X: "float32" is handed out without a copy; "float64", "float16" and, with torch, "bfloat16" are copies.
-        normalize: scale each row to this sum, over all genes, as `scanpy.pp.normalize_total`; 0 leaves rows as they are.
-        log1p: then take ln(1 + x).
-        drop_last: leave out the last batch if it is not full, and the rows that do not fill all ranks. Without it the last ranks
-            are filled up with rows from the start of the epoch, as DistributedSampler does.
-        seed: of all orders; the same on all ranks.
-        rank: (rank, number of ranks), or "auto": see `expctl.data.ranks.resolve`.
-        transform: called with each batch; what it returns is what the loop gets.
+    A loader of its own kind says how a stream is started (`_stream`), what a batch of it is (`_batch`), and what else is saved of it
+    (`_data`, `_options`).
     """
 
-    def __new__(cls, *args: Any, **options: Any) -> "Loader":
-        out = options.get("out")
-        if cls is Loader and choose(out, options.get("sparse"), "float32").kind == "torch":
-            return object.__new__(_iterable_dataset())
-        return object.__new__(cls)
+    #: The class that a program names, where torch made another one of it.
+    _kind: Optional[type] = None
+    #: What a batch has several of.
+    _items = "rows"
+    _advice = times.ADVICE
 
     def __init__(
         self,
-        dataset: Dataset,
-        batch_size: int = 128,
+        dataset: Any,
+        batch_size: int,
         *,
-        sampler: Any = "uniform",
-        threads: Optional[int] = None,
-        prefetch: int = 2,
-        out: Optional[str] = None,
-        sparse: Optional[bool] = None,
-        dtype: Any = "float32",
-        normalize: float = 0.0,
-        log1p: bool = False,
-        drop_last: bool = False,
-        seed: int = 0,
-        rank: Any = "auto",
-        transform: Optional[Callable[[Batch], Any]] = None,
+        sampler: Any,
+        threads: Optional[int],
+        prefetch: int,
+        drop_last: bool,
+        seed: int,
+        rank: Any,
+        transform: Optional[Callable[[Any], Any]],
     ):
-        if not isinstance(dataset, Dataset):
-            raise TypeError(f"a Loader takes what expctl.data.open gives, and not a {type(dataset).__name__}")
         if batch_size < 1 or prefetch < 1:
             raise ValueError(f"batch_size={batch_size} and prefetch={prefetch} are 1 at least")
         if not 0 <= seed < 1 << 64:
@@ -87,9 +54,6 @@ class Loader:
         self.prefetch = int(prefetch)
         self.transform = transform
         self._draw = resolve(sampler)
-        self._out = (out, sparse, str(dtype) if not isinstance(dtype, type) else dtype)
-        self._output = choose(*self._out)
-        self._values: Dict[str, Any] = {"normalize": float(normalize), "log1p": bool(log1p)}
         self._rank = ranks.resolve(rank)
         # The order is decided once; that of a sampler of torch each epoch.
         self._order = self._draw if dataset._rows is None else views.in_view(self._draw, dataset, self.seed)
@@ -105,6 +69,22 @@ class Loader:
         self._expected: Optional[str] = None
         self._done = times.StageTimes()
         self._running: Optional[Tuple[Stream, float]] = None
+
+    def _stream(self, sampler: Sampler, first: int, steps: int) -> Stream:
+        """Start threads that build the batches of the steps from `first` up to `steps`."""
+        raise NotImplementedError
+
+    def _batch(self, native: Any) -> Any:
+        """What the loop gets for a batch of a stream."""
+        raise NotImplementedError
+
+    def _data(self) -> Dict[str, Any]:
+        """What the order of batches depends on beside the arguments that all loaders have."""
+        raise NotImplementedError
+
+    def _options(self) -> Dict[str, Any]:
+        """The arguments of this kind of loader alone, for another process."""
+        raise NotImplementedError
 
     # -- iteration ------------------------------------------------------------------------------------------------------
 
@@ -124,19 +104,16 @@ class Loader:
         # Orders of samplers of torch are made anew each epoch, so they have only one.
         base = epoch * count if isinstance(self._order, Draw) else 0
         begun = time.perf_counter()
-        stream = Stream(
-            self.dataset._native, sampler, self.dataset._columns, sparse=self._output.sparse, threads=self.threads,
-            prefetch=self.prefetch, first=base + first, steps=base + count, **self._values,
-        )
+        stream = self._stream(sampler, base + first, base + count)
         self._running = (stream, begun)
-        output, layout, rows, transform = self._output, self.dataset._layout, self.dataset._rows, self.transform
+        transform = self.transform
         done = first
         try:
             while True:
                 native = stream.next()
                 if native is None:
                     break
-                batch = Batch(native, output, layout, rows)
+                batch = self._batch(native)
                 del native
                 result = batch if transform is None else transform(batch)
                 done += 1
@@ -249,10 +226,9 @@ class Loader:
 
     def _identity(self) -> Dict[str, Any]:
         """What decides the rows of each batch."""
-        rows, genes = self.dataset.shape
         return {
             "world_size": self._rank[1], "batch_size": self.batch_size, "seed": self.seed, "drop_last": self.drop_last,
-            "sampler": str(self._draw), "rows": rows, "genes": genes,
+            "sampler": str(self._draw), **self._data(),
             **({} if self.dataset._rows is None else {"view": views.name_of(self.dataset._rows)}),
         }
 
@@ -271,7 +247,7 @@ class Loader:
 
     def explain(self) -> str:
         """What holds the program up, in a few sentences."""
-        return times.explain(self.stages(), self.threads)
+        return times.explain(self.stages(), self.threads, self._items, self._advice)
 
     # -- Python ---------------------------------------------------------------------------------------------------------
 
@@ -290,40 +266,129 @@ class Loader:
         """(rank, number of ranks)."""
         return self._rank
 
-    def __repr__(self) -> str:
+    def _described(self) -> str:
+        """What differs between loaders of one kind."""
         rank = f", rank={self._rank}" if self._rank[1] > 1 else ""
         try:
             count = f", {len(self)} batches an epoch"
         except TypeError:
             count = ""
-        return (
-            f"Loader({self.dataset!r}, batch_size={self.batch_size}, sampler={self._draw}, out={self._output.kind!r}, "
-            f"{'sparse' if self._output.sparse else 'dense'}, threads={self.threads}{rank}{count})"
-        )
+        return f"threads={self.threads}{rank}{count}"
 
     def __reduce__(self) -> Any:
-        out, sparse, dtype = self._out
         options = {
             "batch_size": self.batch_size, "sampler": self._draw, "threads": self.threads, "prefetch": self.prefetch,
-            "out": self._output.kind, "sparse": sparse, "dtype": dtype, "drop_last": self.drop_last, "seed": self.seed,
-            "rank": self._rank, "transform": self.transform, **self._values,
+            "drop_last": self.drop_last, "seed": self.seed, "rank": self._rank, "transform": self.transform, **self._options(),
         }
-        return _remake, (self.dataset, options, self._next, self._resumes, self._position, self._drawn, self._expected)
+        state = (self._next, self._resumes, self._position, self._drawn, self._expected)
+        return _remake, (self._kind or type(self), self.dataset, options, *state)
 
 
-def _remake(dataset: Dataset, options: Dict[str, Any], *state: Any) -> Loader:
+class Loader(BatchLoader):
+    """Batches of rows, in an order that the seed decides, built by threads ahead of the program.
+
+        loader = Loader(ds, batch_size=4096, sampler="chunked", seed=1)
+        for epoch in range(10):
+            loader.set_epoch(epoch)
+            for batch in loader:
+                ...
+
+    Iterating gives one epoch; iterating again gives the next one. With out="torch" a Loader is an `IterableDataset` of torch, so
+    `DataLoader(loader, batch_size=None, num_workers=0)` gives the same batches.
+
+    Args:
+        dataset: what `expctl.data.open` gave.
+        batch_size: rows of a batch, on each rank.
+        sampler: "uniform", "sequential" or "chunked"; `uniform(rows)`, `sequential(...)`, `chunked(...)`, `weighted(column)` or
+            `balanced(column)` of this module; rows, or a mask, which are taken in this order; or a sampler of torch that yields
+            rows or batches. Samplers of torch divide the rows among ranks themselves, and are iterated once an epoch.
+        threads: loader threads of this process; None is one for each CPU, 4 at most; 0 builds each batch when it is asked for.
+        prefetch: batches that each thread may be ahead.
+        out: "torch", "numpy", "scipy" (CSR) or "dlpack"; None is torch if it is installed, else numpy.
+        sparse: CSR instead of dense values: a `torch.sparse_csr` tensor, a `scipy.sparse.csr_matrix` or a `CSR` of arrays.
+            None is dense, but for out="scipy".
+        dtype: of X: "float32" is handed out without a copy; "float64", "float16" and, with torch, "bfloat16" are copies.
+        normalize: scale each row to this sum, over all genes, as `scanpy.pp.normalize_total`; 0 leaves rows as they are.
+        log1p: then take ln(1 + x).
+        drop_last: leave out the last batch if it is not full, and the rows that do not fill all ranks. Without it the last ranks
+            are filled up with rows from the start of the epoch, as DistributedSampler does.
+        seed: of all orders; the same on all ranks.
+        rank: (rank, number of ranks), or "auto": see `expctl.data.ranks.resolve`.
+        transform: called with each batch; what it returns is what the loop gets.
+    """
+
+    def __new__(cls, *args: Any, **options: Any) -> "Loader":
+        out = options.get("out")
+        if cls is Loader and choose(out, options.get("sparse"), "float32").kind == "torch":
+            return object.__new__(iterable_dataset(Loader))
+        return object.__new__(cls)
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        batch_size: int = 128,
+        *,
+        sampler: Any = "uniform",
+        threads: Optional[int] = None,
+        prefetch: int = 2,
+        out: Optional[str] = None,
+        sparse: Optional[bool] = None,
+        dtype: Any = "float32",
+        normalize: float = 0.0,
+        log1p: bool = False,
+        drop_last: bool = False,
+        seed: int = 0,
+        rank: Any = "auto",
+        transform: Optional[Callable[[Batch], Any]] = None,
+    ):
+        if not isinstance(dataset, Dataset):
+            raise TypeError(f"a Loader takes what expctl.data.open gives, and not a {type(dataset).__name__}")
+        self._out = (out, sparse, str(dtype) if not isinstance(dtype, type) else dtype)
+        self._output = choose(*self._out)
+        self._values: Dict[str, Any] = {"normalize": float(normalize), "log1p": bool(log1p)}
+        super().__init__(
+            dataset, batch_size, sampler=sampler, threads=threads, prefetch=prefetch, drop_last=drop_last, seed=seed, rank=rank,
+            transform=transform,
+        )
+
+    def _stream(self, sampler: Sampler, first: int, steps: int) -> Stream:
+        return Stream(
+            self.dataset._native, sampler, self.dataset._columns, sparse=self._output.sparse, threads=self.threads,
+            prefetch=self.prefetch, first=first, steps=steps, **self._values,
+        )
+
+    def _batch(self, native: Any) -> Batch:
+        return Batch(native, self._output, self.dataset._layout, self.dataset._rows)
+
+    def _data(self) -> Dict[str, Any]:
+        rows, genes = self.dataset.shape
+        return {"rows": rows, "genes": genes}
+
+    def _options(self) -> Dict[str, Any]:
+        _, sparse, dtype = self._out
+        return {"out": self._output.kind, "sparse": sparse, "dtype": dtype, **self._values}
+
+    def __repr__(self) -> str:
+        return (
+            f"Loader({self.dataset!r}, batch_size={self.batch_size}, sampler={self._draw}, out={self._output.kind!r}, "
+            f"{'sparse' if self._output.sparse else 'dense'}, {self._described()})"
+        )
+
+
+def _remake(kind: type, dataset: Any, options: Dict[str, Any], *state: Any) -> BatchLoader:
     """A loader in another process, at the same place."""
-    loader = Loader(dataset, **options)
+    loader = kind(dataset, **options)
     loader._next, loader._resumes, loader._position, loader._drawn, loader._expected = state
     return loader
 
 
 @functools.lru_cache(maxsize=None)
-def _iterable_dataset() -> type:
-    """`Loader` as a data set of torch, which is imported only if batches are tensors of torch."""
+def iterable_dataset(kind: type) -> type:
+    """A kind of loader as a data set of torch, which is imported only if batches are tensors of torch."""
     from torch.utils.data import IterableDataset
 
-    return type("Loader", (Loader, IterableDataset), {"__doc__": Loader.__doc__, "__module__": Loader.__module__})
+    names = {"__doc__": kind.__doc__, "__module__": kind.__module__, "_kind": kind}
+    return type(kind.__name__, (kind, IterableDataset), names)
 
 
 def _refuse_worker_process() -> None:

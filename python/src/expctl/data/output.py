@@ -5,6 +5,7 @@ import warnings
 from typing import Any, Callable, Optional, Sequence
 
 from .._native import Batch as NativeBatch
+from .._native import LentArrays, Tensor
 
 OUTPUTS = ("torch", "numpy", "scipy", "dlpack")
 DTYPES = ("float32", "float64", "float16", "bfloat16")
@@ -21,9 +22,29 @@ class Output:
         self.choice = (kind, sparse, dtype)
         self.matrix, self._array = _MAKERS[kind](sparse, dtype)
 
-    def array(self, native: NativeBatch, index: int) -> Any:
+    def array(self, native: LentArrays, index: int) -> Any:
         """An array of one dimension."""
         return self._array(native, index)
+
+    def whole(self, tensor: Tensor) -> Any:
+        """An array that is of no batch."""
+        if self.kind == "torch":
+            import torch
+
+            return torch.from_dlpack(tensor)
+        if self.kind == "dlpack":
+            return tensor
+        import numpy
+
+        return numpy.from_dlpack(tensor)
+
+    def truth(self, mask: Any) -> Any:
+        """A mask of uint8 as one of truth values, in the same memory; of out="dlpack" as it is."""
+        if self.kind == "torch":
+            import torch
+
+            return mask.view(torch.bool)
+        return mask if self.kind == "dlpack" else mask.view(bool)
 
     def looked_up(self, table: Any, codes: Any) -> Any:
         """int64 [B]: `table[codes]`, where -1 is its last element."""
@@ -87,7 +108,7 @@ def _torch(sparse: bool, dtype: str) -> Any:
     convert = wanted is not torch.float32
     csr = torch.sparse_csr_tensor
 
-    def array(native: NativeBatch, index: int) -> Any:
+    def array(native: LentArrays, index: int) -> Any:
         return from_dlpack(native.capsule(index))
 
     def dense_matrix(native: NativeBatch) -> Any:
@@ -150,7 +171,7 @@ def _scipy(sparse: bool, dtype: str) -> Any:
 def _dlpack(sparse: bool, dtype: str) -> Any:
     from .batch import CSR
 
-    def array(native: NativeBatch, index: int) -> Any:
+    def array(native: LentArrays, index: int) -> Any:
         return native.tensor(index)
 
     def dense_matrix(native: NativeBatch) -> Any:
@@ -162,10 +183,10 @@ def _dlpack(sparse: bool, dtype: str) -> Any:
     return (sparse_matrix if sparse else dense_matrix), array
 
 
-def _numpy_array(numpy: Any) -> Callable[[NativeBatch, int], Any]:
+def _numpy_array(numpy: Any) -> Callable[[LentArrays, int], Any]:
     from_dlpack = numpy.from_dlpack
 
-    def array(native: NativeBatch, index: int) -> Any:
+    def array(native: LentArrays, index: int) -> Any:
         return from_dlpack(native.tensor(index))
 
     return array

@@ -49,7 +49,7 @@ class StageTimes:
         return "\n".join(lines)
 
 
-_ADVICE = {
+ADVICE = {
     "read": "Reading holds the program up: larger chunks (sampler=chunked(...)), more threads, or memory=True read less often.",
     "decode": "Decompressing holds the program up: more threads, or files with a faster codec (lz4, zstd) or none.",
     "collate": "Putting rows together holds the program up: more threads, fewer genes, or sparse=True.",
@@ -58,14 +58,14 @@ _ADVICE = {
 }
 
 
-def explain(times: StageTimes, threads: int) -> str:
-    """What holds a loader up, in a few sentences."""
+def explain(times: StageTimes, threads: int, items: str, advice: Dict[str, str]) -> str:
+    """What holds a loader of `items` up, in a few sentences; `advice` is what can be done, by stage."""
     if times.batches == 0:
         return "No batch has been loaded yet."
     share = times.waited / times.seconds if times.seconds > 0 else 0.0
     busy = sum(times.busy.values())
     lines = [
-        f"{times.rows} rows in {times.batches} batches took {times.seconds:.2f} s. In {times.waited:.2f} s of it "
+        f"{times.rows} {items} in {times.batches} batches took {times.seconds:.2f} s. In {times.waited:.2f} s of it "
         f"({share:.0%}) the program waited for batches; in the rest it worked itself.",
         f"{threads} loader threads worked {busy:.2f} s in all."
         if threads
@@ -75,5 +75,5 @@ def explain(times: StageTimes, threads: int) -> str:
         lines.append("Loading does not hold the program up.")
     else:
         stage = max(times.exposed, key=lambda name: times.exposed[name])
-        lines.append(f"It waited longest for {stage} ({times.exposed[stage]:.2f} s). {_ADVICE.get(stage, '')}".strip())
+        lines.append(f"It waited longest for {stage} ({times.exposed[stage]:.2f} s). {advice.get(stage, '')}".strip())
     return "\n".join(lines)

@@ -1,0 +1,60 @@
+"""What data sets have in common: rows by number, and views of some of them."""
+
+import copy
+from typing import Any, Generic, List, TypeVar
+
+from . import views
+
+Read = TypeVar("Read")
+Self = TypeVar("Self", bound="RowSet[Any]")
+
+
+class RowSet(Generic[Read]):
+    """Rows that are read by number: cells of files, or samples of a graph."""
+
+    #: The native data set, which has a length.
+    _native: Any
+    #: int64: of each row its number among all rows of the files, ascending; None are all.
+    _rows: Any = None
+
+    def read(self, rows: Any) -> Read:
+        """A batch of these rows, in this order; a row may come more than once."""
+        raise NotImplementedError
+
+    def _view(self: Self, rows: Any) -> Self:
+        """The same open files, of which these rows are seen."""
+        view = copy.copy(self)
+        view._rows = rows
+        return view
+
+    def subset(self: Self, rows: Any) -> Self:
+        """A view of these rows (numbers, or a mask of bool [rows]), in the order of the files and each once."""
+        found = views.subset(self._rows, rows)
+        if len(found) and not (0 <= found[0] and found[-1] < len(self._native)):
+            raise IndexError(f"row {found[0] if found[0] < 0 else found[-1]} is asked for, and there are {len(self)} rows")
+        if not len(found):
+            raise ValueError("a view of no rows is asked for")
+        return self._view(found)
+
+    @property
+    def rows(self) -> Any:
+        """int64 [rows], ascending: the number of each row among all rows of the files. All but a view's are 0, 1, 2, …"""
+        import numpy
+
+        return numpy.arange(len(self)) if self._rows is None else self._rows.copy()
+
+    def __len__(self) -> int:
+        return len(self._native) if self._rows is None else len(self._rows)
+
+    def __getitem__(self, key: Any) -> Read:
+        if isinstance(key, slice):
+            return self.read(range(*key.indices(len(self))))
+        if hasattr(key, "__index__") and not getattr(key, "ndim", 0):
+            row = key.__index__()
+            if not -len(self) <= row < len(self):
+                raise IndexError(f"row {row} is asked for, and there are {len(self)} rows")
+            return self.read([row % len(self)])
+        return self.read(key)
+
+    def __getitems__(self, rows: List[int]) -> Read:
+        return self.read(rows)
