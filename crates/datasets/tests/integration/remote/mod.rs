@@ -5,6 +5,7 @@
 mod cache;
 mod reads;
 mod server;
+mod tls;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
