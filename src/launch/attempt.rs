@@ -139,12 +139,48 @@ pub fn last_lines_of_program(attempt: &AttemptDir, trial: &Trial, outcome: &Outc
     if outcome.state != TrialState::Failed || !trial.settings.runs_command() {
         return Vec::new();
     }
-    last_lines(&failed_log(attempt, outcome), &outcome.message)
+    last_lines(&failed_log(attempt, outcome), KnownReason::of(outcome))
 }
 
-/// The last lines of a log that are not empty, without colours, control characters and the lines that repeat `known`; none if it cannot be
+/// The reason that the outcome of a failed trial has. It stands in the log as well: as what the supervisor wrote at the end, and where a
+/// program reported its own error, as what it wrote itself.
+#[derive(Clone, Copy, Debug)]
+struct KnownReason<'a> {
+    /// `rank 1: the program ended with exit code 7; see rank-1.log`: the supervisor logs the same text.
+    message: &'a str,
+    /// The same without the rank in front and the log behind.
+    bare: &'a str,
+}
+
+impl<'a> KnownReason<'a> {
+    fn of(outcome: &'a Outcome) -> Self {
+        let message = outcome.message.as_str();
+        let rank = outcome.failed_rank.unwrap_or(0);
+        let bare = message.strip_prefix(&format!("rank {rank}: ")).unwrap_or(message);
+        Self { message, bare: bare.strip_suffix(&format!("; see rank-{rank}.log")).unwrap_or(bare) }
+    }
+
+    /// A line of plain text without the reason: nothing of one that says no more than that, what is in front where the supervisor wrote
+    /// behind an unfinished line, as bars leave it. Any other line, one with the reason in a longer sentence as well, is whole.
+    fn without<'l>(&self, line: &'l str) -> &'l str {
+        if [self.message, self.bare].contains(&line.trim()) {
+            return "";
+        }
+        self.before_log_line(line).unwrap_or(line)
+    }
+
+    /// What is in front of the line that the supervisor logged, `2026-11-27T22:10:49.123456Z ERROR` and the message.
+    fn before_log_line<'l>(&self, line: &'l str) -> Option<&'l str> {
+        let stamped = line.trim_end().strip_suffix(self.message)?.trim_end().strip_suffix("ERROR")?.trim_end();
+        let at = stamped.len().checked_sub("2026-11-27T22:10:49.123456Z".len())?;
+        let (before, time) = stamped.split_at_checked(at)?;
+        time.parse::<jiff::Timestamp>().is_ok().then_some(before)
+    }
+}
+
+/// The last lines of a log that are not empty, without colours, control characters and the reason that is `known`; none if it cannot be
 /// read.
-fn last_lines(log: &Path, known: &str) -> Vec<String> {
+fn last_lines(log: &Path, known: KnownReason<'_>) -> Vec<String> {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = File::open(log)?;
         let size = file.metadata()?.len();
@@ -155,14 +191,11 @@ fn last_lines(log: &Path, known: &str) -> Vec<String> {
     };
     let bytes = read().unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
-    // The outcome names the rank before what the supervisor wrote, and the log after it.
-    let known = known.split_once(": ").filter(|(rank, _)| rank.starts_with("rank ")).map_or(known, |(_, why)| why);
-    let known = known.split("; see rank-").next().unwrap_or(known);
-    let repeats = |line: &str| !known.is_empty() && line.contains(known);
     // Of a bar that was drawn over and over, the last state.
     let lines = text.lines().filter_map(|line| line.rsplit('\r').find(|part| !part.trim().is_empty()));
     let plain = |line: &str| console::strip_ansi_codes(line).chars().filter(|c| !c.is_control()).collect::<String>();
-    let mut lines: Vec<String> = lines.map(plain).filter(|line| !line.trim().is_empty() && !repeats(line)).collect();
+    let new = |line: String| known.without(&line).to_owned();
+    let mut lines: Vec<String> = lines.map(plain).map(new).filter(|line| !line.trim().is_empty()).collect();
     lines.split_off(lines.len().saturating_sub(LAST_LINES))
 }
 
@@ -310,25 +343,53 @@ mod tests {
         RankExit { rank, status, message, lost_peer, steps: 0, parameters_digest: None, exit_code: None, signal: None }
     }
 
-    #[test]
-    fn the_last_lines_of_a_log_are_plain_text() {
+    /// The last lines of a log with this text, of a trial that failed with this message on rank 0.
+    fn lines_of(text: &str, message: &str) -> Vec<String> {
+        let outcome = judge(vec![exit(0, RankStatus::Failed, None)], &|_| false, 0, false);
+        let outcome = Outcome { message: message.to_owned(), ..outcome };
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("rank-0.log");
-        assert!(last_lines(&log, "").is_empty());
-        let text = "1\n2\n\n3\n4\n10%\r20%\r\n\x1b[31mImportError\x1b[0m: no module\n";
-        let outcome =
-            "rank 0: the program ended with exit code 1 before it called expctl.Run() (no run record); see rank-0.log";
-        let verdict = format!("ERROR expctl: {outcome}");
-        std::fs::write(&log, format!("{text}{verdict}\n")).unwrap();
-        // What the outcome says is not repeated.
-        for (known, last) in [(outcome, None), (&outcome[8..76], None), ("", Some(&verdict))] {
-            let lines = last_lines(&log, known);
-            assert_eq!(lines.iter().any(|line| line.contains("exit code 1")), last.is_some(), "{known}: {lines:?}");
-        }
+        assert!(last_lines(&log, KnownReason::of(&outcome)).is_empty());
         std::fs::write(&log, text).unwrap();
-        assert_eq!(last_lines(&log, outcome), ["2", "3", "4", "20%", "ImportError: no module"]);
-        std::fs::write(&log, "x".repeat(1 << 15) + "\nend\n").unwrap();
-        assert_eq!(last_lines(&log, outcome).last().map(String::as_str), Some("end"));
+        last_lines(&log, KnownReason::of(&outcome))
+    }
+
+    const ENDED: &str =
+        "rank 0: the program ended with exit code 1 before it called expctl.Run() (no run record); see rank-0.log";
+
+    #[test]
+    fn the_last_lines_of_a_log_are_plain_text() {
+        let text = "1\n2\n\n3\n4\n10%\r20%\r\n\x1b[31mImportError\x1b[0m: no module\n";
+        assert_eq!(lines_of(text, ENDED), ["2", "3", "4", "20%", "ImportError: no module"]);
+        let long = "x".repeat(1 << 15) + "\nend\n";
+        assert_eq!(lines_of(&long, ENDED).last().map(String::as_str), Some("end"));
+    }
+
+    #[test]
+    fn lines_that_repeat_the_outcome_are_left_out() {
+        let stamp = "2026-11-27T22:10:49.123456Z ERROR ";
+        assert_eq!(lines_of(&format!("why\n{stamp}{ENDED}\n"), ENDED), ["why"]);
+        assert_eq!(lines_of(&format!("why\n\x1b[2m{stamp}\x1b[0m{ENDED}\n"), ENDED), ["why"]);
+        // Behind a bar that had no end.
+        assert_eq!(lines_of(&format!("  0%\r 30%|###  | 3/10 {stamp}{ENDED}\n"), ENDED), [" 30%|###  | 3/10 "]);
+        // An error that the program reported, as the traceback has it.
+        assert_eq!(
+            lines_of("Traceback\n  at line 3\nValueError: bad\n", "rank 0: ValueError: bad"),
+            ["Traceback", "  at line 3"]
+        );
+    }
+
+    #[test]
+    fn lines_that_say_more_than_the_outcome_stay() {
+        let whole = |line: &str, message: &str| assert_eq!(lines_of(&format!("{line}\n"), message), [line]);
+        whole("ValueError: bad, in column 7 of cells.h5ad", "rank 0: ValueError: bad");
+        whole("while loading: ValueError: bad", "rank 0: ValueError: bad");
+        whole("the killed job was restored", "rank 0: killed");
+        whole("see rank-0.log", ENDED);
+        whole("not a time ERROR rank 0: killed", "rank 0: killed");
+        whole("anything", "");
+        // Of another rank.
+        whole("2026-11-27T22:10:49.123456Z ERROR rank 1: lost", "rank 0: lost");
     }
 
     #[test]
