@@ -135,15 +135,31 @@ impl<C: Container> AnnDataStore<C> {
     /// # Errors
     /// The file cannot be read, or an integer does not fit into int64.
     pub fn table(&self) -> Result<(Vec<ColumnSpec>, Frame), AnnDataError> {
+        self.table_by_column(|_, _| ())
+    }
+
+    /// The same, with a call of `read` before the first column and after each: how many are read, the row names among them, and how
+    /// many there are.
+    ///
+    /// # Errors
+    /// As [`Self::table`].
+    pub fn table_by_column(
+        &self,
+        mut read: impl FnMut(usize, usize),
+    ) -> Result<(Vec<ColumnSpec>, Frame), AnnDataError> {
         self.obs(|obs| {
+            let total = obs.names().len() + 1;
+            read(0, total);
             let mut columns = Vec::new();
             let mut frame = Frame { index: obs.index()?, columns: Vec::new() };
+            read(1, total);
             for name in obs.names() {
                 let Some((kind, cells)) = column_cells(obs.column(name)?) else {
                     return Err(obs.wrong(name, FrameError::LargeInteger));
                 };
                 columns.push(ColumnSpec { name: name.clone(), kind });
                 frame.columns.push(cells);
+                read(columns.len() + 1, total);
             }
             Ok((columns, frame))
         })

@@ -144,7 +144,8 @@ fn parent(folder: &Path) -> &Path {
 /// Progress of a build, conversion or verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuildProgress {
-    /// The phase, for example `graph` (networks), `samples` or `check` (records), `rows`, `checksum` (bytes).
+    /// The phase, for example `graph` (networks), `samples` or `check` (records), `rows`, `columns` (of obs), `annotations` (rows),
+    /// `checksum` (bytes).
     pub phase: &'static str,
     /// Units that are done.
     pub done: u64,

@@ -293,7 +293,7 @@ fn style(phase: &str) -> ProgressStyle {
         "checksum" => "{decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec}",
         _ => "{human_pos}/{human_len} {per_sec}",
     };
-    ProgressStyle::with_template(&format!("{{msg:9}} [{{bar:40}}] {counts} eta {{eta}}"))
+    ProgressStyle::with_template(&format!("{{msg:11}} [{{bar:40}}] {counts} eta {{eta}}"))
         .unwrap_or_else(|_| ProgressStyle::default_bar())
         .progress_chars("=> ")
 }

@@ -117,7 +117,7 @@ fn make(
             let file = match known {
                 Some(file) => file,
                 None => {
-                    let source = SourceFile::open(source, partial.path())?;
+                    let source = SourceFile::open(source, partial.path(), to)?;
                     let one = FileConversion { format, row_group, jobs: options.jobs, source: &source };
                     let written = one.run(&partial.path().join(expected(index)), done, base.rows, to)?;
                     check_base(&base.files[index], &written, source.path())?;
@@ -360,7 +360,7 @@ fn each_file(
     let mut done = 0;
     for (source, target) in sources.iter().zip(&targets) {
         let folder = target.parent().unwrap_or(Path::new("."));
-        let source = SourceFile::open(source, folder)?;
+        let source = SourceFile::open(source, folder, to)?;
         let one = FileConversion { format, row_group: options.row_group, jobs: options.jobs, source: &source };
         done += one.run(target, done, rows, to)?.rows;
     }

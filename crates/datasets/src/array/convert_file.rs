@@ -111,6 +111,18 @@ impl FileConversion<'_> {
         Ok(written)
     }
 
+    /// Copy the annotations of all rows.
+    fn annotations(
+        &self,
+        (done, rows): (u64, u64),
+        to: &mut Report<'_>,
+        copy: impl FnOnce(&Path) -> Result<(), DatasetError>,
+    ) -> Result<(), DatasetError> {
+        report(to, "annotations", done, rows)?;
+        copy(self.source.annotations())?;
+        report(to, "annotations", done + self.source.store().len(), rows)
+    }
+
     /// Hand all rows to `push`, in order and in pieces, with their numbers.
     fn each_row(
         &self,
@@ -147,7 +159,7 @@ impl FileConversion<'_> {
         let columns = store.genes().len() as u64;
         let spec = AnnDataSpec { rows: store.len(), columns, values, matrix, layout, threads: self.jobs };
         let mut writer = AnnDataWriter::create(target, &spec)?;
-        writer.copy_annotations(self.source.annotations())?;
+        self.annotations((done, rows), to, |from| Ok(writer.copy_annotations(from)?))?;
         if matrix == Matrix::Csc {
             let mut reading = 0;
             let take = |view: CsrView<'_>, _| Ok(writer.push(view)?);
@@ -174,7 +186,7 @@ impl FileConversion<'_> {
     ) -> Result<(), DatasetError> {
         let store = self.source.store();
         let mut writer = ZarrWriter::create(target, store.genes().len() as u64, stored(store), self.jobs)?;
-        writer.copy_annotations(self.source.annotations())?;
+        self.annotations(at, to, |from| Ok(writer.copy_annotations(from)?))?;
         self.each_row(written, at, to, |piece, _| Ok(writer.push(piece)?))?;
         Ok(writer.finish()?)
     }

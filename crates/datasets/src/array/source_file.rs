@@ -12,6 +12,7 @@ use anndata_io::{
 
 use crate::DatasetError;
 use crate::array::rows::stored;
+use crate::build_folder::{Report, report};
 
 /// A source of a conversion.
 ///
@@ -76,14 +77,25 @@ pub fn size(path: &Path) -> Result<(u64, u64, u64), DatasetError> {
 }
 
 impl SourceFile {
-    /// Opens a file. Annotations that cannot be copied from it go to a temporary file in `folder`.
+    /// Opens a file. Annotations that cannot be copied from it go to a temporary file in `folder`, which takes long where there are
+    /// many rows: `to` is told of the columns that are read, and of the rows that are written.
     ///
     /// # Errors
     /// It cannot be read; the temporary file cannot be written.
-    pub fn open(path: &Path, folder: &Path) -> Result<Self, DatasetError> {
+    pub fn open(path: &Path, folder: &Path, to: &mut Report<'_>) -> Result<Self, DatasetError> {
         let mut source = Self { path: path.to_owned(), content: Content::open(path)?, annotations: None };
         if !(matches!(source.content, Content::H5ad(_)) && has_current_annotations(path)?) {
-            source.annotations = Some(write_annotations(source.store(), source.table()?, folder)?);
+            let mut stopped = Ok(());
+            let table = source.table_by_column(|done, total| {
+                if stopped.is_ok() {
+                    stopped = report(to, "columns", done as u64, total as u64);
+                }
+            })?;
+            stopped?;
+            let rows = source.store().len();
+            report(to, "annotations", 0, rows)?;
+            source.annotations = Some(write_annotations(source.store(), table, folder)?);
+            report(to, "annotations", rows, rows)?;
         }
         Ok(source)
     }
@@ -112,26 +124,36 @@ impl SourceFile {
     /// # Errors
     /// It cannot be read.
     pub fn table(&self) -> Result<(Vec<ColumnSpec>, Frame), DatasetError> {
+        self.table_by_column(|_, _| ())
+    }
+
+    /// The same, with a call of `read` as of [`H5adStore::table_by_column`].
+    fn table_by_column(&self, read: impl FnMut(usize, usize)) -> Result<(Vec<ColumnSpec>, Frame), DatasetError> {
         match &self.content {
-            Content::H5ad(store) => Ok(store.table()?),
-            Content::Zarr(store) => Ok(store.table()?),
-            Content::Other(store) => table(store.as_ref()),
+            Content::H5ad(store) => Ok(store.table_by_column(read)?),
+            Content::Zarr(store) => Ok(store.table_by_column(read)?),
+            Content::Other(store) => table(store.as_ref(), read),
         }
     }
 }
 
 /// obs of a store. Rows without names are numbered.
-fn table(store: &dyn ArrayStore) -> Result<(Vec<ColumnSpec>, Frame), DatasetError> {
+fn table(store: &dyn ArrayStore, mut read: impl FnMut(usize, usize)) -> Result<(Vec<ColumnSpec>, Frame), DatasetError> {
     let (mut columns, mut frame) = (Vec::new(), Frame::default());
-    for name in store.columns()? {
+    let names = store.columns()?;
+    let total = names.len() + 1;
+    read(0, total);
+    for name in names {
         let (kind, cells) = cells(store, &name)?;
         columns.push(ColumnSpec { name, kind });
         frame.columns.push(cells);
+        read(columns.len(), total);
     }
     frame.index = match store.row_names()? {
         Some(names) => names,
         None => (0..store.len()).map(|row| row.to_string()).collect(),
     };
+    read(total, total);
     Ok((columns, frame))
 }
 
