@@ -2,30 +2,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cell_loader::RowSampler;
-use graph_loader::{Assembler, Batch, CellGraph, GraphBatcher, GraphError, Records};
+use graph_loader::{CellGraph, GraphBatcher, GraphError, Records};
 use loader_core::{Batcher, Loaded, LoaderOptions, Reader, Recycler};
 use pyo3::prelude::*;
 
 use crate::batcher::mapped;
 use crate::error::graph_error;
-use crate::graph_form::{GraphForm, NativeGraphForm};
+use crate::graph_form::{GraphForm, NativeGraphForm, SampleBatch};
 use crate::lent::{LendBatches, LentArrays};
-
-/// A batch of samples of a graph.
-pub struct SampleBatch {
-    pub batch: Batch,
-    /// int64 `[B]`: number of each sample in the store.
-    pub index: Vec<u64>,
-    form: GraphForm,
-    graph: Arc<CellGraph>,
-}
-
-impl SampleBatch {
-    /// A batch without samples.
-    pub fn empty(form: GraphForm, graph: &Arc<CellGraph>, assembler: &Assembler) -> Self {
-        Self { batch: assembler.empty(), index: Vec::new(), form, graph: Arc::clone(graph) }
-    }
-}
 
 /// Builds the batches of a [`GraphBatcher`], with the numbers of their samples.
 #[derive(Clone)]

@@ -1,13 +1,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use graph_loader::{Assembler, CellGraph, Collation, GraphBatchOptions, GraphError, Layout, Processor};
+use graph_loader::{Assembler, Batch, CellGraph, Collation, GraphBatchOptions, GraphError, Layout, Processor};
 use pyo3::prelude::*;
 
 use crate::dlpack::ArrayView;
 use crate::error::{BindingError, graph_error};
 use crate::fork::Running;
-use crate::graph_batch::SampleBatch;
 use crate::graph_dataset::NativeGraphDataset;
 
 /// What a batch of B samples of a graph holds beside genes and labels.
@@ -25,6 +24,22 @@ pub enum GraphForm {
     Pyg,
     /// What it makes of the published samples without edges.
     Perturbation,
+}
+
+/// A batch of samples of a graph.
+pub struct SampleBatch {
+    pub batch: Batch,
+    /// int64 `[B]`: number of each sample in the store.
+    pub index: Vec<u64>,
+    pub form: GraphForm,
+    pub graph: Arc<CellGraph>,
+}
+
+impl SampleBatch {
+    /// A batch without samples.
+    pub fn empty(form: GraphForm, graph: &Arc<CellGraph>, assembler: &Assembler) -> Self {
+        Self { batch: assembler.empty(), index: Vec::new(), form, graph: Arc::clone(graph) }
+    }
 }
 
 impl GraphForm {
