@@ -387,6 +387,12 @@ class Torch(GraphTest):
         batches = BatchSampler(SequentialSampler(range(50)), 20, drop_last=False)
         self.assertEqual(self.indices(self.loader(sampler=batches)), list(batches))
 
+    @unittest.skipIf(importlib.util.find_spec("torch_geometric"), "torch_geometric is installed")
+    def test_without_pytorch_geometric_the_error_says_what_to_install(self):
+        for processor in ("pyg", "perturbation"):
+            with self.assertRaisesRegex(ImportError, "pip install torch_geometric"):
+                graph.Loader(self.ds, processor=processor)
+
     def test_all_tensors_go_to_a_device(self):
         ds = graph.open(self.folder, metabolism=True)
         for form in FORMS:

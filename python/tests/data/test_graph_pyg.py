@@ -13,6 +13,7 @@ import tempfile
 import unittest
 
 import graphs
+import test_guide
 from expctl.data import graph
 
 try:
@@ -88,7 +89,8 @@ class Pyg(unittest.TestCase):
             count += found.num_graphs
         self.assertEqual(count, 250)
 
-    def test_a_store_alone_with_the_cell_graph(self):
+    def cell_graph(self):
+        """The graph as torchcell has it, with names of reactions and metabolites."""
         source = self.samples().graph
         cell_graph = HeteroData()
         cell_graph["gene"].node_ids, cell_graph["gene"].num_nodes = source.names, source.genes
@@ -100,6 +102,10 @@ class Pyg(unittest.TestCase):
         for kind, names in [("reaction", source.reaction_ids), ("metabolite", source.metabolite_ids)]:
             cell_graph[kind].node_ids = [f"{kind} {name}" for name in names]
             cell_graph[kind].num_nodes = len(names)
+        return cell_graph
+
+    def test_a_store_alone_with_the_cell_graph(self):
+        cell_graph = self.cell_graph()
         samples = self.samples()
         samples.graph.reaction_ids = cell_graph["reaction"].node_ids
         samples.graph.metabolite_ids = cell_graph["metabolite"].node_ids
@@ -109,7 +115,20 @@ class Pyg(unittest.TestCase):
             expected = Collater(samples, list(FOLLOW))([samples[i] for i in range(30)])
             self.same_batch(expected, ds.read(range(30), processor="pyg"))
             plain = graph.open(folder, graph=cell_graph)
-            self.assertEqual((plain.metabolism, plain.edge_types), (False, list(source.edges)))
+            self.assertEqual((plain.metabolism, plain.edge_types), (False, list(samples.graph.edges)))
+
+    @unittest.skipUnless(test_guide.GUIDE.exists(), "the guide is not there")
+    def test_both_sides_of_the_diff_of_the_guide_give_the_same(self):
+        dataset = self.samples(metabolism=False)
+        dataset.root, dataset.cell_graph = str(self.folder), self.cell_graph()
+
+        def used(program):
+            perturbed, masks = zip(*test_guide.used(program.replace("num_workers=4", "num_workers=0"), {"dataset": dataset}))
+            # Both shuffle, each in its own way.
+            return sorted(torch.cat(perturbed).tolist()), len(torch.cat(masks)), int(torch.cat(masks).sum())
+
+        theirs, ours = test_guide.sides("From the DataLoader of PyTorch Geometric")
+        self.assertEqual(used(ours), used(theirs))
 
     def test_batches_are_moved_copied_and_outlive_their_loader(self):
         samples = self.samples()

@@ -1,4 +1,4 @@
-//! The loaders in Python: the tests of `python/tests/data`, on a Python with torch and on one without.
+//! The loaders in Python: the tests of `python/tests/data`, on a Python with torch, on one without, and on one with PyTorch Geometric.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use test_support::{Requirement, skip};
 
 use crate::common::programs::interpreter;
-use crate::common::text;
+use crate::common::{TestProject, text};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -24,11 +24,36 @@ static PACKAGE: LazyLock<PathBuf> = LazyLock::new(|| {
     printed("python_loaders.sh").unwrap_or_else(|output| panic!("python_loaders.sh: {}", text(&output.stderr)))
 });
 
-/// Run Python with the package and the folder of the tests in its path.
-fn python(interpreter: &Path, arguments: &[&str]) -> Output {
+/// Build a small data set of a graph, with all stores, which the tests of `expctl.data.graph` read; returns its folder.
+fn graph_set(project: &TestProject) -> PathBuf {
+    let of = ["006-kuzmin-tmi", "--samples", "250", "--scale", "0.03", "--networks", "completed"];
+    let stores = ["--to", "compressed", "--to", "full_masks", "--to", "packed_masks", "--to", "ids"];
+    let folder = project.ok(&[&["data", "build"], &of[..]].concat());
+    project.ok(&[&["data", "convert"], &of[..], &stores[..]].concat());
+    project.path().join(folder.trim())
+}
+
+/// Installs PyTorch Geometric, from what its peers in the benchmarks are installed from; prints its folder. 3: that cannot be done.
+const INSTALL_PYG: &str = r#"
+set -euo pipefail
+. scripts/common.sh
+python=$1 requirements=benches/peers/requirements/pyg.txt dir=$EXPCTL_CACHE/python-pyg
+mark="$("$python" -V) $(sha256sum < "$requirements")"
+exec 7>"$dir.lock"
+flock 7
+if [ "$(cat "$dir/.complete" 2>/dev/null)" != "$mark" ]; then
+  rm -rf "$dir"
+  "$python" -m pip install --quiet --disable-pip-version-check --target "$dir" --no-deps --require-hashes -r "$requirements" >&2 || exit 3
+  printf '%s' "$mark" > "$dir/.complete"
+fi
+echo "$dir"
+"#;
+
+/// Run Python with the package, the folder of the tests and `more` in its path.
+fn python(interpreter: &Path, more: &[&Path], graph: Option<&Path>, arguments: &[&str]) -> Output {
     // The one with torch sets PYTHONPATH itself, and finds the package through the working folder and `-c`.
     let tests = root().join("python/tests/data");
-    let path = format!("{}:{}", PACKAGE.display(), tests.display());
+    let path = std::env::join_paths([PACKAGE.as_path(), &tests].iter().chain(more)).unwrap().into_string().unwrap();
     let wrapper = std::fs::read_to_string(interpreter).unwrap_or_default();
     let mut command = match wrapper.starts_with("#!/bin/sh") {
         true => {
@@ -42,34 +67,57 @@ fn python(interpreter: &Path, arguments: &[&str]) -> Output {
             python
         }
     };
+    match graph {
+        Some(graph) => command.env("EXPCTL_TEST_GRAPH", graph),
+        None => command.env_remove("EXPCTL_TEST_GRAPH"),
+    };
     command.args(arguments).env_remove("RANK").env_remove("WORLD_SIZE").stdin(Stdio::null()).output().unwrap()
 }
 
-/// Run the tests and return how many there were.
-fn tests_pass(interpreter: &Path) -> usize {
+/// Run the tests in files of this pattern. Returns how many there were, and what Python said.
+fn tests_pass(interpreter: &Path, more: &[&Path], pattern: &str) -> (usize, String) {
     let tests = root().join("python/tests/data");
-    let output = python(
-        interpreter,
-        &["-W", "error::ResourceWarning", "-m", "unittest", "discover", "-v", tests.to_str().unwrap()],
-    );
+    let arguments =
+        ["-W", "error::ResourceWarning", "-m", "unittest", "discover", "-v", "-p", pattern, tests.to_str().unwrap()];
+    let project = TestProject::new();
+    let output = python(interpreter, more, Some(&graph_set(&project)), &arguments);
     let said = text(&output.stderr);
     assert!(output.status.success(), "{said}");
+    assert!(!said.contains("EXPCTL_TEST_GRAPH"), "{said}");
     let ran = said.lines().find_map(|line| line.strip_prefix("Ran ")?.split(' ').next()?.parse().ok());
-    ran.unwrap_or_else(|| panic!("{said}"))
+    (ran.unwrap_or_else(|| panic!("{said}")), said)
 }
 
 #[test]
 fn the_tests_pass_without_torch() {
-    assert!(tests_pass(&interpreter()) >= 30);
+    assert!(tests_pass(&interpreter(), &[], "test_*.py").0 >= 50);
 }
 
 #[test]
 fn the_tests_pass_with_torch() {
     match printed("torch_python.sh") {
-        Ok(interpreter) => assert!(tests_pass(&interpreter) >= 30),
+        Ok(interpreter) => assert!(tests_pass(&interpreter, &[], "test_*.py").0 >= 50),
         Err(output) if output.status.code() == Some(3) => skip(Requirement::Python, text(&output.stderr).trim()),
         Err(output) => panic!("torch_python.sh: {}", text(&output.stderr)),
     }
+}
+
+/// What torchcell's model gets is what PyTorch Geometric gave it.
+#[test]
+fn batches_are_those_of_pytorch_geometric() {
+    let Ok(torch) = printed("torch_python.sh") else {
+        return skip(Requirement::Python, "no torch for this Python");
+    };
+    let mut install = Command::new("bash");
+    install.args(["-c", INSTALL_PYG, "install"]).arg(interpreter()).current_dir(root());
+    let output = install.stdin(Stdio::null()).output().unwrap();
+    if output.status.code() == Some(3) {
+        return skip(Requirement::Python, format!("PyTorch Geometric: {}", text(&output.stderr).trim()));
+    }
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let pyg = PathBuf::from(text(&output.stdout).trim());
+    let (ran, said) = tests_pass(&torch, &[&pyg], "test_graph_pyg.py");
+    assert!(ran >= 5 && !said.contains("skipped"), "{said}");
 }
 
 /// The example of the guide is the first thing that somebody tries.
@@ -78,7 +126,8 @@ fn the_guide_runs_as_it_stands() {
     let guide = std::fs::read_to_string(root().join("docs/guide/python.md")).unwrap();
     let blocks: Vec<&str> = guide.split("```python\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert!(blocks.len() >= 4);
-    let folder = tempfile::tempdir().unwrap();
+    let (folder, project) = (tempfile::tempdir().unwrap(), TestProject::new());
+    std::os::unix::fs::symlink(graph_set(&project), folder.path().join("kuzmin")).unwrap();
     let script = format!(
         "import os, cells\nfound = cells.Cells()\nos.makedirs('{0}/atlas')\n[os.rename(f, '{0}/atlas/' + os.path.basename(f)) for f in found.files]\nos.chdir('{0}')\n{1}",
         folder.path().display(),
@@ -87,7 +136,7 @@ fn the_guide_runs_as_it_stands() {
     let Ok(interpreter) = printed("torch_python.sh") else {
         return skip(Requirement::Python, "no torch for this Python");
     };
-    let output = python(&interpreter, &["-c", &script]);
+    let output = python(&interpreter, &[], None, &["-c", &script]);
     assert!(output.status.success(), "{}\n{}", text(&output.stderr), text(&output.stdout));
 }
 
@@ -105,7 +154,7 @@ fn the_example_trains_on_two_ranks() {
          for _ in range(2): print(subprocess.run(run, check=True, stdout=subprocess.PIPE, text=True).stdout)",
         folder.path()
     );
-    let output = python(&interpreter, &["-c", &script]);
+    let output = python(&interpreter, &[], None, &["-c", &script]);
     let said = text(&output.stdout);
     assert!(output.status.success(), "{said}\n{}", text(&output.stderr));
     for line in ["epoch 2: loss", "rank 0: 327 rows", "rank 1: 327 rows", "rank 0: 0 rows", "waited for batches"] {
@@ -131,6 +180,6 @@ for name, node in top.items():
         assert there <= said and all(hasattr(getattr(native, name), item) for item in said), (name, said ^ there)
 ",
     );
-    let output = python(&interpreter(), &["-c", &check]);
+    let output = python(&interpreter(), &[], None, &["-c", &check]);
     assert!(output.status.success(), "{}", text(&output.stderr));
 }

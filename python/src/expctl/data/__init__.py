@@ -11,7 +11,8 @@
             batch.obs["cell_type"]   # int64 [4096], class numbers; names are in ds.classes["cell_type"]
             batch.index              # int64 [4096], rows of ds
 
-Threads of this process read ahead; there are no worker processes. Guide: docs/guide/python.md.
+Threads of this process read ahead; there are no worker processes. Guide: docs/guide/python.md. Samples of a graph are in
+`expctl.data.graph`.
 """
 
 import os as _os
