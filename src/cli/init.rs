@@ -202,15 +202,18 @@ fn in_project(project: &Project, path: &Path) -> Result<String, Failure> {
 const HEAD: &str = r#"# Made by `expctl init`: a config to change. All keys are in docs/reference/config.md of expctl; `expctl check` says what does not fit.
 
 [experiment]
-study = "{name}"                # the folder experiments/{name}; configs that ask about the same thing share it
+# The folder experiments/{name}; configs that ask about the same thing share it.
+study = "{name}"
 title = "{name}"
-description = ""                # what it asks, for the note
+# What it asks, for the note.
+description = ""
 "#;
 
 const ARRAY: &str = r#"
 [array]
 format = "h5ad"                 # own files are also read as "zarr", "parquet" and "mds"
-files = {files}                 # from the project folder
+# Paths and patterns, from the project folder.
+files = {files}
 # layer = "layers/counts"       # where the matrix is: X, raw or layers/NAME
 # labels = ["cell_type"]        # columns of obs that a batch has as class numbers
 # normalize = 10_000            # scale each row to this sum …
@@ -246,7 +249,8 @@ mode = "train"                  # what a step of the program does; only runs of 
 # What is compared: a section for each variant. The program reports its steps: docs/guide/command-workers.md of expctl has the few lines.
 [variant.baseline]
 method = "as it is"
-worker.command = {command}      # a program and its arguments, without a shell; the project folder is its current folder
+# A program and its arguments, without a shell; it runs in the project folder.
+worker.command = {command}
 
 # [variant.changed]
 # method = "with the change"
@@ -258,7 +262,8 @@ baseline = "baseline"
 
 const GRAPH: &str = r#"
 [data]
-set = "{name}"                  # generated as experiments/{name}/dataset.toml says, when it is first needed
+# Generated as experiments/{name}/dataset.toml says, when it is first needed.
+set = "{name}"
 samples = 1_000
 
 [loader]

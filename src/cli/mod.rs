@@ -2,6 +2,7 @@
 
 mod cancel;
 mod compare;
+mod completions;
 mod data;
 mod doctor;
 mod import;
@@ -32,6 +33,7 @@ use serde::de::DeserializeOwned;
 
 use self::cancel::CancelArgs;
 use self::compare::CompareArgs;
+use self::completions::CompletionsArgs;
 use self::data::DataCommand;
 use self::doctor::DoctorArgs;
 use self::import::ImportArgs;
@@ -46,7 +48,7 @@ use self::status::{StatusArgs, WatchArgs};
 use self::submit::SubmitArgs;
 use self::timings::TimingsArgs;
 use self::trace::TraceArgs;
-use crate::console::{out, say};
+use crate::console::say;
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
 
@@ -75,7 +77,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Begin a project: its folders and a first config
+    /// Begin a project with a first config
     Init(InitArgs),
     /// Check a config and say what is wrong with it
     Check(CheckArgs),
@@ -282,7 +284,7 @@ fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {
         Verb::Import(args) => import::run(project, &args),
         Verb::Data(args) => data::run(project, &args),
         Verb::Doctor(args) => doctor::run(project, &args),
-        Verb::Completions(args) => print_completions(&args),
+        Verb::Completions(args) => completions::run(&args),
         Verb::RunLocal(args) => internal::run_local(project, &args),
         Verb::RunCommand(args) => internal::run_command(project, &args),
         Verb::StageAttempt(args) => internal::stage_attempt(&args),
@@ -290,21 +292,6 @@ fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {
         Verb::BuildStep(args) => internal::build_data(project, &args),
         Verb::NoteStep(args) => internal::write_note(project, &args),
     }
-}
-
-/// Arguments of `expctl completions`.
-#[derive(Debug, clap::Args)]
-pub struct CompletionsArgs {
-    /// The shell to complete for
-    shell: clap_complete::Shell,
-}
-
-/// Print the completion script of a shell on stdout.
-fn print_completions(args: &CompletionsArgs) -> Result<(), Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "expctl", &mut script);
-    out(String::from_utf8_lossy(&script).trim_end());
-    Ok(())
 }
 
 /// A job, or one trial of it: `12`, `12_3` (the array task), `12_lazy-r1-0123abcd` (the trial).
@@ -372,7 +359,7 @@ mod tests {
         let narrow = verbs_by_purpose(&command, 60);
         assert!(narrow.lines().all(|line| line.chars().count() <= 60), "{narrow}");
         assert!(
-            narrow.starts_with("\nBefore a job:\n  init         Begin a project: its folders and a first config\n"),
+            narrow.starts_with("\nBefore a job:\n  init         Begin a project with a first config\n"),
             "{narrow}"
         );
     }

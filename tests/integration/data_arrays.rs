@@ -313,3 +313,16 @@ fn zarr_arrays_of_others_are_read_or_refused_with_the_reason() {
     assert_eq!((made, equal), (36, 17));
     insta::assert_snapshot!(refused.join("\n"));
 }
+
+/// Annotations of an old file are read and written before the first row: with many rows that takes long.
+#[test]
+fn a_conversion_says_how_far_the_annotations_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let (old, out) = (root().join("experiments/arrayloader/real/pbmc68k_reduced.h5ad"), folder.path().join("out"));
+    let convert = expctl(folder.path(), &["convert"]).arg(old).args(["--to", "h5ad_zstd", "--out"]).arg(out).assert();
+    let said = stderr(&convert.success());
+    let line = |line: &str| said.find(line).unwrap_or_else(|| panic!("{line}: {said}"));
+    assert!(said.starts_with("columns: 0 of 9\n"), "{said}");
+    assert!(line("columns: 9 of 9\n") < line("annotations: 0 of 700\n"), "{said}");
+    assert!(line("annotations: 700 of 700\n") < line("rows: "), "{said}");
+}

@@ -6,6 +6,7 @@ mod architecture;
 mod attempts;
 mod common;
 mod compare;
+mod completions;
 mod conf;
 mod data;
 mod data_arrays;

@@ -178,6 +178,11 @@ pub fn load_text(
     finish(project, reader, document, (name.to_owned(), PathBuf::from(shown)), (overrides, &[]))
 }
 
+/// Names of the variants of the config at `path`, as far as it can be read, in its order. Nothing is checked, and no data are opened.
+pub fn variant_names(path: &Path) -> Vec<String> {
+    Reader::new().file(path, None).variants.into_iter().map(|variant| variant.name).collect()
+}
+
 /// Put the `--set` arguments on top of what was read, and check everything that `only` asks for. `called` is the name and the path of the
 /// config.
 fn finish(

@@ -25,7 +25,7 @@ mod user;
 mod yaml;
 
 pub use cluster_profile::{ClusterProfile, Container, SHIPPED_PROFILES, profile};
-pub use config::{Config, Run, Values, load, load_only, load_text};
+pub use config::{Config, Run, Values, load, load_only, load_text, variant_names};
 pub use isolation::{ISOLATED, Isolation, Modes, PastJob, Point, is_isolation, isolation_path};
 pub use layer::{Layer, Setting};
 pub use node::{Sources, ValueOrigin};
