@@ -53,7 +53,7 @@ say "==> wheels: cargo, profile dist, into $CARGO_TARGET_DIR/$triple"
   EXPCTL_RUNPATH=$(runpath)
   # Messages name files of the project, not of the one who built it.
   export EXPCTL_RUNPATH RUSTFLAGS="--remap-path-prefix=$root=/expctl --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
-  cargo build --profile dist --workspace --locked --lib --bins --target $triple
+  cargo build --profile dist --workspace --locked --lib --bin expctl --bin expctl-worker --target $triple
 ) >&2
 "$tools/bin/python" "$here/wheels/pack.py" "$CARGO_TARGET_DIR/$triple/dist" "$root/dist"
 "$tools/bin/python" "$here/wheels/check.py" "$root"/dist/*.whl

@@ -135,10 +135,15 @@ def pack(out, name, tag, text, place, all_packages):
     print(f"==> {wheel}: {wheel.stat().st_size / 1e6:.1f} MB", file=sys.stderr)
 
 
+def stripped(source, target):
+    """A copy of a program or module without its table of symbols, which only debuggers read."""
+    subprocess.run(["strip", "--strip-unneeded", "-o", target, source], check=True)
+
+
 def program(source, data):
     (data / "scripts").mkdir(parents=True)
     target = data / "scripts" / source.name
-    shutil.copy(source, target)
+    stripped(source, target)
     target.chmod(0o755)
 
 
@@ -164,7 +169,7 @@ def main():
 
     def launcher(folder, data):
         shutil.copytree(ROOT / "python/src/expctl", folder / "expctl", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-        shutil.copy(built / "libpython_loaders.so", folder / "expctl/_native.abi3.so")
+        stripped(built / "libpython_loaders.so", folder / "expctl/_native.abi3.so")
         program(built / "expctl", data)
         shared_files(built / "expctl", data)
 

@@ -60,7 +60,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("cell-loader", &["anndata-io", "loader-core"]),
     ("graph-loader", &["loader-core"]),
     ("datasets", &["anndata-io", "atomic-file", "cell-loader", "graph-loader", "ledger", "loader-core", "settings"]),
-    ("python-loaders", &["anndata-io", "cell-loader", "loader-core"]),
+    ("python-loaders", &["anndata-io", "cell-loader", "datasets", "graph-loader", "loader-core", "settings"]),
     ("torch-dist", &[]),
     ("fake-gpu", &["torch-dist"]),
     ("host-metrics", &[]),

@@ -23,3 +23,4 @@ mod trace;
 mod training;
 mod watch;
 mod ways;
+mod wheels;
