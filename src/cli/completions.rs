@@ -120,7 +120,9 @@ fn candidates(words: &[String]) -> Vec<String> {
             let mut jobs = ledger.measured_ids();
             // Published ones have no ranks and no trials.
             jobs.extend(ledger.published_jobs().filter(|_| line.verb.get_name() == "compare"));
-            jobs.iter().rev().map(u64::to_string).filter(|job| !line.positionals.contains(&job.as_str())).collect()
+            // A baseline is mostly one of the jobs before it.
+            let is_new = |job: &String| line.open.is_some() || !line.positionals.contains(&job.as_str());
+            jobs.iter().rev().map(u64::to_string).filter(is_new).collect()
         }
         (Listed::Variant, Some(first)) if job => {
             let record = first.parse().ok().and_then(|job| ledger.measured(job).ok()?.record().ok());
