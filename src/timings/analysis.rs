@@ -11,7 +11,7 @@ use super::batch_check::BatchCheck;
 use super::batch_times::{BatchTimes, EXACT_ROWS};
 use super::beats::{BeatFollower, BeatSummary};
 use super::distribution::{CurveDetail, Distribution, Histogram, MAX_EPOCHS, ScatterPoints, ScatterSelector};
-use super::ledger_steps::{LedgerSteps, SlowStages, is_repeat};
+use super::ledger_steps::{LedgerSteps, SlowStages};
 use super::period::{Correlator, FoundPeriod, Lags, WINDOW, longest_tried, search};
 use super::source::{ALL_ROWS, TimingsError, TimingsSource};
 use crate::report::epoch_time::EpochTime;
@@ -189,13 +189,13 @@ fn method_timings(
     Ok(Some(timings))
 }
 
-/// The first epoch beside the later ones; `None` for repeats.
+/// The first epoch beside the later ones.
 fn first_epoch(
     store: &mut BatchTimes,
     indices: &[usize],
     epochs: &[SeriesTimings],
 ) -> Result<Option<FirstEpoch>, TimingsError> {
-    if epochs.len() < 2 || epochs.iter().any(|epoch| is_repeat(&epoch.epoch)) {
+    if epochs.len() < 2 {
         return Ok(None);
     }
     let number = |epoch: &SeriesTimings| epoch.epoch.parse::<f64>().ok().filter(|number| number.is_finite());

@@ -26,8 +26,6 @@ struct SeriesSteps<'a> {
     epoch: u32,
     steps: Vec<&'a StepRecord>,
     whole: bool,
-    /// Whether it is a repeat of a run that counts steps.
-    is_repeat: bool,
 }
 
 impl<'a> LedgerSteps<'a> {
@@ -41,30 +39,25 @@ impl<'a> LedgerSteps<'a> {
         self.series.get(series).is_some_and(|series| series.whole)
     }
 
-    /// True if a series is a repeat of a run that counts steps.
-    fn is_repeat(&self, series: usize) -> bool {
-        self.series.get(series).is_some_and(|series| series.is_repeat)
-    }
-
     /// Batches of an epoch of a method; `None` where they are not known.
     pub fn epoch_batches(&self, method: usize) -> Option<u64> {
         self.epoch_batches.get(method).copied().flatten()
     }
 
-    fn add(&mut self, method: u32, epoch: u32, steps: Vec<&'a StepRecord>, whole: bool, is_repeat: bool) {
+    fn add(&mut self, method: u32, epoch: u32, steps: Vec<&'a StepRecord>, whole: bool) {
         match self.series.iter_mut().find(|series| (series.method, series.epoch) == (method, epoch)) {
             // Two runs of one epoch are not one whole epoch.
             Some(series) => {
                 series.steps.extend(steps);
                 series.whole = false;
             }
-            None => self.series.push(SeriesSteps { method, epoch, steps, whole, is_repeat }),
+            None => self.series.push(SeriesSteps { method, epoch, steps, whole }),
         }
     }
 }
 
-/// Read the measured steps of one rank of some jobs: a method for each variant (and job, where there are several), an epoch for each repeat. Of
-/// runs that count epochs a method for each repeat, too, with their epochs. Batches count from 0 at the first measured step of the epoch.
+/// Read the measured steps of one rank of some jobs: a method for each variant (and repeat, and job, where there are several), an epoch for
+/// each epoch of a run that counts epochs, else one. Batches count from 0 at the first measured step of the epoch.
 ///
 /// # Errors
 /// [`TimingsError::Empty`] if no run has steps of that rank, [`TimingsError::Spool`] if the temporary file cannot be written.
@@ -78,11 +71,10 @@ pub fn read_jobs(
         for (label, runs) in job.by_label() {
             let several = runs.len() > 1;
             for run in runs.into_iter().filter(|run| run.completed()) {
-                let repeat = several.then_some(run.trial.repeat);
                 let of_job = if jobs.len() > 1 { format!("job {}: ", job.record.job) } else { String::new() };
-                let of_repeat = repeat.filter(|_| counts_epochs(run)).map(|repeat| format!(", repeat {repeat}"));
-                let method = store.method_id(&format!("{of_job}{label}{}", of_repeat.unwrap_or_default()));
-                add_run(&mut store, &mut steps, (method, repeat), run, rank)?;
+                let repeat = if several { format!(", repeat {}", run.trial.repeat) } else { String::new() };
+                let method = store.method_id(&format!("{of_job}{label}{repeat}"));
+                add_run(&mut store, &mut steps, method, run, rank)?;
             }
         }
     }
@@ -105,27 +97,11 @@ fn jobs_name(jobs: &[MeasuredJob]) -> String {
     }
 }
 
-/// The name of the epoch that stands for a repeat of a run that counts steps.
-fn epoch_of_repeat(repeat: u32) -> String {
-    format!("repeat {repeat}")
-}
-
-/// Whether this is the name of an epoch that stands for a repeat: none of these is the first of the others.
-pub fn is_repeat(epoch: &str) -> bool {
-    epoch.strip_prefix("repeat ").is_some_and(|number| number.parse::<u32>().is_ok())
-}
-
-/// Whether the epochs of a run are its own: in one that counts steps, the sampler's epochs only reflect how few samples the data have.
-fn counts_epochs(run: &Run) -> bool {
-    let settings = &run.trial.settings;
-    settings.measure.epochs > 0 || settings.train.epochs > 0 || !run.learning.is_empty()
-}
-
-/// Add the steps of one rank of a run to a method; of one of several repeats with its number.
+/// Add the steps of one rank of a run.
 fn add_run<'a>(
     store: &mut BatchTimes,
     ledger: &mut LedgerSteps<'a>,
-    (method, repeat): (u32, Option<u32>),
+    method: u32,
     run: &'a Run,
     rank: u32,
 ) -> Result<(), TimingsError> {
@@ -134,17 +110,18 @@ fn add_run<'a>(
     ledger.epoch_batches.resize(methods, None);
     ledger.epoch_batches[method as usize] = batches;
     let Some(steps) = run.ranks.get(rank as usize) else { return Ok(()) };
-    let in_epochs = counts_epochs(run);
+    let settings = &run.trial.settings;
+    // In a run that counts steps, the sampler's epochs only reflect how few samples the data have.
+    let in_epochs = settings.measure.epochs > 0 || settings.train.epochs > 0 || !run.learning.is_empty();
     let epochs = if in_epochs { epochs_of(steps, batches) } else { vec![EpochSteps { epoch: 0, steps, whole: false }] };
     for EpochSteps { epoch, steps, whole } in epochs {
         let timed: Vec<&StepRecord> = measured_steps(steps).collect();
         let Some(first) = timed.first().map(|step| step.step) else { continue };
-        let repeat = repeat.filter(|_| !in_epochs);
-        let epoch = store.epoch_id(&repeat.map_or_else(|| epoch.to_string(), epoch_of_repeat));
+        let epoch = store.epoch_id(&epoch.to_string());
         for step in &timed {
             store.push(method, epoch, Some(step.step.saturating_sub(first)), step.wall_ns as f64 / 1e9)?;
         }
-        ledger.add(method, epoch, timed, whole, repeat.is_some());
+        ledger.add(method, epoch, timed, whole);
     }
     Ok(())
 }
@@ -281,25 +258,15 @@ fn on_and_off<'a>(steps: &LedgerSteps<'a>, indices: &[usize], beats: &[Vec<usize
     [on, off]
 }
 
-/// The slowest tenth of all steps, and all others; of repeats the slowest tenth of each, or a slow repeat would be all of it. `None` below
-/// [`MIN_STEPS`].
+/// The slowest tenth of all steps, and all others; `None` below [`MIN_STEPS`].
 fn slowest_tenth<'a>(steps: &LedgerSteps<'a>, indices: &[usize]) -> Option<[Vec<&'a StepRecord>; 2]> {
-    let of = |index: &usize| steps.steps(*index).iter().copied();
-    let groups: Vec<Vec<&StepRecord>> = if indices.iter().any(|index| steps.is_repeat(*index)) {
-        indices.iter().map(|index| of(index).collect()).collect()
-    } else {
-        vec![indices.iter().flat_map(of).collect()]
-    };
-    if groups.iter().map(Vec::len).sum::<usize>() < MIN_STEPS {
+    let mut all: Vec<&StepRecord> = indices.iter().flat_map(|index| steps.steps(*index).iter().copied()).collect();
+    if all.len() < MIN_STEPS {
         return None;
     }
-    let (mut slow, mut others) = (Vec::new(), Vec::new());
-    for mut group in groups {
-        group.sort_by_key(|step| std::cmp::Reverse(step.wall_ns));
-        others.extend(group.split_off((group.len() as f64 * 0.1).round() as usize));
-        slow.extend(group);
-    }
-    Some([slow, others])
+    all.sort_by_key(|step| std::cmp::Reverse(step.wall_ns));
+    let others = all.split_off((all.len() as f64 * 0.1).round() as usize);
+    Some([all, others])
 }
 
 #[cfg(test)]
