@@ -3,8 +3,8 @@ use std::ops::Range;
 
 use expctl_ledger::{Environment, MeasuredJob, Run, RunPart};
 use expctl_settings::{
-    Array, Data, Experiment, KeySpec, MaskSource, Measure, Model, NO_DATA_SET, Pipeline, Profile, Sampler, Section,
-    Select, Settings, Slurm, TraceAt, Train, Worker, find, to_json,
+    Array, Data, Draw, Experiment, KeySpec, MaskSource, Measure, Model, NO_DATA_SET, Pipeline, Profile, Sampler,
+    Section, Select, Settings, Slurm, TraceAt, Train, Worker, find, to_json,
 };
 use serde_json::Value;
 
@@ -36,9 +36,6 @@ fn has_effect(spec: &KeySpec, settings: &Settings) -> bool {
     }
     if in_section(&[Profile::NAME, TraceAt::NAME]) {
         return settings.profiles() || is(&Profile::OPERATIONS);
-    }
-    if in_section(&[Sampler::NAME]) {
-        return settings.sampler.draw.uses(spec.key);
     }
     if is(&Array::FORMAT) {
         return settings.reads_array();
@@ -108,6 +105,12 @@ pub fn setting_text(value: &Value) -> String {
         Value::Array(all) => all.iter().map(setting_text).collect::<Vec<_>>().join(" "),
         other => other.to_string(),
     }
+}
+
+/// Whether a setting says something of a row with these settings: one of `[sampler]` only where rows are drawn by it.
+pub fn says_something(key: &str, settings: &BTreeMap<String, String>) -> bool {
+    let Some(name) = settings.get(Sampler::DRAW.name()) else { return true };
+    Draw::ALL.into_iter().find(|draw| draw.name() == name).is_none_or(|draw| draw.uses(key))
 }
 
 /// The text of a setting among words: an empty one is `none`.

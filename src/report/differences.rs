@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::variant_row::VariantRow;
-use crate::ledger::shown_setting;
+use crate::ledger::{says_something, shown_setting};
 
 /// Settings that no rate depends on: account and queue, timeouts, limits of memory, seeds, the requested device. The node, processor and GPU
 /// that they lead to are recorded by themselves.
@@ -138,7 +138,9 @@ pub fn differences(rows: &[&VariantRow]) -> Vec<Difference> {
         .into_iter()
         .filter(|key| is_relevant(key))
         .filter_map(|key| {
-            let found: Vec<Option<&String>> = rows.iter().map(|r| r.settings.get(key)).collect();
+            let known = |r: &&&VariantRow| says_something(key, &r.settings);
+            let found: Vec<Option<&String>> =
+                rows.iter().map(|r| Some(r).filter(known).and_then(|r| r.settings.get(key))).collect();
             let distinct: BTreeSet<&String> = found.iter().flatten().copied().collect();
             (distinct.len() > 1).then(|| Difference {
                 setting: setting_name(key).to_owned(),
@@ -187,6 +189,9 @@ pub fn confound_words(confounds: &[Confound]) -> String {
 /// Settings in which a row differs from the base of its ratio: those of its class, across which the ratio goes, and the others.
 pub fn confounds(row: &VariantRow, base: &VariantRow) -> (Vec<Confound>, Vec<Confound>) {
     let differs = |key: &str| {
+        if !says_something(key, &row.settings) || !says_something(key, &base.settings) {
+            return None;
+        }
         let (of_row, of_base) = (row.settings.get(key)?, base.settings.get(key)?);
         (of_row != of_base).then(|| (of_base.clone(), of_row.clone()))
     };

@@ -143,7 +143,7 @@ fn the_published_number_stands_beside_the_right_one() {
     assert!((rate("last_20") - (17.0 * 1.36 + 3.0 * 1.05) / 20.0).abs() < 1e-9);
     assert_eq!(rate("last"), 1.05);
     assert!((rate("training") - 286.0 / 246.5).abs() < 1e-9, "{}", rate("training"));
-    assert!(stderr.contains("training 3, validation 17"), "{stderr}");
+    assert!(stderr.contains("3 from training bars, 17 from validation bars"), "{stderr}");
     let notes = row(&project, "", "last_20")["notes"].to_string();
     let said = "mean of the last 20 progress values: 3 from training bars, 17 from validation bars";
     assert!(notes.contains(said), "{notes}");

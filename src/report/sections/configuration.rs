@@ -7,11 +7,16 @@ use expctl_settings::{Data, Draw, KeyDefault, SampleSet, Sampler, Section, Selec
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 
-use crate::ledger::{flatten_in_job, setting_text, shown_setting};
+use crate::ledger::{flatten_in_job, says_something, setting_text, shown_setting};
 
 /// Settings by key for each variant, in order.
 fn by_variant(job: &MeasuredJob) -> Vec<(String, BTreeMap<String, String>)> {
-    job.by_label().into_iter().map(|(label, runs)| (label, flatten_in_job(job, &runs[0].trial.settings))).collect()
+    let said = |(label, runs): (String, Vec<&Run>)| {
+        let settings = flatten_in_job(job, &runs[0].trial.settings);
+        let keys = settings.iter().filter(|(key, _)| says_something(key, &settings));
+        (label, keys.map(|(key, value)| (key.clone(), value.clone())).collect())
+    };
+    job.by_label().into_iter().map(said).collect()
 }
 
 /// Settings that all variants share and that are not the defaults (and `train.mode`), a line per section of the config; of the user's own
