@@ -191,7 +191,7 @@ def use(browser, address, folder):
     )
     mouse("mouseMoved", *bend)
     tip = browser.js("(() => { const t = document.querySelector('#plot-times .tip'); return t.hidden ? '' : t.textContent; })()")
-    check("lazy" in tip and "step time (s): " in tip and "share of steps: " in tip, "hovering tells what is there", tip)
+    check("lazy" in tip and "step time (ms): " in tip and "share of steps: " in tip, "hovering tells what is there", tip)
     shot("hover", whole=False)
     frame = browser.js(
         """(() => { const p = document.querySelector('#plot-times .panel'); p.scrollIntoView({block: "center"});
