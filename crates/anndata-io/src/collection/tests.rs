@@ -26,7 +26,7 @@ impl Made {
     /// The value of a gene in a row; a third is not stored.
     fn value(&self, row: usize, gene: &str) -> f32 {
         let letter = gene.bytes().next().map_or(0, usize::from);
-        let value = self.number * 10_000 + row * 100 + letter - 60;
+        let value = self.number * 10_000 + row * 100 + letter;
         if value.is_multiple_of(3) { 0.0 } else { value as f32 }
     }
 }
