@@ -120,7 +120,7 @@ pub struct Cost {
     pub cpus: (u64, u64),
     /// Fewest and most GPUs of a trial.
     pub gpus: (u64, u64),
-    /// Smallest and largest memory of a trial with all its ranks, MiB; none where a trial leaves it to the cluster.
+    /// Smallest and largest memory of a trial with all its ranks, MiB. `None`: a trial sets none, and the cluster's default applies.
     pub memory_mib: Option<(u64, u64)>,
     /// Smallest and largest limit of the batches that a rank holds, MiB; none where a trial has none.
     pub buffer_mib: Option<(u64, u64)>,

@@ -1,4 +1,4 @@
-//! `expctl completions`: the script of a shell, which also asks for the jobs of the ledger and the variants of a config as they are then.
+//! `expctl completions`: the script of a shell, which at each completion also lists the jobs of the ledger and the variants of a config.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -153,7 +153,7 @@ fn list(texts: Vec<String>) -> String {
     Value::Array(texts.into_iter().map(Value::String).collect()).to_string()
 }
 
-/// An entry of `array.files`: a URL or a pattern as it is, a file that is there by its path.
+/// An entry of `array.files`: URLs and patterns unchanged, an existing file by its path.
 fn array_file(project: &Project, file: &str) -> Result<String, Failure> {
     if is_url(file) {
         return Ok(file.to_owned());
