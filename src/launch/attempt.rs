@@ -59,6 +59,8 @@ pub fn conclude(
     interrupted: bool,
 ) -> Result<Outcome, Failure> {
     let world_size = trial.settings.launch.ranks;
+    // Ranks may still run on a node that was given up.
+    attempt.begin_closing()?;
     let mut ranks = Vec::new();
     for rank in 0..world_size {
         let end = ends.get(rank as usize).copied().flatten();
@@ -95,6 +97,7 @@ pub fn conclude(
     let forced = |rank: u32| ends.get(rank as usize).copied().flatten().is_some_and(|end| end.forced);
     let outcome = judge(ranks, &forced, started, interrupted);
     outcome.save(attempt)?;
+    attempt.end_closing();
     if outcome.state == TrialState::Completed {
         // Nothing resumes from checkpoints any more. Not before the outcome is written: until then the trial may still
         // need them.
@@ -337,6 +340,7 @@ fn nodes(attempt: &AttemptDir) -> Result<Vec<String>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use expctl_ledger::{Journal, StepRecord};
 
     fn exit(rank: u32, status: RankStatus, lost_peer: Option<u32>) -> RankExit {
         let message = format!("rank {rank} {status:?}");
@@ -356,6 +360,39 @@ mod tests {
 
     const ENDED: &str =
         "rank 0: the program ended with exit code 1 before it called expctl.Run() (no run record); see rank-0.log";
+
+    /// A node that is set down is given up while its ranks still run. A checkpoint that they write meanwhile has its steps in the tables.
+    #[test]
+    fn an_attempt_is_closed_before_its_journals_are_read() {
+        let text = include_str!("../../tests/samples/release_0_1/runs/1/ids-r1-5ed22a3a/attempt-1/trial.json");
+        let trial: Trial = serde_json::from_str(text).unwrap();
+        for _ in 0..20 {
+            let dir = tempfile::tempdir().unwrap();
+            let attempt = stage(&JobDir::new(dir.path()), &trial).unwrap();
+            let mut journal = Journal::create(&attempt.journal_path(0)).unwrap();
+            let (begun, has_begun) = std::sync::mpsc::channel();
+            let rank = std::thread::spawn({
+                let attempt = attempt.clone();
+                move || {
+                    // What a rank does: record a step, and where nobody has closed the attempt, a checkpoint behind it.
+                    for step in 0.. {
+                        journal.append(&StepRecord { step, ..StepRecord::default() }).unwrap();
+                        if attempt.is_closed() {
+                            return step;
+                        }
+                        let _ = begun.send(());
+                    }
+                    unreachable!()
+                }
+            });
+            has_begun.recv().unwrap();
+            conclude(&attempt, &trial, 0, &[], true).unwrap();
+            let checkpoint = rank.join().unwrap();
+            let steps = attempt.steps(0).unwrap().len() as u64;
+            assert!(steps >= checkpoint, "a checkpoint in front of step {checkpoint}, a table of {steps} steps");
+            assert!(attempt.is_closed() && !attempt.closing_path().exists());
+        }
+    }
 
     #[test]
     fn the_last_lines_of_a_log_are_plain_text() {

@@ -182,6 +182,11 @@ impl AttemptDir {
         self.path.join("outcome.json")
     }
 
+    /// `closing`: empty; its journals are being read for `outcome.json`, after which it is removed.
+    pub fn closing_path(&self) -> PathBuf {
+        self.path.join("closing")
+    }
+
     /// `slurm.json`: Slurm's own measurements.
     pub fn slurm_path(&self) -> PathBuf {
         self.path.join("slurm.json")
@@ -272,10 +277,28 @@ impl AttemptDir {
         read_optional(&self.usage_path(rank))
     }
 
-    /// Whether the attempt has an outcome. A rank that still runs then was unreachable when its node was given up. Its steps are kept as far
-    /// as they were known, and files that it would write now could harm the next attempt.
+    /// Announce that the journals are about to be read for the outcome: from now on [`AttemptDir::is_closed`] is true.
+    ///
+    /// Before the first journal is read. A rank that still runs looks at [`AttemptDir::is_closed`] after it has recorded a step and before it
+    /// writes a checkpoint behind it: so the steps in front of any checkpoint that it still writes are in the journals when they are read.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn begin_closing(&self) -> Result<(), LedgerError> {
+        write_atomic(&self.closing_path(), b"")
+    }
+
+    /// The outcome is written: the file of [`AttemptDir::begin_closing`] says nothing more.
+    pub fn end_closing(&self) {
+        // One that stays is only clutter.
+        let _ = std::fs::remove_file(self.closing_path());
+    }
+
+    /// Whether the attempt has an outcome, or another process is about to write it. A rank that still runs then was unreachable when its node
+    /// was given up. Its steps are kept as far as they were known, and files that it would write now could harm the next attempt.
     pub fn is_closed(&self) -> bool {
-        self.outcome_path().exists()
+        // In this order: the outcome is written before the other file is removed.
+        self.closing_path().exists() || self.outcome_path().exists()
     }
 
     /// Read the last words of a rank, if it left any.
