@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::annotation::column::column_cells;
 use crate::annotation::frame::{FrameColumns, FrameError};
 use crate::error::DamageKind;
+use crate::matrix::matrix_file::{MAX_OBSM_COLUMNS, MatrixError};
 use crate::names::{check_unique, deduplicate};
 use crate::source::local_file::allow_open_files;
 use crate::write::frame_writer::{ColumnSpec, Frame};
@@ -39,15 +40,38 @@ pub(crate) fn check_shape(
     obs: &dyn FrameColumns,
     var: &dyn FrameColumns,
 ) -> Result<(), AnnDataError> {
-    for (frame, of, count) in [(obs, "rows", rows), (var, "columns", columns)] {
-        let (location, found) = (frame.location(), frame.rows());
-        if found as u64 != count {
-            let (frame_name, matrix) = (location.to_owned(), layer.to_owned());
-            let error = FrameError::Shape { frame: frame_name, found, matrix, count, of };
-            return Err(AnnDataError::damaged(frame.path(), error));
-        }
+    check_rows(layer, "rows", rows, obs)?;
+    check_rows(layer, "columns", columns, var)
+}
+
+/// A matrix has `count` rows, or columns, as `frame` has rows.
+fn check_rows(layer: &str, of: &'static str, count: u64, frame: &dyn FrameColumns) -> Result<(), AnnDataError> {
+    let (location, found) = (frame.location(), frame.rows());
+    if found as u64 == count {
+        return Ok(());
     }
-    Ok(())
+    let error = FrameError::Shape { frame: location.to_owned(), found, matrix: layer.to_owned(), count, of };
+    Err(AnnDataError::damaged(frame.path(), error))
+}
+
+/// Names of the columns of an array of obsm, which the file does not have: their places, from 0. `None` for another matrix, whose columns are
+/// those of var.
+///
+/// # Errors
+/// The array has another number of rows than obs, or more columns than are supported.
+pub(crate) fn obsm_columns(
+    layer: &str,
+    (rows, columns): (u64, u64),
+    obs: &dyn FrameColumns,
+) -> Result<Option<Vec<String>>, AnnDataError> {
+    if !layer.starts_with("obsm/") {
+        return Ok(None);
+    }
+    check_rows(layer, "rows", rows, obs)?;
+    if columns > MAX_OBSM_COLUMNS {
+        return Err(AnnDataError::damaged(obs.path(), DamageKind::inside(layer, MatrixError::ObsmColumns { columns })));
+    }
+    Ok(Some((0..columns).map(|column| column.to_string()).collect()))
 }
 
 /// Gene names of a matrix: the index of `var`.
@@ -62,7 +86,8 @@ pub(crate) fn gene_names(var: &dyn FrameColumns) -> Result<Vec<String>, AnnDataE
     Ok(genes)
 }
 
-/// A matrix of an AnnData container. Its rows are those of obs, its columns those of var (of `raw/var` for `raw`).
+/// A matrix of an AnnData container. Its rows are those of obs, its columns those of var (of `raw/var` for `raw`), or of an array of obsm
+/// its own, whose names are 0, 1, ….
 #[derive(Debug)]
 pub struct AnnDataStore<C> {
     path: PathBuf,
@@ -72,7 +97,7 @@ pub struct AnnDataStore<C> {
 }
 
 impl<C: Container> AnnDataStore<C> {
-    /// Opens the matrix at `layer`: `X`, `raw` or `layers/NAME`; empty is `X`.
+    /// Opens the matrix at `layer`: `X`, `raw`, `layers/NAME` or `obsm/NAME`; empty is `X`.
     ///
     /// # Errors
     /// The file cannot be read or is not AnnData; obs or var do not fit the matrix; a gene name occurs twice.

@@ -1,4 +1,4 @@
-use cell_loader::{CellError, CellValues};
+use cell_loader::{CellBatch, CellError, CellValues};
 use loader_core::{Loaded, Recycler};
 use pyo3::prelude::*;
 
@@ -11,7 +11,7 @@ use crate::lent::{LendBatches, LentArrays};
 ///
 /// Arrays, in this order: the values (dense float32 `[B, genes]`; or CSR: int32 `crow [B + 1]`, int32 `col [nnz]`, float32
 /// `values [nnz]`), int64 `index [B]`, int64 class numbers `[B]` for each column of classes, then the numbers `[B]` of each column
-/// of numbers.
+/// of numbers, then the values of each layer, as those of X are, and of each array of obsm, dense.
 #[pyclass(name = "Batch", module = "expctl._native", frozen, extends = LentArrays)]
 pub struct NativeBatch {
     /// Number of rows, B.
@@ -48,14 +48,8 @@ impl LendBatches for LoaderBatcher {
 
 /// The arrays of a batch, in the order of [`NativeBatch`].
 fn views(batch: &mut LoaderBatch) -> Vec<ArrayView> {
-    let (rows, genes) = (batch.cells.len(), batch.cells.columns);
-    let mut arrays = Vec::with_capacity(4 + batch.cells.labels.len() + batch.numbers.len());
-    match &mut batch.cells.values {
-        CellValues::Dense(values) => arrays.push(ArrayView::matrix(values, rows, genes)),
-        CellValues::Sparse { crow, col, values } => {
-            arrays.extend([ArrayView::of(crow), ArrayView::of(col), ArrayView::of(values)]);
-        }
-    }
+    let mut arrays = Vec::with_capacity(4 + batch.cells.labels.len() + batch.numbers.len() + 3 * batch.more.len());
+    push_values(&mut arrays, &mut batch.cells);
     arrays.push(ArrayView::of(&mut batch.cells.rows));
     arrays.extend(batch.cells.labels.iter_mut().map(ArrayView::of));
     arrays.extend(batch.numbers.iter_mut().map(|numbers| match numbers {
@@ -63,7 +57,19 @@ fn views(batch: &mut LoaderBatch) -> Vec<ArrayView> {
         Numbers::Float64(values) => ArrayView::of(values),
         Numbers::Int64(values) => ArrayView::of(values),
     }));
+    batch.more.iter_mut().for_each(|matrix| push_values(&mut arrays, matrix));
     arrays
+}
+
+/// The values of a matrix: one array, or the three of CSR.
+fn push_values(arrays: &mut Vec<ArrayView>, batch: &mut CellBatch) {
+    let (rows, columns) = (batch.len(), batch.columns);
+    match &mut batch.values {
+        CellValues::Dense(values) => arrays.push(ArrayView::matrix(values, rows, columns)),
+        CellValues::Sparse { crow, col, values } => {
+            arrays.extend([ArrayView::of(crow), ArrayView::of(col), ArrayView::of(values)]);
+        }
+    }
 }
 
 #[pymethods]

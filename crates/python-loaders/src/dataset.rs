@@ -3,7 +3,8 @@ use std::sync::Arc;
 
 use anndata_io::remote::{CacheOptions, RemoteOptions, RetryPolicy};
 use anndata_io::{
-    AnnDataError, ArrayStore, Collection, Form, GeneJoin, MdsStore, MemoryStore, ParquetStore, ZarrStore, remote,
+    AnnDataError, ArrayStore, Collection, Form, GeneJoin, H5adStore, MdsStore, MemoryStore, ParquetStore, ZarrStore,
+    remote,
 };
 use cell_loader::GeneMap;
 use pyo3::prelude::*;
@@ -20,6 +21,33 @@ pub struct NativeDataset {
     pub genes: Vec<String>,
 }
 
+/// Why files cannot be opened.
+enum OpenError {
+    AnnData(AnnDataError),
+    Binding(BindingError),
+}
+
+impl From<AnnDataError> for OpenError {
+    fn from(error: AnnDataError) -> Self {
+        Self::AnnData(error)
+    }
+}
+
+impl From<BindingError> for OpenError {
+    fn from(error: BindingError) -> Self {
+        Self::Binding(error)
+    }
+}
+
+impl From<OpenError> for PyErr {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::AnnData(error) => anndata_error(error),
+            OpenError::Binding(error) => error.into(),
+        }
+    }
+}
+
 /// Stores of a kind as those of any kind.
 fn boxed<S: ArrayStore>(stores: Vec<S>) -> Vec<Box<dyn ArrayStore>> {
     stores.into_iter().map(|store| Box::new(store) as Box<dyn ArrayStore>).collect()
@@ -34,18 +62,27 @@ fn free_memory() -> u64 {
 }
 
 /// Open files of one format and join them.
-fn open_store(files: &[PathBuf], format: &str, layer: &str, join: GeneJoin) -> Result<Collection, AnnDataError> {
-    match format {
-        "zarr" => Collection::new(boxed(ZarrStore::open_all(files, layer)?), join, &[]),
-        "parquet" => Collection::new(boxed(ParquetStore::open_all(files)?), join, &[]),
-        "mds" => Collection::new(boxed(MdsStore::open_all(files)?), join, &[]),
-        _ => Collection::open_h5ad(files, layer, join, &[]),
+fn open_store(files: &[PathBuf], format: &str, layer: &str, join: GeneJoin) -> Result<Collection, OpenError> {
+    let stores = match format {
+        "zarr" => boxed(ZarrStore::open_all(files, layer)?),
+        "parquet" => boxed(ParquetStore::open_all(files)?),
+        "mds" => boxed(MdsStore::open_all(files)?),
+        _ => boxed(H5adStore::open_all(files, layer)?),
+    };
+    // The columns of an array of obsm have no names by which files could be joined.
+    if let (true, Some(first)) = (layer.starts_with("obsm/"), stores.first()) {
+        let columns = first.genes().len();
+        if let Some(other) = stores.iter().find(|store| store.genes().len() != columns) {
+            let (array, file, found) = (layer.to_owned(), other.name(), other.genes().len());
+            return Err(BindingError::ObsmColumns { array, file, found, first: first.name(), columns }.into());
+        }
     }
+    Ok(Collection::new(stores, join, &[])?)
 }
 
 #[pymethods]
 impl NativeDataset {
-    /// Open files. `layer` is `X`, `raw` or `layers/NAME`. With `memory` all rows are read into memory by `threads` threads.
+    /// Open files. `layer` is `X`, `raw`, `layers/NAME` or `obsm/NAME`. With `memory` all rows are read into memory by `threads` threads.
     #[new]
     #[pyo3(signature = (files, *, format, layer, join, genes, memory, threads, is_remote))]
     #[expect(clippy::too_many_arguments, reason = "named arguments of Python")]
@@ -75,14 +112,14 @@ impl NativeDataset {
         if is_remote {
             reads_remote();
         }
-        let open = || -> Result<Arc<dyn ArrayStore>, AnnDataError> {
+        let open = || -> Result<Arc<dyn ArrayStore>, OpenError> {
             let store = open_store(&files, format, layer, join)?;
             if memory && store.resident().is_none() {
                 return Ok(Arc::new(MemoryStore::read(Box::new(store), threads, free_memory())?));
             }
             Ok(Arc::new(store))
         };
-        let store = py.detach(open).map_err(anndata_error)?;
+        let store = py.detach(open)?;
         GeneMap::new(store.genes(), &genes).map_err(cell_error)?;
         Ok(Self { store, genes })
     }

@@ -65,6 +65,22 @@ pub enum BindingError {
         /// The layer.
         layer: String,
     },
+    /// Arrays of obsm that are not joined.
+    #[error(
+        "{array} of {file} has {found} columns, and of {first} {columns}: arrays of obsm are joined if all have as many"
+    )]
+    ObsmColumns {
+        /// `obsm/NAME`.
+        array: String,
+        /// A file.
+        file: String,
+        /// Columns of its array.
+        found: usize,
+        /// The first file.
+        first: String,
+        /// Columns of its array.
+        columns: usize,
+    },
     /// A form of batches that does not exist.
     #[error("processor {form:?} is none of ids, removed, packed, masks, pyg, perturbation")]
     UnknownForm {
@@ -96,10 +112,20 @@ pub enum BindingError {
         bytes: usize,
     },
     /// A row below 0.
-    #[error("row {row} is listed, and rows are counted from 0")]
+    #[error("{item} {row} is listed, and {item}s are counted from 0")]
     NegativeRow {
+        /// `row` or `sample`.
+        item: &'static str,
         /// The row.
         row: i64,
+    },
+    /// A sample is listed that the data set does not have.
+    #[error("sample {sample} is listed, and there are {samples} samples")]
+    ListedSample {
+        /// The sample.
+        sample: u64,
+        /// Samples of the data set.
+        samples: u64,
     },
     /// An array of a batch that does not exist.
     #[error("a batch has {arrays} arrays, and array {index} is asked for")]
@@ -185,7 +211,9 @@ impl From<BindingError> for PyErr {
         let text = error.to_string();
         match error {
             BindingError::Forked { .. } | BindingError::UnsafeFork { .. } => PyRuntimeError::new_err(text),
-            BindingError::NegativeRow { .. } | BindingError::NoArray { .. } => PyIndexError::new_err(text),
+            BindingError::NegativeRow { .. } | BindingError::ListedSample { .. } | BindingError::NoArray { .. } => {
+                PyIndexError::new_err(text)
+            }
             BindingError::OtherDevice => pyo3::exceptions::PyBufferError::new_err(text),
             _ => PyValueError::new_err(text),
         }

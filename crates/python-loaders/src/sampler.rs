@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use anndata_io::ArrayStore;
-use cell_loader::{Draw, RowSampler, Sharding};
+use cell_loader::{CellError, Draw, RowSampler, Sharding};
 use pyo3::prelude::*;
 
 use crate::dataset::NativeDataset;
@@ -22,7 +22,18 @@ enum Drawn<'py> {
     Samples(PyRef<'py, NativeGraphDataset>),
 }
 
+const ROW: &str = "row";
+const SAMPLE: &str = "sample";
+
 impl Drawn<'_> {
+    /// What a number stands for.
+    fn item(&self) -> &'static str {
+        match self {
+            Self::Rows(_) => ROW,
+            Self::Samples(_) => SAMPLE,
+        }
+    }
+
     fn store(&self) -> Arc<dyn ArrayStore> {
         match self {
             Self::Rows(dataset) => Arc::clone(&dataset.store),
@@ -31,8 +42,8 @@ impl Drawn<'_> {
     }
 }
 
-/// Row numbers from the bytes of int64 numbers in the order of this machine.
-fn rows_of(bytes: &[u8]) -> Result<Arc<[u64]>, BindingError> {
+/// Numbers of rows or samples (`item`) from the bytes of int64 numbers in the order of this machine.
+fn rows_of(bytes: &[u8], item: &'static str) -> Result<Arc<[u64]>, BindingError> {
     let (rows, rest) = bytes.as_chunks::<8>();
     if !rest.is_empty() {
         return Err(BindingError::RowBytes { bytes: bytes.len() });
@@ -40,7 +51,7 @@ fn rows_of(bytes: &[u8]) -> Result<Arc<[u64]>, BindingError> {
     rows.iter()
         .map(|row| {
             let row = i64::from_ne_bytes(*row);
-            u64::try_from(row).map_err(|_| BindingError::NegativeRow { row })
+            u64::try_from(row).map_err(|_| BindingError::NegativeRow { item, row })
         })
         .collect()
 }
@@ -71,7 +82,8 @@ impl NativeSampler {
         ends: Option<&[u8]>,
     ) -> PyResult<Self> {
         let column = column.to_owned();
-        let listed = || rows_of(listed.unwrap_or_default());
+        let item = dataset.item();
+        let listed = || rows_of(listed.unwrap_or_default(), item);
         let draw = match kind {
             "sequential" => Draw::Sequential { chunk_rows },
             "uniform" => Draw::Uniform,
@@ -80,7 +92,7 @@ impl NativeSampler {
             "chunked" => Draw::Chunked { chunk_rows, chunks },
             "listed" => Draw::Listed { rows: listed()?, shuffle: false },
             "shuffled" => Draw::Listed { rows: listed()?, shuffle: true },
-            "batches" => Draw::Batches { rows: listed()?, ends: rows_of(ends.unwrap_or_default())? },
+            "batches" => Draw::Batches { rows: listed()?, ends: rows_of(ends.unwrap_or_default(), item)? },
             _ => return Err(BindingError::UnknownDraw { kind: kind.to_owned() }.into()),
         };
         let sharding = Sharding { seed, rank, world_size, batch_size, drop_last };
@@ -88,7 +100,13 @@ impl NativeSampler {
         let store = dataset.store();
         drop(dataset);
         // Columns of weights and classes are read here.
-        let sampler = py.detach(|| RowSampler::new(&draw, store.as_ref(), sharding, None)).map_err(cell_error)?;
+        let sampler =
+            py.detach(|| RowSampler::new(&draw, store.as_ref(), sharding, None)).map_err(|error| match error {
+                CellError::ListedRow { row, rows } if item == SAMPLE => {
+                    BindingError::ListedSample { sample: row, samples: rows }.into()
+                }
+                other => cell_error(other),
+            })?;
         drop(running);
         Ok(Self { sampler: Arc::new(sampler) })
     }

@@ -186,15 +186,17 @@ fn end<B: LendBatches>(loader: RunningLoader<B>) {
 #[pymethods]
 impl NativeStream {
     /// Start `threads` threads (0 builds each batch when it is asked for) that build the batches of rows of the steps from `first` up
-    /// to `steps`, each thread `prefetch` of them ahead.
+    /// to `steps`, each thread `prefetch` of them ahead. `more` are matrices with the same rows that a batch has beside the first, and
+    /// whether they are CSR there.
     #[new]
-    #[pyo3(signature = (dataset, sampler, columns, *, sparse, normalize, log1p, threads, prefetch, first, steps))]
+    #[pyo3(signature = (dataset, sampler, columns, more, *, sparse, normalize, log1p, threads, prefetch, first, steps))]
     #[expect(clippy::too_many_arguments, reason = "named arguments of Python")]
     fn new(
         py: Python<'_>,
         dataset: &NativeDataset,
         sampler: &NativeSampler,
         columns: &ObsColumns,
+        more: Vec<(PyRef<'_, NativeDataset>, bool)>,
         sparse: bool,
         normalize: f64,
         log1p: bool,
@@ -204,11 +206,15 @@ impl NativeStream {
         steps: u64,
     ) -> PyResult<Self> {
         let (labels, numbers) = (Arc::clone(&columns.labels), Arc::clone(&columns.numbers));
-        let output = if sparse { Form::Sparse } else { Form::Dense };
-        let options =
-            CellBatchOptions { genes: dataset.genes.clone(), output, normalize, log1p, ..CellBatchOptions::default() };
+        let of_first = CellBatchOptions { normalize, log1p, ..options(dataset, sparse) };
         let (store, sampler) = (Arc::clone(&dataset.store), Arc::clone(&sampler.sampler));
-        let batcher = || Ok(LoaderBatcher { cells: CellBatcher::new(store, sampler, &options, labels)?, numbers });
+        let more: Vec<_> =
+            more.iter().map(|(matrix, sparse)| (Arc::clone(&matrix.store), options(matrix, *sparse))).collect();
+        let batcher = || {
+            let matrix = |(store, options)| CellBatcher::new(store, Arc::clone(&sampler), &options, Arc::default());
+            let more = more.into_iter().map(matrix).collect::<Result<_, _>>()?;
+            Ok(LoaderBatcher { cells: CellBatcher::new(store, sampler, &of_first, labels)?, more, numbers })
+        };
         let stream = BatchStream::start(py, batcher, loader_options(threads, prefetch, first, steps))?;
         Ok(Self(Box::new(stream)))
     }
@@ -254,6 +260,12 @@ impl NativeStream {
         let totals = self.0.totals();
         Stage::ALL.iter().map(|stage| (stage.name(), totals.busy[*stage], totals.exposed[*stage])).collect()
     }
+}
+
+/// A matrix as it is stored.
+fn options(dataset: &NativeDataset, sparse: bool) -> CellBatchOptions {
+    let output = if sparse { Form::Sparse } else { Form::Dense };
+    CellBatchOptions { genes: dataset.genes.clone(), output, ..CellBatchOptions::default() }
 }
 
 fn loader_options(threads: u32, prefetch: u32, first: u64, steps: u64) -> LoaderOptions {

@@ -159,6 +159,7 @@ class Stream:
         dataset: Dataset,
         sampler: Sampler,
         columns: ObsColumns,
+        more: List[Tuple[Dataset, bool]],
         *,
         sparse: bool,
         normalize: float,

@@ -33,6 +33,7 @@ def adata(number, rows, genes, sparse=True):
     matrix = scipy.sparse.csr_matrix if sparse else np.asarray
     found = anndata.AnnData(matrix(counts), obs=obs, var=pd.DataFrame(index=genes))
     found.layers["halves"] = matrix(counts / 2)
+    found.obsm["X_pca"] = rng.standard_normal((rows, 4))
     return found
 
 

@@ -279,11 +279,14 @@ class Errors(GraphTest):
             graph.Loader(str(self.folder), out="numpy")
         with self.assertRaisesRegex(TypeError, "graph= is a HeteroData or a dict, and not a int"):
             graph.open(self.folder, graph=3)
-        for rows in ([250], [-1]):
-            with self.assertRaises(IndexError):
-                self.ds.read(rows)
-        with self.assertRaises(IndexError):
-            self.ds[250]
+        for ask, text in [
+            (lambda: self.ds.read([250]), "sample 250 is listed, and there are 250 samples"),
+            (lambda: self.loader(sampler=[-3]), "sample -3 is listed, and samples are counted from 0"),
+            (lambda: self.ds[250], "sample 250 is asked for, and there are 250 samples"),
+            (lambda: self.ds.subset([0, 1]).read([5]), "sample 5 is asked for, and there are 2 samples"),
+        ]:
+            with self.assertRaisesRegex(IndexError, text):
+                ask()
         with self.assertRaisesRegex(FileNotFoundError, "has not been built"):
             graph.open(self.folder / "none")
         with self.assertRaises(FileNotFoundError):
@@ -402,6 +405,8 @@ class Torch(GraphTest):
             self.assertEqual((moved.genes.device.type, moved.index.device.type), ("meta", "meta"))
             for masks in moved.masks.values():
                 self.assertEqual((masks.bits if form == "packed" else masks).device.type, "meta")
+            batch = next(iter(graph.Loader(ds, 4, processor=form, device="meta")))
+            self.assertEqual(batch.labels.device.type, "meta")
         with self.assertRaisesRegex(TypeError, 'out="torch"'):
             ds.read([1], out="numpy").to("cpu")
 

@@ -3,7 +3,7 @@ use std::path::Path;
 use hdf5_metno::types::{Reference, TypeDescriptor};
 use hdf5_metno::{Dataset, File, Group, Location, LocationType, ObjectReference1, ReferencedObject};
 
-use crate::ann_data::{Container, check_shape, gene_names};
+use crate::ann_data::{Container, check_shape, gene_names, obsm_columns};
 use crate::annotation::column::{ColumnValues, FrameColumn};
 use crate::annotation::frame::{ColumnGroup, FrameColumns, FrameError, check_encoding};
 use crate::error::DamageKind;
@@ -25,9 +25,15 @@ impl Container for Hdf5 {
         let mut genes = Vec::new();
         let matrix = MatrixFile::open_checked(path, layer, csc_bytes, |rows, columns| {
             let file = Hdf5FrameFile::open(path)?;
-            let var = Hdf5Frame::open(&file, var_location(file.root(), layer))?;
-            check_shape(layer, (rows, columns), &Hdf5Frame::open(&file, "obs")?, &var)?;
-            genes = gene_names(&var)?;
+            let obs = Hdf5Frame::open(&file, "obs")?;
+            genes = match obsm_columns(layer, (rows, columns), &obs)? {
+                Some(names) => names,
+                None => {
+                    let var = Hdf5Frame::open(&file, var_location(file.root(), layer))?;
+                    check_shape(layer, (rows, columns), &obs, &var)?;
+                    gene_names(&var)?
+                }
+            };
             Ok(())
         })?;
         matrix.unchanged()?;

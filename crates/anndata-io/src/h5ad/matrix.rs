@@ -16,7 +16,7 @@ use crate::{AnnDataError, CSC_BYTES, MatrixFile};
 /// Encodings: `csr_matrix`, `csc_matrix` and `array` of AnnData 0.7 and later, `h5sparse_format` of earlier versions, and data
 /// sets without attributes. Compression: gzip, shuffle, fletcher32, lzf, blosc, lz4, zstd.
 impl MatrixFile {
-    /// Opens the matrix at `location`: `X`, `raw` (or `raw/X`) or `layers/NAME`. A CSC matrix is transposed in memory if that
+    /// Opens the matrix at `location`: `X`, `raw` (or `raw/X`), `layers/NAME` or `obsm/NAME`. A CSC matrix is transposed in memory if that
     /// takes at most [`CSC_BYTES`].
     ///
     /// # Errors
@@ -87,6 +87,10 @@ fn find_name(open: &OpenFile<'_>, location: &str) -> Result<String, AnnDataError
         ["X", "raw/X", "raw.X"].into_iter().filter(|name| there(name)).map(str::to_owned).collect();
     if let Some(layers) = open.group("layers").and_then(|layers| layers.member_names().ok()) {
         has.extend(layers.into_iter().map(|layer| format!("layers/{layer}")));
+    }
+    if location.starts_with("obsm/") {
+        let arrays = open.group("obsm").and_then(|obsm| obsm.member_names().ok()).unwrap_or_default();
+        has = arrays.into_iter().map(|name| format!("obsm/{name}")).collect();
     }
     Err(open.source.damaged(MatrixError::Missing { location: location.to_owned(), found: has }))
 }

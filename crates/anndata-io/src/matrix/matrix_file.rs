@@ -189,6 +189,8 @@ pub(crate) enum MatrixError {
     NotOneDimension,
     #[error("has {columns} columns; more than {MAX_DENSE_COLUMNS} of a dense matrix are not supported")]
     DenseColumns { columns: u64 },
+    #[error("has {columns} columns; more than {MAX_OBSM_COLUMNS} of an array of obsm are not supported")]
+    ObsmColumns { columns: u64 },
     #[error("has {count} {of}; more than {} are not supported", i32::MAX)]
     TooMany { count: u64, of: &'static str },
     #[error("is no matrix: a group without the attribute {attribute}")]
@@ -220,6 +222,8 @@ pub(crate) enum MatrixError {
 }
 
 /// Maximum number of columns of a dense matrix.
+/// Most columns of an array of obsm. Each has a name in memory.
+pub(crate) const MAX_OBSM_COLUMNS: u64 = 1 << 20;
 const MAX_DENSE_COLUMNS: u64 = 1 << 27;
 
 /// Rows and columns of a dense matrix with this shape.

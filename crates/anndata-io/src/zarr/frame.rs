@@ -2,7 +2,7 @@ use std::path::Path;
 
 use serde_json::Value as Json;
 
-use crate::ann_data::{Container, check_shape, gene_names};
+use crate::ann_data::{Container, check_shape, gene_names, obsm_columns};
 use crate::annotation::column::{ColumnValues, FrameColumn};
 use crate::annotation::frame::{ColumnGroup, FrameColumns, FrameError, check_encoding};
 use crate::zarr::array::read_values;
@@ -24,9 +24,15 @@ impl Container for Zarr {
         let mut genes = Vec::new();
         let var = if matches!(layer, "raw" | "raw/X") { "raw/var" } else { "var" };
         let matrix = open_matrix_checked(&tree, layer, csc_bytes, |rows, columns| {
-            let var = ZarrFrame::open(&tree, var)?;
-            check_shape(layer, (rows, columns), &ZarrFrame::open(&tree, "obs")?, &var)?;
-            genes = gene_names(&var)?;
+            let obs = ZarrFrame::open(&tree, "obs")?;
+            genes = match obsm_columns(layer, (rows, columns), &obs)? {
+                Some(names) => names,
+                None => {
+                    let var = ZarrFrame::open(&tree, var)?;
+                    check_shape(layer, (rows, columns), &obs, &var)?;
+                    gene_names(&var)?
+                }
+            };
             Ok(())
         })?;
         Ok((matrix, genes))

@@ -140,6 +140,9 @@ fn missing_matrix(tree: &Hierarchy, location: &str) -> Result<AnnDataError, AnnD
         }
     }
     has.extend(tree.names("layers")?.into_iter().map(|layer| format!("layers/{layer}")));
+    if location.starts_with("obsm/") {
+        has = tree.names("obsm")?.into_iter().map(|name| format!("obsm/{name}")).collect();
+    }
     let location = location.to_owned();
     if has.is_empty() && json_text(tree.attributes(), "encoding-type") == Some("annbatch-preshuffled") {
         let folder = tree.path().display().to_string();

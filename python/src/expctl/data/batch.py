@@ -1,9 +1,11 @@
 """A batch of rows."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, TypeVar
 
 from .._native import Batch as NativeBatch
 from .output import Output, choose
+
+Self = TypeVar("Self", bound="LentBatch")
 
 
 class CSR(NamedTuple):
@@ -31,26 +33,84 @@ class Column(NamedTuple):
     """int64: the number of an encoder for each class number of the files, and -1 at the end; None are the numbers of the files."""
 
 
-class Batch:
-    """B rows, in the order in which they were drawn.
+class Matrix(NamedTuple):
+    """A matrix of a batch beside X: a layer, or an array of obsm."""
+
+    kind: str
+    """"layers" or "obsm"."""
+    name: str
+    columns: int
+    """Genes of a layer; columns of an array of obsm."""
+
+
+class LentBatch:
+    """What batches of rows and of graphs have in common.
 
     Arrays are not copied: they are the memory that a loader thread wrote. They are yours as long as you hold one of them, also
     to write to. When all of them are freed, the memory is used for a later batch.
     """
 
-    __slots__ = ("X", "_native", "_output", "_columns", "_rows", "_index", "_obs")
+    __slots__ = ("_native", "_output")
+
+    #: The native batch, or what a batch of another process has of it.
+    _native: Any
+    _output: Output
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the batch is of."""
+        return self._native.epoch
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays but the numbers of the rows or samples."""
+        return self._native.nbytes
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes that were read for this batch."""
+        return self._native.bytes_read
+
+    def stage_times(self) -> List[Tuple[str, int, int]]:
+        """For each stage its name, the ns that loader threads worked on it for this batch, and the ns that the program waited
+        for it. `expctl.Run` puts them into the step that uses the batch."""
+        return self._native.stages()
+
+    def to(self: Self, device: Any, non_blocking: bool = False) -> Self:
+        """A batch with all tensors on a device of torch. Sparse values stay sparse."""
+        return self._mapped(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self: Self, device: Any = None) -> Self:
+        """A batch in page-locked memory, as `DataLoader(pin_memory=True)` asks for."""
+        return self._mapped(lambda tensor: tensor.pin_memory())
+
+    def _mapped(self: Self, change: Callable[[Any], Any]) -> Self:
+        """A batch of the tensors that `change` makes. Raises TypeError unless they are of torch."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return len(self._native)
+
+
+class Batch(LentBatch):
+    """B rows, in the order in which they were drawn."""
+
+    __slots__ = ("X", "_columns", "_matrices", "_rows", "_index", "_obs", "_more")
 
     X: Any
     """float32 [B, genes] (or the loader's dtype): a dense array, or a sparse one of the loader's kind."""
 
-    def __init__(self, native: NativeBatch, output: Output, columns: Tuple[Column, ...], rows: Any = None):
-        self.X = output.matrix(native)
-        self._native: Any = native
+    def __init__(
+        self, native: NativeBatch, output: Output, columns: Tuple[Column, ...], matrices: Tuple[Matrix, ...] = (), rows: Any = None
+    ):
+        self.X = output.matrix(native, 0, native.genes)
+        self._native = native
         self._output = output
-        self._columns = columns
+        self._columns, self._matrices = columns, matrices
         self._rows = rows
         self._index: Any = None
         self._obs: Optional[Dict[str, Any]] = None
+        self._more: Optional[Dict[str, Dict[str, Any]]] = None
 
     @property
     def index(self) -> Any:
@@ -73,16 +133,34 @@ class Batch:
             self._obs = {column.name: self._column(column, first + column.array) for column in self._columns}
         return self._obs
 
+    @property
+    def layers(self) -> Dict[str, Any]:
+        """The layers that the data set was opened with, each as X is but for `normalize` and `log1p`."""
+        return self._made()["layers"]
+
+    @property
+    def obsm(self) -> Dict[str, Any]:
+        """The arrays of obsm that the data set was opened with, each dense float32 [B, columns]."""
+        return self._made()["obsm"]
+
+    def _made(self) -> Dict[str, Dict[str, Any]]:
+        if self._more is None:
+            made: Dict[str, Dict[str, Any]] = {"layers": {}, "obsm": {}}
+            array = self._first_array() + 1 + len(self._columns)
+            for kind, name, columns in self._matrices:
+                is_layer = kind == "layers"
+                made[kind][name] = (
+                    self._output.matrix(self._native, array, columns) if is_layer else self._output.array(self._native, array)
+                )
+                array += 3 if is_layer and self._native.sparse else 1
+            self._more = made
+        return self._more
+
     def _column(self, column: Column, array: int) -> Any:
         if column.categories is not None:
             return self._output.text(self._native, array, column.categories)
         values = self._output.array(self._native, array)
         return values if column.table is None else self._output.looked_up(column.table, values)
-
-    @property
-    def epoch(self) -> int:
-        """The epoch that the batch is of."""
-        return self._native.epoch
 
     @property
     def shape(self) -> Tuple[int, int]:
@@ -94,54 +172,35 @@ class Batch:
         """Stored values; of a dense batch B × genes."""
         return self._native.nnz
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of X and of the obs columns."""
-        return self._native.nbytes
-
-    @property
-    def bytes_read(self) -> int:
-        """Bytes that were read from the files for this batch."""
-        return self._native.bytes_read
-
-    def stage_times(self) -> List[Tuple[str, int, int]]:
-        """For each stage its name, the ns that loader threads worked on it for this batch, and the ns that the program waited
-        for it. `expctl.Run` puts them into the step that uses the batch."""
-        return self._native.stages()
-
-    def to(self, device: Any, non_blocking: bool = False) -> "Batch":
-        """A batch with all tensors on a device of torch. Sparse values stay sparse."""
-        return self._mapped(lambda tensor: tensor.to(device, non_blocking=non_blocking))
-
-    def pin_memory(self, device: Any = None) -> "Batch":
-        """A batch in page-locked memory, as `DataLoader(pin_memory=True)` asks for."""
-        return self._mapped(lambda tensor: tensor.pin_memory())
-
-    def _mapped(self, change: Any) -> "Batch":
+    def _mapped(self, change: Callable[[Any], Any]) -> "Batch":
         self._output.need_torch()
         other = object.__new__(Batch)
         other.X = change(self.X)
-        other._native = self._native
-        other._output = self._output
-        other._columns, other._rows = self._columns, self._rows
+        other._native, other._output = self._native, self._output
+        other._columns, other._matrices, other._rows = self._columns, self._matrices, self._rows
         other._index = change(self.index)
         other._obs = {name: values if isinstance(values, list) else change(values) for name, values in self.obs.items()}
+        other._more = {kind: {name: change(values) for name, values in of.items()} for kind, of in self._made().items()}
         return other
 
     def _first_array(self) -> int:
         return 3 if self._native.sparse else 1
 
-    def __len__(self) -> int:
-        return self._native.rows
-
     def __repr__(self) -> str:
         kind = f"sparse, nnz={self.nnz}" if self._native.sparse else "dense"
-        columns = f", obs={[column.name for column in self._columns]}" if self._columns else ""
-        return f"Batch(rows={self.shape[0]}, genes={self.shape[1]}, {kind}{columns})"
+        return f"Batch(rows={self.shape[0]}, genes={self.shape[1]}, {kind}{described(self._columns, self._matrices)})"
 
     def __reduce__(self) -> Any:
         # Arrays are copied by whoever sends them: NumPy into the pickle, torch into shared memory.
-        return _received, (self.X, self.index, self.obs, SentBatch(self._native), self._output.choice, self._columns)
+        shared = (SentBatch(self._native), self._output.choice, self._columns, self._matrices)
+        return _received, (self.X, self.index, self.obs, self._made(), *shared)
+
+
+def described(columns: Tuple[Column, ...], matrices: Tuple[Matrix, ...]) -> str:
+    """What a batch has beside X, for a repr."""
+    named = {"obs": [column.name for column in columns]}
+    named.update({kind: [matrix.name for matrix in matrices if matrix.kind == kind] for kind in ("layers", "obsm")})
+    return "".join(f", {kind}={names}" for kind, names in named.items() if names)
 
 
 class SentArrays:
@@ -167,11 +226,12 @@ class SentBatch(SentArrays):
         self.rows, self.genes, self.sparse, self.nnz = native.rows, native.genes, native.sparse, native.nnz
 
 
-def _received(x: Any, index: Any, obs: Dict[str, Any], sent: SentBatch, choice: Any, columns: Any) -> Batch:
+def _received(
+    x: Any, index: Any, obs: Dict[str, Any], more: Dict[str, Dict[str, Any]], sent: SentBatch, choice: Any, columns: Any, matrices: Any
+) -> Batch:
     batch = object.__new__(Batch)
     batch.X = x
-    batch._native = sent
-    batch._output = choose(*choice)
-    batch._columns, batch._rows = columns, None
-    batch._index, batch._obs = index, obs
+    batch._native, batch._output = sent, choose(*choice)
+    batch._columns, batch._matrices, batch._rows = columns, matrices, None
+    batch._index, batch._obs, batch._more = index, obs, more
     return batch

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 from .._native import Dataset as NativeDataset
 from .._native import Sampler, Stream, configure_remote
 from . import views
-from .batch import Batch, Column
+from .batch import Batch, Column, Matrix, described
 from .encoders import Encoders, encoders_of, renumbered, with_classes
 from .obs import Obs, ObsSpec, columns_of, read_columns
 from .output import choose
@@ -27,6 +27,8 @@ def open(
     format: Optional[str] = None,
     layer: Optional[str] = None,
     raw: bool = False,
+    layers: Sequence[str] = (),
+    obsm: Sequence[str] = (),
     join: str = "inner",
     obs: ObsSpec = None,
     filter: Optional[str] = None,
@@ -45,6 +47,9 @@ def open(
         format: "h5ad", "zarr", "parquet" or "mds"; None goes by the ends of the names.
         layer: name of the layer with the values; None is X.
         raw: the values of `raw`, with its genes.
+        layers: layers that a batch has beside them, by name; "X" is X. They are as they are stored: `normalize` and `log1p` of a loader are
+            for `batch.X`. Each is read for itself.
+        obsm: arrays of obsm that a batch has, by name, such as "X_pca".
         join: "inner" for the genes that all files have, "outer" for those that any has (missing values are 0).
         obs: obs columns of a batch, as a list of names, or a dict of names and types: "auto", "class" (int64 class numbers),
             "float32", "float64", "int64" or "text". "auto" is class numbers for categories, text and truth values, int64 for
@@ -68,8 +73,8 @@ def open(
         MemoryError: the rows do not fit into memory.
     """
     return Dataset(
-        files, format=format, layer=layer, raw=raw, join=join, obs=obs, filter=filter, encoders=encoders, unseen=unseen,
-        genes=genes, memory=memory, threads=threads, cache_mib=cache_mib, cache_dir=cache_dir,
+        files, format=format, layer=layer, raw=raw, layers=_names("layers", layers), obsm=_names("obsm", obsm), join=join, obs=obs,
+        filter=filter, encoders=encoders, unseen=unseen, genes=genes, memory=memory, threads=threads, cache_mib=cache_mib, cache_dir=cache_dir,
     )
 
 
@@ -98,15 +103,23 @@ class Dataset(RowSet[Batch]):
             raise ValueError(f"raw=True and layer={options['layer']!r}: raw has no layers")
         encoders: Optional[Encoders] = options["encoders"]
         columns = with_classes(columns_of(options["obs"]), encoders)
-        self._native = NativeDataset(
-            files,
-            format=format,
-            layer=_layer_of(options["layer"], options["raw"]),
-            join=options["join"],
-            genes=list(options["genes"] or []),
-            memory=options["memory"],
-            threads=options["threads"] or len(os.sched_getaffinity(0)),
-            is_remote=is_remote,
+        if options["layers"] and options["raw"]:
+            raise ValueError(f"raw=True and layers={options['layers']!r}: raw has other genes than the layers")
+
+        def opened(location: str, genes: Sequence[str]) -> NativeDataset:
+            return NativeDataset(
+                files, format=format, layer=location, join=options["join"], genes=list(genes), memory=options["memory"],
+                threads=options["threads"] or len(os.sched_getaffinity(0)), is_remote=is_remote,
+            )
+
+        genes = options["genes"] or []
+        self._native = opened(_layer_of(options["layer"], options["raw"]), genes)
+        self._layers = [opened(_layer_of(name, False), genes) for name in options["layers"]]
+        self._obsm = [opened(f"obsm/{name}", []) for name in options["obsm"]]
+        self._matrices = tuple(
+            Matrix(kind, name, native.n_vars)
+            for kind, natives in (("layers", self._layers), ("obsm", self._obsm))
+            for name, native in zip(options[kind], natives)
         )
         self._obs = Obs(self._native, self._rows)
         if options["filter"] is not None and self._rows is None:
@@ -136,6 +149,20 @@ class Dataset(RowSet[Batch]):
     def var_names(self) -> List[str]:
         """Names of the genes, in the order of the columns of a batch."""
         return self._native.var_names
+
+    @property
+    def layers(self) -> List[str]:
+        """Names of the layers that a batch has beside X."""
+        return list(self._options["layers"])
+
+    @property
+    def obsm(self) -> Dict[str, int]:
+        """The arrays of obsm that a batch has, and their columns."""
+        return {matrix.name: matrix.columns for matrix in self._matrices if matrix.kind == "obsm"}
+
+    def _more(self, sparse: bool) -> List[Tuple[NativeDataset, bool]]:
+        """What a batch has beside X, and which of it is sparse: layers as X is, obsm never."""
+        return [(native, sparse) for native in self._layers] + [(native, False) for native in self._obsm]
 
     @property
     def obs(self) -> Obs:
@@ -201,7 +228,7 @@ class Dataset(RowSet[Batch]):
             ValueError: fractions of 0 or below, or above 1 together; a part without rows.
             DataError: there is no such column.
         """
-        return tuple(self._view(views.subset(self._rows, rows)) for rows in views.parts(self, fractions, seed, by, stratify))
+        return tuple(self._view(views.subset(self._rows, rows, self._items)) for rows in views.parts(self, fractions, seed, by, stratify))
 
     def read(
         self,
@@ -217,26 +244,25 @@ class Dataset(RowSet[Batch]):
         output = choose(out, sparse, dtype)
         listed = row_bytes(rows)
         if self._rows is not None:
-            listed = views.file_rows(listed, self._rows)
+            listed = views.file_rows(listed, self._rows, self._items)
         ends = (len(listed) // 8).to_bytes(8, byteorder=sys.byteorder)
         sampler = Sampler(
             self._native, "batches", batch_size=1, drop_last=False, seed=0, rank=0, world_size=1, listed=listed, ends=ends
         )
         stream = Stream(
-            self._native, sampler, self._columns, sparse=output.sparse, normalize=normalize, log1p=log1p, threads=0,
-            prefetch=1, first=0, steps=1,
+            self._native, sampler, self._columns, self._more(output.sparse), sparse=output.sparse, normalize=normalize, log1p=log1p,
+            threads=0, prefetch=1, first=0, steps=1,
         )
         native = stream.next()
         assert native is not None  # One step was asked for.
-        return Batch(native, output, self._layout, self._rows)
+        return Batch(native, output, self._layout, self._matrices, self._rows)
 
     def __repr__(self) -> str:
         rows, genes = self.shape
         where = "in memory" if self.in_memory else f"{self.nbytes / 1e6:,.1f} MB on disk"
         kind = "sparse" if self.sparse else "dense"
-        columns = f", obs={[column.name for column in self._layout]}" if self._layout else ""
         of = "" if self._rows is None else f" of {len(self._native):,}"
-        return f"Dataset({rows:,}{of} rows × {genes:,} genes, {kind}, {where}, {self._native.name}{columns})"
+        return f"Dataset({rows:,}{of} rows × {genes:,} genes, {kind}, {where}, {self._native.name}{described(self._layout, self._matrices)})"
 
     def __reduce__(self) -> Any:
         return _reopen, (self._options, self._rows)
@@ -252,6 +278,15 @@ def _reopen(options: Dict[str, Any], rows: Any) -> Dataset:
 
 def _temporary_cache() -> str:
     return os.path.join(tempfile.gettempdir(), f"expctl-cache-{os.geteuid()}")
+
+
+def _names(argument: str, names: Sequence[str]) -> List[str]:
+    """Names, each once."""
+    if isinstance(names, str):
+        raise ValueError(f"{argument}={names!r} is a list of names")
+    if len(set(names)) < len(names):
+        raise ValueError(f"{argument}={list(names)!r} has a name twice")
+    return list(names)
 
 
 def _layer_of(layer: Optional[str], raw: bool) -> str:

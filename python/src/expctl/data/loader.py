@@ -10,7 +10,7 @@ from .._native import Sampler, Stream
 from . import ranks, times, views
 from .batch import Batch
 from .dataset import Dataset
-from .output import choose
+from .output import Destination, Output, choose
 from .samplers import Draw, ForeignSampler, digest, resolve
 
 STATE_VERSION = 1
@@ -19,8 +19,8 @@ STATE_VERSION = 1
 class BatchLoader:
     """What the loaders of all data sets have in common: the order of batches, epochs, saved states, threads and times.
 
-    A loader of its own kind says how a stream is started (`_stream`), what a batch of it is (`_batch`), and what else is saved of it
-    (`_data`, `_options`).
+    A loader of its own kind says what arrays it hands out (`_output_of`), how a stream is started (`_stream`), what a batch of it is
+    (`_batch`), and what else is saved of it (`_data`, `_options`).
     """
 
     #: The class that a program names, where torch made another one of it.
@@ -28,6 +28,14 @@ class BatchLoader:
     #: What a batch has several of.
     _items = "rows"
     _advice = times.ADVICE
+    #: What arrays batches are of. A loader of its own kind sets it first.
+    _output: Output
+
+    def __new__(cls, *args: Any, **options: Any) -> Any:
+        # A class that a program derives has the bases that the program gives it.
+        if "_output_of" in vars(cls) and cls._output_of(options).kind == "torch" and cls._kind is None:
+            return object.__new__(iterable_dataset(cls))
+        return object.__new__(cls)
 
     def __init__(
         self,
@@ -40,6 +48,8 @@ class BatchLoader:
         drop_last: bool,
         seed: int,
         rank: Any,
+        pin: bool,
+        device: Any,
         transform: Optional[Callable[[Any], Any]],
     ):
         if batch_size < 1 or prefetch < 1:
@@ -53,6 +63,9 @@ class BatchLoader:
         self.threads = min(4, len(os.sched_getaffinity(0))) if threads is None else int(threads)
         self.prefetch = int(prefetch)
         self.transform = transform
+        self._destination = Destination(pin, device)
+        if self._destination:
+            self._output.need_torch()
         self._draw = resolve(sampler)
         self._rank = ranks.resolve(rank)
         # The order is decided once; that of a sampler of torch each epoch.
@@ -69,6 +82,11 @@ class BatchLoader:
         self._expected: Optional[str] = None
         self._done = times.StageTimes()
         self._running: Optional[Tuple[Stream, float]] = None
+
+    @classmethod
+    def _output_of(cls, options: Dict[str, Any]) -> Output:
+        """What the arrays of batches are, by the arguments of a program. Raises ValueError, or ImportError."""
+        raise NotImplementedError
 
     def _stream(self, sampler: Sampler, first: int, steps: int) -> Stream:
         """Start threads that build the batches of the steps from `first` up to `steps`."""
@@ -106,7 +124,7 @@ class BatchLoader:
         begun = time.perf_counter()
         stream = self._stream(sampler, base + first, base + count)
         self._running = (stream, begun)
-        transform = self.transform
+        transform, destination = self.transform, self._destination
         done = first
         try:
             while True:
@@ -115,6 +133,8 @@ class BatchLoader:
                     break
                 batch = self._batch(native)
                 del native
+                if destination:
+                    batch = destination.moved(batch)
                 result = batch if transform is None else transform(batch)
                 done += 1
                 # Another iteration may have begun meanwhile: the position is that of the last one.
@@ -278,7 +298,8 @@ class BatchLoader:
     def __reduce__(self) -> Any:
         options = {
             "batch_size": self.batch_size, "sampler": self._draw, "threads": self.threads, "prefetch": self.prefetch,
-            "drop_last": self.drop_last, "seed": self.seed, "rank": self._rank, "transform": self.transform, **self._options(),
+            "drop_last": self.drop_last, "seed": self.seed, "rank": self._rank, "transform": self.transform,
+            "pin": self._destination.pin, "device": self._destination.device, **self._options(),
         }
         state = (self._next, self._resumes, self._position, self._drawn, self._expected)
         return _remake, (self._kind or type(self), self.dataset, options, *state)
@@ -314,14 +335,11 @@ class Loader(BatchLoader):
             are filled up with rows from the start of the epoch, as DistributedSampler does.
         seed: of all orders; the same on all ranks.
         rank: (rank, number of ranks), or "auto": see `expctl.data.ranks.resolve`.
+        pin: copy batches into page-locked memory, from which they go to a GPU while the program works. As in torch's DataLoader it has
+            no effect where there is no accelerator.
+        device: move batches to this device of torch; with `pin` the program does not wait for the copy.
         transform: called with each batch; what it returns is what the loop gets.
     """
-
-    def __new__(cls, *args: Any, **options: Any) -> "Loader":
-        out = options.get("out")
-        if cls is Loader and choose(out, options.get("sparse"), "float32").kind == "torch":
-            return object.__new__(iterable_dataset(Loader))
-        return object.__new__(cls)
 
     def __init__(
         self,
@@ -339,6 +357,8 @@ class Loader(BatchLoader):
         drop_last: bool = False,
         seed: int = 0,
         rank: Any = "auto",
+        pin: bool = False,
+        device: Any = None,
         transform: Optional[Callable[[Batch], Any]] = None,
     ):
         if not isinstance(dataset, Dataset):
@@ -348,17 +368,22 @@ class Loader(BatchLoader):
         self._values: Dict[str, Any] = {"normalize": float(normalize), "log1p": bool(log1p)}
         super().__init__(
             dataset, batch_size, sampler=sampler, threads=threads, prefetch=prefetch, drop_last=drop_last, seed=seed, rank=rank,
-            transform=transform,
+            pin=pin, device=device, transform=transform,
         )
+
+    @classmethod
+    def _output_of(cls, options: Dict[str, Any]) -> Output:
+        return choose(options.get("out"), options.get("sparse"), options.get("dtype", "float32"))
 
     def _stream(self, sampler: Sampler, first: int, steps: int) -> Stream:
         return Stream(
-            self.dataset._native, sampler, self.dataset._columns, sparse=self._output.sparse, threads=self.threads,
-            prefetch=self.prefetch, first=first, steps=steps, **self._values,
+            self.dataset._native, sampler, self.dataset._columns, self.dataset._more(self._output.sparse), sparse=self._output.sparse,
+            threads=self.threads, prefetch=self.prefetch, first=first, steps=steps, **self._values,
         )
 
     def _batch(self, native: Any) -> Batch:
-        return Batch(native, self._output, self.dataset._layout, self.dataset._rows)
+        dataset = self.dataset
+        return Batch(native, self._output, dataset._layout, dataset._matrices, dataset._rows)
 
     def _data(self) -> Dict[str, Any]:
         rows, genes = self.dataset.shape

@@ -12,7 +12,10 @@ DTYPES = ("float32", "float64", "float16", "bfloat16")
 
 
 class Output:
-    """How the arrays of a batch are made. `matrix` is called once a batch, so it is chosen once."""
+    """How the arrays of a batch are made. `matrix` is called once a batch, so it is chosen once.
+
+    `matrix(native, first, columns)`: the matrix [B, columns] of a batch whose arrays begin with number `first`.
+    """
 
     def __init__(self, kind: str, sparse: bool, dtype: str):
         self.kind = kind
@@ -84,6 +87,30 @@ class Output:
             raise TypeError(f'this is for out="torch", and these are arrays of out="{self.kind}"')
 
 
+class Destination:
+    """Where batches are moved. False is the memory that they were written to."""
+
+    def __init__(self, pin: bool, device: Any):
+        self.pin, self.device = bool(pin), device
+        self._pins = self.pin and _has_accelerator()
+
+    def __bool__(self) -> bool:
+        return self.pin or self.device is not None
+
+    def moved(self, batch: Any) -> Any:
+        """A batch there. Batches of PyTorch Geometric have the same methods."""
+        if self._pins:
+            batch = batch.pin_memory()
+        # Out of page-locked memory the device reads by itself, and torch keeps the memory until it has.
+        return batch if self.device is None else batch.to(self.device, non_blocking=self._pins)
+
+
+def _has_accelerator() -> bool:
+    import torch
+
+    return torch.accelerator.is_available() if hasattr(torch, "accelerator") else torch.cuda.is_available()
+
+
 def choose(out: Optional[str], sparse: Optional[bool], dtype: Any) -> Output:
     """The output for the arguments of a user. Raises ValueError, or ImportError if a library is not installed."""
     if out is None:
@@ -111,17 +138,17 @@ def _torch(sparse: bool, dtype: str) -> Any:
     def array(native: LentArrays, index: int) -> Any:
         return from_dlpack(native.capsule(index))
 
-    def dense_matrix(native: NativeBatch) -> Any:
-        values = from_dlpack(native.capsule(0))
+    def dense_matrix(native: NativeBatch, first: int, columns: int) -> Any:
+        values = from_dlpack(native.capsule(first))
         return values.to(wanted) if convert else values
 
-    def sparse_matrix(native: NativeBatch) -> Any:
-        values = from_dlpack(native.capsule(2))
+    def sparse_matrix(native: NativeBatch, first: int, columns: int) -> Any:
+        values = from_dlpack(native.capsule(first + 2))
         return csr(
-            from_dlpack(native.capsule(0)),
-            from_dlpack(native.capsule(1)),
+            from_dlpack(native.capsule(first)),
+            from_dlpack(native.capsule(first + 1)),
             values.to(wanted) if convert else values,
-            size=(native.rows, native.genes),
+            size=(native.rows, columns),
             check_invariants=False,
         )
 
@@ -141,12 +168,12 @@ def _numpy(sparse: bool, dtype: str) -> Any:
     array = _numpy_array(numpy)
     wanted = numpy.dtype(dtype)
 
-    def dense_matrix(native: NativeBatch) -> Any:
-        return array(native, 0).astype(wanted, copy=False)
+    def dense_matrix(native: NativeBatch, first: int, columns: int) -> Any:
+        return array(native, first).astype(wanted, copy=False)
 
-    def sparse_matrix(native: NativeBatch) -> Any:
-        values = array(native, 2).astype(wanted, copy=False)
-        return CSR(array(native, 0), array(native, 1), values, (native.rows, native.genes))
+    def sparse_matrix(native: NativeBatch, first: int, columns: int) -> Any:
+        values = array(native, first + 2).astype(wanted, copy=False)
+        return CSR(array(native, first), array(native, first + 1), values, (native.rows, columns))
 
     return (sparse_matrix if sparse else dense_matrix), array
 
@@ -158,9 +185,10 @@ def _scipy(sparse: bool, dtype: str) -> Any:
     array = _numpy_array(numpy)
     wanted = numpy.dtype(dtype)
 
-    def sparse_matrix(native: NativeBatch) -> Any:
-        values = array(native, 2).astype(wanted, copy=False)
-        matrix = csr_matrix((values, array(native, 1), array(native, 0)), shape=(native.rows, native.genes), copy=False)
+    def sparse_matrix(native: NativeBatch, first: int, columns: int) -> Any:
+        values = array(native, first + 2).astype(wanted, copy=False)
+        parts = (values, array(native, first + 1), array(native, first))
+        matrix = csr_matrix(parts, shape=(native.rows, columns), copy=False)
         matrix.has_sorted_indices = True
         matrix.has_canonical_format = True
         return matrix
@@ -174,11 +202,11 @@ def _dlpack(sparse: bool, dtype: str) -> Any:
     def array(native: LentArrays, index: int) -> Any:
         return native.tensor(index)
 
-    def dense_matrix(native: NativeBatch) -> Any:
-        return native.tensor(0)
+    def dense_matrix(native: NativeBatch, first: int, columns: int) -> Any:
+        return native.tensor(first)
 
-    def sparse_matrix(native: NativeBatch) -> Any:
-        return CSR(native.tensor(0), native.tensor(1), native.tensor(2), (native.rows, native.genes))
+    def sparse_matrix(native: NativeBatch, first: int, columns: int) -> Any:
+        return CSR(native.tensor(first), native.tensor(first + 1), native.tensor(first + 2), (native.rows, columns))
 
     return (sparse_matrix if sparse else dense_matrix), array
 

@@ -12,6 +12,8 @@ Self = TypeVar("Self", bound="RowSet[Any]")
 class RowSet(Generic[Read]):
     """Rows that are read by number: cells of files, or samples of a graph."""
 
+    #: What it has several of.
+    _items = "rows"
     #: The native data set, which has a length.
     _native: Any
     #: int64: of each row its number among all rows of the files, ascending; None are all.
@@ -29,11 +31,11 @@ class RowSet(Generic[Read]):
 
     def subset(self: Self, rows: Any) -> Self:
         """A view of these rows (numbers, or a mask of bool [rows]), in the order of the files and each once."""
-        found = views.subset(self._rows, rows)
+        found = views.subset(self._rows, rows, self._items)
         if len(found) and not (0 <= found[0] and found[-1] < len(self._native)):
-            raise IndexError(f"row {found[0] if found[0] < 0 else found[-1]} is asked for, and there are {len(self)} rows")
+            raise self._no_item(found[0] if found[0] < 0 else found[-1])
         if not len(found):
-            raise ValueError("a view of no rows is asked for")
+            raise ValueError(f"a view of no {self._items} is asked for")
         return self._view(found)
 
     @property
@@ -52,9 +54,12 @@ class RowSet(Generic[Read]):
         if hasattr(key, "__index__") and not getattr(key, "ndim", 0):
             row = key.__index__()
             if not -len(self) <= row < len(self):
-                raise IndexError(f"row {row} is asked for, and there are {len(self)} rows")
+                raise self._no_item(row)
             return self.read([row % len(self)])
         return self.read(key)
+
+    def _no_item(self, number: int) -> IndexError:
+        return IndexError(f"{self._items[:-1]} {number} is asked for, and there are {len(self)} {self._items}")
 
     def __getitems__(self, rows: List[int]) -> Read:
         return self.read(rows)

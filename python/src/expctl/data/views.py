@@ -83,7 +83,7 @@ def parts(dataset: "Dataset", fractions: Sequence[float], seed: int, by: Optiona
     found = [numpy.flatnonzero(part_of == part) for part in range(len(shares))]
     for share, rows in zip(shares, found):
         if not len(rows):
-            raise ValueError(f"the part of {share:g} would have none of the {len(dataset)} rows")
+            raise ValueError(f"the part of {share:g} would have none of the {len(dataset)} {dataset._items}")
     return found
 
 
@@ -117,14 +117,14 @@ def _grouped(codes: Any, names: List[str], shares: List[float], chance: Any) -> 
     return part_of_group[codes]
 
 
-def file_rows(rows: bytes, view: Any) -> bytes:
-    """Rows of a view as rows of all files. Raises IndexError for one that the view does not have."""
+def file_rows(rows: bytes, view: Any, items: str) -> bytes:
+    """Rows of a view as rows of all files. Raises IndexError for one that the view does not have; `items` is what its text calls them."""
     import numpy
 
     asked = numpy.frombuffer(rows, "int64")
     if asked.size and (asked.min() < 0 or asked.max() >= len(view)):
         strange = asked[(asked < 0) | (asked >= len(view))][0]
-        raise IndexError(f"row {strange} is asked for, and there are {len(view)} rows")
+        raise IndexError(f"{items[:-1]} {strange} is asked for, and there are {len(view)} {items}")
     return view[asked].tobytes()
 
 
@@ -132,9 +132,9 @@ def in_view(draw: Any, dataset: "Dataset", seed: int) -> Any:
     """What draws the rows of the files for a sampler of the rows of a view."""
     view = dataset._rows
     if isinstance(draw, ForeignSampler):
-        return ForeignInView(draw, view)
+        return ForeignInView(draw, dataset)
     if draw.kind in ("listed", "shuffled"):
-        return Draw(draw.kind, listed=file_rows(draw.listed, view))
+        return Draw(draw.kind, listed=file_rows(draw.listed, view, dataset._items))
     if draw.kind == "uniform":
         return Draw("shuffled", listed=view.tobytes())
     if draw.kind == "sequential":
@@ -145,14 +145,14 @@ def in_view(draw: Any, dataset: "Dataset", seed: int) -> Any:
 class ForeignInView(ForeignSampler):
     """A sampler of torch that yields rows of a view."""
 
-    def __init__(self, foreign: ForeignSampler, view: Any):
+    def __init__(self, foreign: ForeignSampler, dataset: "Dataset"):
         super().__init__(foreign.sampler)
-        self._view = view
+        self._view, self._items = dataset._rows, dataset._items
 
     def draw(self) -> Tuple[bytes, Optional[bytes]]:
         """The rows of the files of an epoch; and the end of each batch, if the sampler yields batches."""
         rows, ends = super().draw()
-        return file_rows(rows, self._view), ends
+        return file_rows(rows, self._view, self._items), ends
 
 
 class DrawInView:
@@ -229,12 +229,12 @@ def _weights(dataset: "Dataset", column: str) -> Any:
     return weights
 
 
-def subset(view: Any, rows: Any) -> Any:
+def subset(view: Any, rows: Any, items: str) -> Any:
     """int64: rows of the files of the rows of a view (None: of all), ascending, each once."""
     import numpy
 
     chosen = numpy.unique(numpy.frombuffer(row_bytes(rows), "int64"))
-    return chosen if view is None else numpy.frombuffer(file_rows(chosen.tobytes(), view), "int64").copy()
+    return chosen if view is None else numpy.frombuffer(file_rows(chosen.tobytes(), view, items), "int64").copy()
 
 
 def name_of(view: Any) -> str:

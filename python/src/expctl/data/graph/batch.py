@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..._native import GraphBatch, GraphForm
-from ..batch import SentArrays
+from ..batch import LentBatch, SentArrays
 from ..output import Output, choose
 
 if TYPE_CHECKING:
@@ -74,14 +74,10 @@ class RemovedEntries(NamedTuple):
         return mask
 
 
-class Batch:
-    """B samples, in the order in which they were drawn. Σk is the number of genes that they perturb.
+class Batch(LentBatch):
+    """B samples, in the order in which they were drawn. Σk is the number of genes that they perturb."""
 
-    Arrays are not copied: they are the memory that a loader thread wrote. They are yours as long as you hold one of them, also
-    to write to. When all of them are freed, the memory is used for a later batch.
-    """
-
-    __slots__ = ("genes", "gene_sample", "gene_ptr", "labels", "p_values", "masks", "removed", "index", "_native", "_output")
+    __slots__ = ("genes", "gene_sample", "gene_ptr", "labels", "p_values", "masks", "removed", "index")
 
     genes: Any
     """int64 [Σk]: perturbed genes, sample by sample, ascending within one."""
@@ -101,34 +97,6 @@ class Batch:
     index: Any
     """int64 [B]: the number of each sample in the data set."""
 
-    @property
-    def epoch(self) -> int:
-        """The epoch that the batch is of."""
-        return self._native.epoch
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays but `index`."""
-        return self._native.nbytes
-
-    @property
-    def bytes_read(self) -> int:
-        """Bytes of the records of the batch."""
-        return self._native.bytes_read
-
-    def stage_times(self) -> List[Tuple[str, int, int]]:
-        """For each stage its name, the ns that loader threads worked on it for this batch, and the ns that the program waited
-        for it. `expctl.Run` puts them into the step that uses the batch."""
-        return self._native.stages()
-
-    def to(self, device: Any, non_blocking: bool = False) -> "Batch":
-        """A batch with all tensors on a device of torch."""
-        return self._mapped(lambda tensor: tensor.to(device, non_blocking=non_blocking))
-
-    def pin_memory(self, device: Any = None) -> "Batch":
-        """A batch in page-locked memory, as `DataLoader(pin_memory=True)` asks for."""
-        return self._mapped(lambda tensor: tensor.pin_memory())
-
     def _mapped(self, change: Callable[[Any], Any]) -> "Batch":
         self._output.need_torch()
 
@@ -142,10 +110,7 @@ class Batch:
         return _batch({name: mapped(value) for name, value in self._arrays().items()}, self._native, self._output)
 
     def _arrays(self) -> Dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__ if not name.startswith("_")}
-
-    def __len__(self) -> int:
-        return len(self._native)
+        return {name: getattr(self, name) for name in self.__slots__}
 
     def __repr__(self) -> str:
         more = f", masks of {list(self.masks)}" if self.masks else f", removed entries of {list(self.removed)}" if self.removed else ""

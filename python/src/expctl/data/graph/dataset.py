@@ -84,6 +84,8 @@ class Dataset(RowSet[Batch]):
     `ds.read(…, processor=…)` has the rest. A `Loader` is many times as fast.
     """
 
+    _items = "samples"
+
     def __init__(self, folder: str, graph: Optional[GraphArrays], **options: Any):
         self._folder, self._arrays, self._options = folder, graph, options
         if graph is None:
@@ -173,7 +175,7 @@ class Dataset(RowSet[Batch]):
         Raises:
             ValueError: fractions of 0 or below, or above 1 together; a part without samples.
         """
-        return tuple(self._view(views.subset(self._rows, rows)) for rows in views.parts(self, fractions, seed, None, None))
+        return tuple(self._view(views.subset(self._rows, rows, self._items)) for rows in views.parts(self, fractions, seed, None, None))
 
     def read(
         self,
@@ -186,7 +188,7 @@ class Dataset(RowSet[Batch]):
         """A batch of these samples, in this order; a sample may come more than once. Arguments are those of `Loader`."""
         listed = row_bytes(rows)
         if self._rows is not None:
-            listed = views.file_rows(listed, self._rows)
+            listed = views.file_rows(listed, self._rows, self._items)
         ends = (len(listed) // 8).to_bytes(8, byteorder=sys.byteorder)
         layout = self._layout(processor, follow_batch)
         make = layout.maker(self, array_output(out, processor))

@@ -3,7 +3,8 @@
 from typing import Any, Callable, Dict, Optional, Sequence
 
 from ..._native import Sampler, Stream
-from ..loader import BatchLoader, iterable_dataset
+from ..loader import BatchLoader
+from ..output import Output
 from ..samplers import Draw, resolve
 from .batch import PYG, array_output
 from .dataset import Dataset
@@ -50,17 +51,12 @@ class Loader(BatchLoader):
             DataLoader.
         sampler: "uniform", "sequential" or "chunked"; `uniform(samples)` or `chunked(…)` of `expctl.data`; sample numbers or a mask,
             which are taken in this order; or a sampler of torch that yields samples or batches.
-        threads, prefetch, drop_last, seed, rank, transform: as of `expctl.data.Loader`.
+        threads, prefetch, drop_last, seed, rank, pin, device, transform: as of `expctl.data.Loader`.
         out: "torch", "numpy" or "dlpack"; None is torch if it is installed, else numpy. "pyg" and "perturbation" are torch.
     """
 
     _items = "samples"
     _advice = _ADVICE
-
-    def __new__(cls, *args: Any, **options: Any) -> "Loader":
-        if cls is Loader and array_output(options.get("out"), options.get("processor", "ids")).kind == "torch":
-            return object.__new__(iterable_dataset(Loader))
-        return object.__new__(cls)
 
     def __init__(
         self,
@@ -76,6 +72,8 @@ class Loader(BatchLoader):
         drop_last: bool = False,
         seed: int = 0,
         rank: Any = "auto",
+        pin: bool = False,
+        device: Any = None,
         transform: Optional[Callable[[Any], Any]] = None,
     ):
         if not isinstance(dataset, Dataset):
@@ -91,8 +89,12 @@ class Loader(BatchLoader):
         self._follow_batch = tuple(follow_batch)
         super().__init__(
             dataset, batch_size, sampler=draw, threads=threads, prefetch=prefetch, drop_last=drop_last, seed=seed, rank=rank,
-            transform=transform,
+            pin=pin, device=device, transform=transform,
         )
+
+    @classmethod
+    def _output_of(cls, options: Dict[str, Any]) -> Output:
+        return array_output(options.get("out"), options.get("processor", "ids"))
 
     @property
     def processor(self) -> str:
