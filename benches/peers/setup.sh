@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Virtual environments of the peers, each with the packages of requirements/NAME.txt and PyTorch without CUDA.
 #
-#   benches/peers/setup.sh [PEER|ENVIRONMENT|jemalloc…]    set up what is named, or everything
-#   benches/peers/setup.sh --python PEER                   set up, then print its interpreter on stdout
+#   benches/peers/setup.sh [PEER|ENVIRONMENT|jemalloc|loaders…]    set up what is named, or everything
+#   benches/peers/setup.sh --python PEER                           set up, then print its interpreter on stdout
 #
 # PYTHON names the Python 3.12 that they are made from, PYTHON310 the 3.10 of Merlin. What cannot be set up is named with
-# the reason, the others go on, and the exit code is then 1. About 3 GB, and 1.1 GB of wheels.
+# the reason, the others go on, and the exit code is then 1. About 3 GB, and 1.1 GB of wheels. "loaders" is the Python package with its
+# native module (scripts/python_loaders.sh), which the peers named expctl_* need; it is built with cargo, and again where sources changed.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../../scripts/common.sh"
@@ -53,13 +54,17 @@ make_jemalloc() (
   jemalloc_library >/dev/null || die "there is no libjemalloc.so.2 in libjemalloc2"
 )
 
+# Our own loaders in Python, for every environment: cargo knows whether they are up to date.
+make_loaders() { "$here/../../scripts/python_loaders.sh" >/dev/null; }
+
 print=
 if [ "${1:-}" = --python ]; then print=1; shift; [ $# = 1 ] || die "usage: setup.sh --python PEER"; fi
 wanted=()
-[ $# -gt 0 ] || set -- "${VENVS[@]}" jemalloc
+[ $# -gt 0 ] || set -- "${VENVS[@]}" jemalloc loaders
 for name; do
-  if [ "$name" = jemalloc ] || [ -e "$here/requirements/$name.txt" ]; then wanted+=("$name")
+  if [ "$name" = jemalloc ] || [ "$name" = loaders ] || [ -e "$here/requirements/$name.txt" ]; then wanted+=("$name")
   else wanted+=("$(venv_of "$name")") || die "there is no peer $name" "peers are $(cd "$here" && echo *_peer.py | sed s/_peer.py//g)"; fi
+  case $name in expctl_*) wanted+=(loaders);; esac
 done
 
 mkdir -p "$EXPCTL_CACHE/bench/peers"
@@ -73,6 +78,8 @@ for name in $(printf '%s\n' "${wanted[@]}" | sort -u); do
   if [ "$name" = jemalloc ]; then
     jemalloc_library >/dev/null && continue
     make=make_jemalloc
+  elif [ "$name" = loaders ]; then
+    make=make_loaders
   else
     venv_python "$name" >/dev/null && continue
   fi

@@ -5,12 +5,12 @@ VENVS=(arrays tiledbsoma streaming merlin pyg tensorstore)
 # Name of the environment that a peer, or a format of one, is run in; 1 if there is no such peer.
 venv_of() { # PEER
   case $1 in
-    annbatch|annbatch_gpu|ann_loader|h5py_blocks|mapped_collection|row_groups|scdataset|scdl|scdl_by_hand|scipy|torch_copies|torch_ddp) echo arrays;;
+    annbatch|annbatch_gpu|ann_loader|expctl_python|h5py_blocks|mapped_collection|row_groups|scdataset|scdl|scdl_by_hand|scipy|torch_copies|torch_ddp) echo arrays;;
     tiledbsoma|soma_rows) echo tiledbsoma;;
     tensorstore) echo tensorstore;;
     streaming) echo streaming;;
     merlin) echo merlin;;
-    pyg_lazy|pyg_perturbation) echo pyg;;
+    pyg_lazy|pyg_perturbation|expctl_python_graph) echo pyg;;
     *) return 1;;
   esac
 }

@@ -164,6 +164,27 @@ class States(OrderCase):
                 loader.load_state_dict(end)
                 self.assertEqual(rows_of(loader), expected[2])
 
+    def test_threads_that_are_kept_change_no_order(self):
+        samplers = ["uniform", "chunked", xd.chunked(7, 3), xd.balanced("cell_type"), list(range(100)), Batches(218, 16, seed=1)]
+        for sampler in samplers:
+            kept, anew = self.loader(sampler=sampler, persistent=True), self.loader(sampler=sampler)
+            for epoch in [None, None, None, 2, 7, None]:
+                if epoch is not None:
+                    kept.set_epoch(epoch)
+                    anew.set_epoch(epoch)
+                self.assertEqual(rows_of(kept), rows_of(anew))
+                self.assertEqual(kept.state_dict(), anew.state_dict())
+            self.assertEqual(kept.stages().rows, anew.stages().rows)
+            self.assertEqual(kept.stages().batches, anew.stages().batches)
+            iterator = iter(kept)
+            next(iterator)
+            state = kept.state_dict()
+            iterator.close()
+            for loader in (kept, anew):
+                loader.load_state_dict(state)
+            for _ in range(2):
+                self.assertEqual(rows_of(kept), rows_of(anew))
+
     def test_at_the_last_batch_the_epoch_is_over(self):
         loader = self.loader(100)
         for _ in loader:

@@ -82,7 +82,9 @@ class Process(unittest.TestCase):
         self.assertTrue(until(lambda: not threads_of_loaders()))
         files = open_files()
         for i in range(100):
-            loader = self.loader(sampler=["uniform", "chunked"][i % 2])
+            loader = self.loader(sampler=["uniform", "chunked"][i % 2], persistent=i % 4 < 2)
+            if i % 4 == 0:
+                list(loader)
             iterator = iter(loader)
             next(iterator)
             if i % 3 == 0:

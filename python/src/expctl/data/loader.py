@@ -3,7 +3,6 @@
 import functools
 import os
 import sys
-import time
 from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 from .._native import Sampler, Stream
@@ -14,6 +13,8 @@ from .output import Destination, Output, choose
 from .samplers import Draw, ForeignSampler, digest, resolve
 
 STATE_VERSION = 1
+#: Beyond any step.
+_NO_END = 1 << 62
 
 
 class BatchLoader:
@@ -48,6 +49,7 @@ class BatchLoader:
         drop_last: bool,
         seed: int,
         rank: Any,
+        persistent: bool,
         pin: bool,
         device: Any,
         transform: Optional[Callable[[Any], Any]],
@@ -81,7 +83,10 @@ class BatchLoader:
         self._drawn: Optional[str] = None
         self._expected: Optional[str] = None
         self._done = times.StageTimes()
-        self._running: Optional[Tuple[Stream, float]] = None
+        self._running: Optional[times.Iteration] = None
+        self.persistent = bool(persistent)
+        # Of a persistent loader the threads after an epoch, and the step whose batch they build first.
+        self._kept: Optional[Tuple[Stream, int]] = None
 
     @classmethod
     def _output_of(cls, options: Dict[str, Any]) -> Output:
@@ -121,16 +126,14 @@ class BatchLoader:
         count = sampler.batches_per_epoch
         # Orders of samplers of torch are made anew each epoch, so they have only one.
         base = epoch * count if isinstance(self._order, Draw) else 0
-        begun = time.perf_counter()
-        stream = self._stream(sampler, base + first, base + count)
-        self._running = (stream, begun)
+        stream = self._started(sampler, base + first, base + count)
+        self._running = iteration = times.Iteration(stream)
         transform, destination = self.transform, self._destination
         done = first
         try:
-            while True:
+            while done < count:
                 native = stream.next()
-                if native is None:
-                    break
+                assert native is not None  # Its steps do not end before the epoch.
                 batch = self._batch(native)
                 del native
                 if destination:
@@ -138,16 +141,33 @@ class BatchLoader:
                 result = batch if transform is None else transform(batch)
                 done += 1
                 # Another iteration may have begun meanwhile: the position is that of the last one.
-                if self._running is not None and self._running[0] is stream:
+                if self._running is iteration:
                     self._position = (epoch, done) if done < count else (epoch + 1, 0)
                 del batch
                 yield result
                 del result
         finally:
-            stream.stop()
-            self._done.add(stream, time.perf_counter() - begun)
-            if self._running is not None and self._running[0] is stream:
+            self._done.add(iteration)
+            if self._running is iteration:
                 self._running = None
+            if done == count and self._persists() and self._kept is None:
+                self._kept = (stream, base + count)
+            else:
+                stream.stop()
+
+    def _persists(self) -> bool:
+        # What a sampler of torch draws in the next epoch is not known before.
+        return self.persistent and self._sampler is not None
+
+    def _started(self, sampler: Sampler, first: int, end: int) -> Stream:
+        """A stream of the steps from `first` up to `end`: that of the epoch before, if it was kept and comes there."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            stream, step = kept
+            if step == first:
+                return stream
+            stream.stop()
+        return self._stream(sampler, first, _NO_END if self._persists() else end)
 
     def _native_sampler(self, listed: Optional[bytes] = None, ends: Optional[bytes] = None) -> Sampler:
         rank, world_size = self._rank
@@ -261,8 +281,7 @@ class BatchLoader:
             dict(self._done.exposed),
         )
         if self._running is not None:
-            stream, begun = self._running
-            total.add(stream, time.perf_counter() - begun)
+            total.add(self._running)
         return total
 
     def explain(self) -> str:
@@ -299,7 +318,7 @@ class BatchLoader:
         options = {
             "batch_size": self.batch_size, "sampler": self._draw, "threads": self.threads, "prefetch": self.prefetch,
             "drop_last": self.drop_last, "seed": self.seed, "rank": self._rank, "transform": self.transform,
-            "pin": self._destination.pin, "device": self._destination.device, **self._options(),
+            "persistent": self.persistent, "pin": self._destination.pin, "device": self._destination.device, **self._options(),
         }
         state = (self._next, self._resumes, self._position, self._drawn, self._expected)
         return _remake, (self._kind or type(self), self.dataset, options, *state)
@@ -335,6 +354,8 @@ class Loader(BatchLoader):
             are filled up with rows from the start of the epoch, as DistributedSampler does.
         seed: of all orders; the same on all ranks.
         rank: (rank, number of ranks), or "auto": see `expctl.data.ranks.resolve`.
+        persistent: keep the threads after an epoch: they read the first batches of the next one meanwhile. Worth it where epochs are short. A
+            loader then has threads until it is dropped, and forked processes must not read.
         pin: copy batches into page-locked memory, from which they go to a GPU while the program works. As in torch's DataLoader it has
             no effect where there is no accelerator.
         device: move batches to this device of torch; with `pin` the program does not wait for the copy.
@@ -357,6 +378,7 @@ class Loader(BatchLoader):
         drop_last: bool = False,
         seed: int = 0,
         rank: Any = "auto",
+        persistent: bool = False,
         pin: bool = False,
         device: Any = None,
         transform: Optional[Callable[[Batch], Any]] = None,
@@ -368,7 +390,7 @@ class Loader(BatchLoader):
         self._values: Dict[str, Any] = {"normalize": float(normalize), "log1p": bool(log1p)}
         super().__init__(
             dataset, batch_size, sampler=sampler, threads=threads, prefetch=prefetch, drop_last=drop_last, seed=seed, rank=rank,
-            pin=pin, device=device, transform=transform,
+            persistent=persistent, pin=pin, device=device, transform=transform,
         )
 
     @classmethod

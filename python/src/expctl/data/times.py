@@ -1,9 +1,34 @@
 """Where the time of loading goes."""
 
+import time
 from dataclasses import dataclass, field
-from typing import Dict, List, Tuple
+from typing import Dict, List, NamedTuple, Tuple
 
 from .._native import Stream
+
+
+class StreamTotals(NamedTuple):
+    """What all batches of a stream cost."""
+
+    counts: Tuple[int, int, int]
+    """Batches, rows or samples, bytes read."""
+    stages: List[Tuple[str, int, int]]
+    """Of each stage its name, busy and exposed ns."""
+
+    @classmethod
+    def of(cls, stream: Stream) -> "StreamTotals":
+        """The totals so far."""
+        return cls(stream.counts(), stream.stages())
+
+
+class Iteration:
+    """An epoch, or what is left of one, of a stream."""
+
+    def __init__(self, stream: Stream):
+        self.stream = stream
+        #: Another epoch of the same stream may have come before.
+        self.before = StreamTotals.of(stream)
+        self.begun = time.perf_counter()
 
 
 @dataclass
@@ -27,16 +52,16 @@ class StageTimes:
         """Seconds that the program waited for batches."""
         return sum(self.exposed.values())
 
-    def add(self, stream: Stream, seconds: float) -> None:
-        """Add what a stream did, which took `seconds`."""
-        batches, rows, bytes_read = stream.counts()
-        self.batches += batches
-        self.rows += rows
-        self.bytes_read += bytes_read
-        self.seconds += seconds
-        for name, busy, exposed in stream.stages():
-            self.busy[name] = self.busy.get(name, 0.0) + busy / 1e9
-            self.exposed[name] = self.exposed.get(name, 0.0) + exposed / 1e9
+    def add(self, iteration: "Iteration") -> None:
+        """Add what an iteration has cost so far."""
+        now, before = StreamTotals.of(iteration.stream), iteration.before
+        self.batches += now.counts[0] - before.counts[0]
+        self.rows += now.counts[1] - before.counts[1]
+        self.bytes_read += now.counts[2] - before.counts[2]
+        self.seconds += time.perf_counter() - iteration.begun
+        for (name, busy, exposed), (_, busy_before, exposed_before) in zip(now.stages, before.stages):
+            self.busy[name] = self.busy.get(name, 0.0) + (busy - busy_before) / 1e9
+            self.exposed[name] = self.exposed.get(name, 0.0) + (exposed - exposed_before) / 1e9
 
     def table(self) -> List[Tuple[str, float, float]]:
         """Stage, busy and exposed seconds, of the stages that took any time."""

@@ -51,7 +51,7 @@ class Loader(BatchLoader):
             DataLoader.
         sampler: "uniform", "sequential" or "chunked"; `uniform(samples)` or `chunked(…)` of `expctl.data`; sample numbers or a mask,
             which are taken in this order; or a sampler of torch that yields samples or batches.
-        threads, prefetch, drop_last, seed, rank, pin, device, transform: as of `expctl.data.Loader`.
+        threads, prefetch, drop_last, seed, rank, persistent, pin, device, transform: as of `expctl.data.Loader`.
         out: "torch", "numpy" or "dlpack"; None is torch if it is installed, else numpy. "pyg" and "perturbation" are torch.
     """
 
@@ -72,6 +72,7 @@ class Loader(BatchLoader):
         drop_last: bool = False,
         seed: int = 0,
         rank: Any = "auto",
+        persistent: bool = False,
         pin: bool = False,
         device: Any = None,
         transform: Optional[Callable[[Any], Any]] = None,
@@ -89,7 +90,7 @@ class Loader(BatchLoader):
         self._follow_batch = tuple(follow_batch)
         super().__init__(
             dataset, batch_size, sampler=draw, threads=threads, prefetch=prefetch, drop_last=drop_last, seed=seed, rank=rank,
-            pin=pin, device=device, transform=transform,
+            persistent=persistent, pin=pin, device=device, transform=transform,
         )
 
     @classmethod

@@ -26,7 +26,9 @@ class Collated:
             from torch_geometric.data import Batch, HeteroData
         except ImportError as error:
             raise ImportError(f'processor="{layout.processor}" makes batches of PyTorch Geometric: pip install torch_geometric') from error
-        self._new = lambda: Batch(_base_cls=HeteroData)
+        # What Batch(_base_cls=HeteroData) makes, without the class and the signature that it looks up each time.
+        kind = type(Batch(_base_cls=HeteroData))
+        self._new = lambda: type.__call__(kind)
         self._array, self._truth, self._places = output.array, output.truth, layout.places
         self._has_graphs = layout.processor == "pyg"
         self._follows = frozenset(layout.follow_batch)
