@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import pathlib
 import unittest
 import warnings
 
@@ -14,10 +15,75 @@ import expctl.data as xd
 from cells import Cells
 
 MISSING = [name for name in ("torch", "lightning", "scvi") if importlib.util.find_spec(name) is None]
+REAL = pathlib.Path(__file__).resolve().parents[3] / "experiments/arrayloader/real/pbmc68k_reduced.h5ad"
+
+
+class Training:
+    """Training from `ds`, and from `adata`, which has the same rows; `keys` are their columns of batches and of labels."""
+
+    keys = ("sample", "kind")
+
+    def module(self, *datasets, **options):
+        from expctl.data.scvi import DataModule
+
+        keys = dict(zip(["batch_key", "labels_key"], self.keys))
+        return DataModule(*(datasets or [self.ds]), **{**keys, "batch_size": 64, "threads": 1, "seed": 5, **options})
+
+    def trained(self, data, model=None, epochs=3):
+        import scvi
+
+        scvi.settings.seed = 1
+        model = scvi.model.SCVI(registry=self.module().registry, n_hidden=16, n_latent=4) if model is None else model()
+        model.train(
+            max_epochs=epochs, datamodule=data, accelerator="cpu", devices=1, enable_progress_bar=False, logger=None,
+            enable_checkpointing=False, check_val_every_n_epoch=1 if data.val_dataloader() else None,
+        )
+        return model
+
+    def in_memory(self, epochs=3):
+        """The same rows in the same order, from the AnnData."""
+        import torch
+        from lightning.pytorch import LightningDataModule
+
+        loader = xd.Loader(self.ds, 64, seed=5, out="numpy")
+        orders = [[batch.index for batch in loader] for _ in range(epochs)]
+        adata = self.adata
+        codes = [torch.tensor(adata.obs[key].cat.codes.to_numpy().astype("int64")) for key in self.keys]
+
+        class Epochs:
+            def __init__(self):
+                self.epoch = 0
+
+            def __iter__(self):
+                order = orders[self.epoch]
+                self.epoch += 1
+                for rows in order:
+                    yield {"X": torch.tensor(adata.X[rows].toarray()), "batch": codes[0][rows][:, None],
+                           "labels": codes[1][rows][:, None], "extra_categorical_covs": None, "extra_continuous_covs": None}
+
+        class Module(LightningDataModule):
+            n_obs = len(adata)
+
+            def train_dataloader(self):
+                return Epochs()
+
+            def val_dataloader(self):
+                return []
+
+        return Module()
+
+    def assert_same_training(self, one, other, epochs):
+        for name in ["train_loss", "elbo_train", "reconstruction_loss_train"]:
+            losses = [np.asarray(model.history[name], dtype=float).ravel() for model in [one, other]]
+            self.assertEqual(len(losses[0]), epochs)
+            np.testing.assert_array_equal(*losses)
+            self.assertLess(losses[0][-1], losses[0][0])
+        for (name, ours), theirs in zip(one.module.state_dict().items(), other.module.state_dict().values()):
+            np.testing.assert_array_equal(ours.numpy(), theirs.numpy(), err_msg=name)
 
 
 @unittest.skipIf(MISSING, f"{', '.join(MISSING)} not installed")
-class Scvi(unittest.TestCase):
+class Scvi(Training, unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         warnings.simplefilter("ignore")
@@ -43,66 +109,10 @@ class Scvi(unittest.TestCase):
     def tearDownClass(cls):
         cls.cells.close()
 
-    def module(self, *datasets, **options):
-        from expctl.data.scvi import DataModule
-
-        keys = {"batch_key": "sample", "labels_key": "kind"}
-        return DataModule(*(datasets or [self.ds]), **{**keys, "batch_size": 64, "threads": 1, "seed": 5, **options})
-
-    def trained(self, data, model=None, epochs=3):
-        import scvi
-
-        scvi.settings.seed = 1
-        model = scvi.model.SCVI(registry=self.module().registry, n_hidden=16, n_latent=4) if model is None else model()
-        model.train(
-            max_epochs=epochs, datamodule=data, accelerator="cpu", devices=1, enable_progress_bar=False, logger=None,
-            enable_checkpointing=False, check_val_every_n_epoch=1 if data.val_dataloader() else None,
-        )
-        return model
-
-    def in_memory(self, epochs=3):
-        """The same rows in the same order, from the AnnData."""
-        import torch
-        from lightning.pytorch import LightningDataModule
-
-        loader = xd.Loader(self.ds, 64, seed=5, out="numpy")
-        orders = [[batch.index for batch in loader] for _ in range(epochs)]
-        adata = self.adata
-        codes = [torch.tensor(adata.obs[key].cat.codes.to_numpy().astype("int64")) for key in ["sample", "kind"]]
-
-        class Epochs:
-            def __init__(self):
-                self.epoch = 0
-
-            def __iter__(self):
-                order = orders[self.epoch]
-                self.epoch += 1
-                for rows in order:
-                    yield {"X": torch.tensor(adata.X[rows].toarray()), "batch": codes[0][rows][:, None],
-                           "labels": codes[1][rows][:, None], "extra_categorical_covs": None, "extra_continuous_covs": None}
-
-        class Module(LightningDataModule):
-            n_obs = len(adata)
-
-            def train_dataloader(self):
-                return Epochs()
-
-            def val_dataloader(self):
-                return []
-
-        return Module()
-
     def test_the_loss_is_that_of_training_from_memory(self):
         expected = self.trained(self.in_memory())
         for sparse in [False, True]:
-            model = self.trained(self.module(sparse=sparse))
-            for name in ["train_loss", "elbo_train", "reconstruction_loss_train"]:
-                losses = [np.asarray(one.history[name], dtype=float).ravel() for one in [model, expected]]
-                self.assertEqual(len(losses[0]), 3)
-                np.testing.assert_array_equal(*losses)
-            for (name, ours), theirs in zip(model.module.state_dict().items(), expected.module.state_dict().values()):
-                np.testing.assert_array_equal(ours.numpy(), theirs.numpy(), err_msg=name)
-        self.assertLess(losses[0][-1], losses[0][0])
+            self.assert_same_training(self.trained(self.module(sparse=sparse)), expected, 3)
 
     def test_batches_are_those_of_scvi(self):
         import scvi
@@ -156,6 +166,43 @@ class Scvi(unittest.TestCase):
         whole = self.module(cells, batch_key=None, labels_key=None)
         self.assertEqual((whole.n_batch, whole.n_labels, whole.n_obs), (1, 1, 101))
         self.assertEqual(next(iter(whole.inference_dataloader()))["labels"].shape, (64, 1))
+
+
+@unittest.skipIf(MISSING, f"{', '.join(MISSING)} not installed")
+@unittest.skipUnless(REAL.exists(), "the real file is not there")
+class RealFile(Training, unittest.TestCase):
+    """700 blood cells. The file has their counts as ln(1 + c · count), with a c of each cell; its smallest value is of one count."""
+
+    keys = ("phase", "bulk_labels")
+
+    @classmethod
+    def setUpClass(cls):
+        warnings.simplefilter("ignore")
+        cls.cells = Cells()
+        cls.adata = anndata.read_h5ad(REAL).raw.to_adata()
+        scaled = np.expm1(cls.adata.X.toarray().astype("float64"))
+        counts = scaled / np.where(scaled > 0, scaled, np.inf).min(1, keepdims=True)
+        np.testing.assert_allclose(counts, counts.round(), rtol=2e-3)
+        cls.adata.X = scipy.sparse.csr_matrix(counts.round().astype("float32"))
+        path = os.path.join(cls.cells.folder.name, "real.h5ad")
+        anndata.AnnData(cls.adata.X, cls.adata.obs, cls.adata.var).write_h5ad(path, compression="gzip")
+        cls.ds = xd.open(path, obs=list(cls.keys))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.cells.close()
+
+    def test_counts_of_real_cells(self):
+        def count(batch):
+            scaled = batch.X.double().expm1()
+            batch.X = (scaled / scaled.masked_fill(scaled == 0, float("inf")).amin(1, keepdim=True)).round().float()
+            return batch
+
+        expected = self.trained(self.in_memory(2), epochs=2)
+        self.assert_same_training(self.trained(self.module(), epochs=2), expected, 2)
+        # From the file as it is, whose values become counts in a transform.
+        as_it_is = xd.open(str(REAL), raw=True, obs=list(self.keys))
+        self.assert_same_training(self.trained(self.module(as_it_is, transform=count), epochs=2), expected, 2)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-//! The loaders in Python: the tests of `python/tests/data`, on a Python with torch, on one without, and on one with PyTorch Geometric.
+//! The loaders in Python: the tests of `python/tests/data`, on a Python with torch, on one without, on one with PyTorch Geometric, on one with
+//! Lightning, scvi-tools and torchdata, and on other versions of Python.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -13,10 +14,15 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What a script of the project prints; an error where it fails.
-fn printed(script: &str) -> Result<PathBuf, Output> {
+/// The lines that a script of the project prints; an error where it fails.
+fn all_printed(script: &str) -> Result<Vec<PathBuf>, Output> {
     let output = Command::new("bash").arg(root().join("scripts").join(script)).output().unwrap();
-    if output.status.success() { Ok(PathBuf::from(text(&output.stdout).trim())) } else { Err(output) }
+    if output.status.success() { Ok(text(&output.stdout).lines().map(PathBuf::from).collect()) } else { Err(output) }
+}
+
+/// The one line that a script of the project prints; an error where it fails.
+fn printed(script: &str) -> Result<PathBuf, Output> {
+    all_printed(script).map(|mut lines| lines.remove(0))
 }
 
 /// The folder of the installed package, which maturin builds from this tree.
@@ -33,21 +39,42 @@ fn graph_set(project: &TestProject) -> PathBuf {
     project.path().join(folder.trim())
 }
 
-/// Installs PyTorch Geometric, from what its peers in the benchmarks are installed from; prints its folder. 3: that cannot be done.
-const INSTALL_PYG: &str = r#"
+/// Installs what a file of requirements names, for a Python, with the pip of another; prints the folder. 3: that cannot be done.
+///
+/// Where there is a file for this version alone (`_cp310`), it is taken.
+const INSTALL: &str = r#"
 set -euo pipefail
 . scripts/common.sh
-python=$1 requirements=benches/peers/requirements/pyg.txt dir=$EXPCTL_CACHE/python-pyg
-mark="$("$python" -V) $(sha256sum < "$requirements")"
+name=$1 requirements=$2 python=$3 pip=("$4" -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --require-hashes)
+version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+own=${requirements%.txt}_cp${version/./}.txt dir=$EXPCTL_CACHE/python-$name-$version
+[ ! -e "$own" ] || requirements=$own
+mark=$(cat "$requirements" scripts/requirements/build.txt | sha256sum)
 exec 7>"$dir.lock"
 flock 7
 if [ "$(cat "$dir/.complete" 2>/dev/null)" != "$mark" ]; then
-  rm -rf "$dir"
-  "$python" -m pip install --quiet --disable-pip-version-check --target "$dir" --no-deps --require-hashes -r "$requirements" >&2 || exit 3
+  rm -rf "$dir" "$dir.build"
+  # For packages that are there as source alone.
+  "${pip[@]}" --target "$dir.build" -r scripts/requirements/build.txt >&2 || exit 3
+  PYTHONPATH=$dir.build "${pip[@]}" --no-build-isolation --python-version "$version" --target "$dir" -r "$requirements" >&2 || exit 3
+  rm -rf "$dir.build"
   printf '%s' "$mark" > "$dir/.complete"
 fi
 echo "$dir"
 "#;
+
+/// The folder of packages that are installed for this Python. `None`, and the test says that it is skipped, where that cannot be done.
+fn installed(name: &str, requirements: &str, python: &Path) -> Option<PathBuf> {
+    let mut install = Command::new("bash");
+    install.args(["-c", INSTALL, "install", name, requirements]).arg(python).arg(interpreter()).current_dir(root());
+    let output = install.stdin(Stdio::null()).output().unwrap();
+    if output.status.code() == Some(3) {
+        skip(Requirement::Python, format!("{requirements}: {}", text(&output.stderr).trim()));
+        return None;
+    }
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    Some(PathBuf::from(text(&output.stdout).trim()))
+}
 
 /// Run Python with the package, the folder of the tests and `more` in its path.
 fn python(interpreter: &Path, more: &[&Path], graph: Option<&Path>, arguments: &[&str]) -> Output {
@@ -108,16 +135,39 @@ fn batches_are_those_of_pytorch_geometric() {
     let Ok(torch) = printed("torch_python.sh") else {
         return skip(Requirement::Python, "no torch for this Python");
     };
-    let mut install = Command::new("bash");
-    install.args(["-c", INSTALL_PYG, "install"]).arg(interpreter()).current_dir(root());
-    let output = install.stdin(Stdio::null()).output().unwrap();
-    if output.status.code() == Some(3) {
-        return skip(Requirement::Python, format!("PyTorch Geometric: {}", text(&output.stderr).trim()));
-    }
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let pyg = PathBuf::from(text(&output.stdout).trim());
+    let Some(pyg) = installed("pyg", "benches/peers/requirements/pyg.txt", &torch) else { return };
     let (ran, said) = tests_pass(&torch, &[&pyg], "test_graph_pyg.py");
     assert!(ran >= 5 && !said.contains("skipped"), "{said}");
+}
+
+/// Lightning and SCVI train from the loaders, and torchdata keeps their place.
+#[test]
+fn the_tests_pass_with_trainers() {
+    let Ok(torch) = printed("torch_python.sh") else {
+        return skip(Requirement::Python, "no torch for this Python");
+    };
+    let Some(trainers) = installed("trainers", "scripts/requirements/trainers.txt", &torch) else { return };
+    for (pattern, least) in [("test_lightning.py", 1), ("test_scvi.py", 5), ("test_training.py", 9)] {
+        let (ran, said) = tests_pass(&torch, &[&trainers], pattern);
+        assert!(ran >= least && !said.contains("skipped"), "{pattern}: {said}");
+    }
+}
+
+/// One module serves every Python from 3.10 on.
+#[test]
+fn the_tests_pass_on_other_pythons() {
+    let pythons = match all_printed("other_pythons.sh") {
+        Ok(pythons) => pythons,
+        Err(output) if output.status.code() == Some(3) => {
+            return skip(Requirement::Other, text(&output.stderr).trim());
+        }
+        Err(output) => panic!("other_pythons.sh: {}", text(&output.stderr)),
+    };
+    for python in pythons {
+        let Some(packages) = installed("loaders", "scripts/requirements/loaders.txt", &python) else { return };
+        let (ran, said) = tests_pass(&python, &[&packages], "test_*.py");
+        assert!(ran >= 50, "{}: {said}", python.display());
+    }
 }
 
 /// The example of the guide is the first thing that somebody tries.
