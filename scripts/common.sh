@@ -24,6 +24,25 @@ need_packages() {
     die "apt-get could not install: ${missing[*]}"
 }
 
+# debian_suite SUITE WORK : make apt-get read another suite of Debian, apart from the system's lists and packages, with its files in WORK/apt.
+# Sets `apt`, the options that do so. Fails, with the reason in WORK/apt/log, where the suite cannot be read.
+debian_suite() {
+  local suite=$1 work=$2 mirror
+  mkdir -p "$work"/apt/{lists/partial,cache/archives/partial}
+  : > "$work/apt/status"
+  # The machine's own mirror, so that whatever reaches it reaches this suite too.
+  mirror=$(awk '$1 == "URIs:" && $2 ~ /debian\/?$/ { print $2; exit }
+                $1 == "deb" { for (i = 2; i <= NF; i++) if ($i ~ /^http.*debian\/?$/) { print $i; exit } }' \
+           /etc/apt/sources.list.d/*.sources /etc/apt/sources.list 2>/dev/null || true)
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror:-http://deb.debian.org/debian} $suite main" \
+    > "$work/apt/sources.list"
+  apt=(-q -o Dir::Etc::sourcelist="$work/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null
+       -o Dir::State::lists="$work/apt/lists" -o Dir::State::status="$work/apt/status" -o Dir::Cache="$work/apt/cache"
+       -o Dir::Etc::preferencesparts=/dev/null -o APT::Sandbox::User=root -o DPkg::Post-Invoke= -o APT::Update::Post-Invoke=
+       -o APT::Update::Post-Invoke-Success= -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false)
+  apt-get "${apt[@]}" update >"$work/apt/log" 2>&1
+}
+
 # forget_note DIR NAME : remove the note of that name with its pictures; expctl would write a new one beside it. The kinds of pictures are
 # listed, because another note's name may begin with this one.
 forget_note() {

@@ -14,19 +14,9 @@ usable() { "$1" -c "import bz2, ctypes, lzma, sqlite3, ssl, sys; assert '%d.%d' 
 
 # Fetch and unpack Python VERSION of Debian into DIR. The program is told to use the C library and the libraries that come with it.
 from_debian() { # VERSION DIR
-  local dir=$2 work=$2.part mirror apt libraries root deb
-  rm -rf "$dir" "$work"; mkdir -p "$work"/apt/{lists/partial,cache/archives/partial} "$work/debs"
-  : > "$work/apt/status"
-  mirror=$(awk '$1 == "URIs:" && $2 ~ /debian\/?$/ { print $2; exit }
-                $1 == "deb" { for (i = 2; i <= NF; i++) if ($i ~ /^http.*debian\/?$/) { print $i; exit } }' \
-           /etc/apt/sources.list.d/*.sources /etc/apt/sources.list 2>/dev/null || true)
-  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror:-http://deb.debian.org/debian} $suite main" \
-    > "$work/apt/sources.list"
-  apt=(-q -o Dir::Etc::sourcelist="$work/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null
-       -o Dir::State::lists="$work/apt/lists" -o Dir::State::status="$work/apt/status" -o Dir::Cache="$work/apt/cache"
-       -o Dir::Etc::preferencesparts=/dev/null -o APT::Sandbox::User=root -o DPkg::Post-Invoke= -o APT::Update::Post-Invoke=
-       -o APT::Update::Post-Invoke-Success= -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false)
-  apt-get "${apt[@]}" update >"$work/apt/log" 2>&1 || return
+  local dir=$2 work=$2.part apt libraries root deb
+  rm -rf "$dir" "$work"; mkdir -p "$work/debs"
+  debian_suite "$suite" "$work" || return
   mapfile -t libraries < <(
     apt-cache "${apt[@]}" depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces \
       --no-enhances "python$1-minimal" "libpython$1-stdlib" |

@@ -30,19 +30,8 @@ if [ ! -d "$debs" ]; then
   say "==> Slurm of Debian $suite: fetching its packages into $debs"
   work=$debs.part
   rm -rf "$work"
-  mkdir -p "$work"/apt/{lists/partial,cache/archives/partial} "$work/debs"
-  : > "$work/apt/status"
-  # The machine's own mirror, so that whatever reaches it reaches this suite too.
-  mirror=$(awk '$1 == "URIs:" && $2 ~ /debian\/?$/ { print $2; exit }
-                $1 == "deb" { for (i = 2; i <= NF; i++) if ($i ~ /^http.*debian\/?$/) { print $i; exit } }' \
-           /etc/apt/sources.list.d/*.sources /etc/apt/sources.list 2>/dev/null || true)
-  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror:-http://deb.debian.org/debian} $suite main" \
-    > "$work/apt/sources.list"
-  apt=(-q -o Dir::Etc::sourcelist="$work/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null
-       -o Dir::State::lists="$work/apt/lists" -o Dir::State::status="$work/apt/status" -o Dir::Cache="$work/apt/cache"
-       -o Dir::Etc::preferencesparts=/dev/null -o APT::Sandbox::User=root -o DPkg::Post-Invoke= -o APT::Update::Post-Invoke=
-       -o APT::Update::Post-Invoke-Success= -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false)
-  apt-get "${apt[@]}" update >"$work/apt/log" 2>&1 || { tail -5 "$work/apt/log" >&2; die "apt-get cannot read Debian $suite"; }
+  mkdir -p "$work/debs"
+  debian_suite "$suite" "$work" || { tail -5 "$work/apt/log" >&2; die "apt-get cannot read Debian $suite"; }
   want=(slurmctld slurmd slurm-client slurmdbd slurmrestd slurm-wlm-basic-plugins slurm-wlm-jwt-plugin slurm-wlm-mysql-plugin)
   # All libraries that they depend on, but no more of the base system than that.
   mapfile -t libraries < <(
