@@ -38,8 +38,8 @@ wheels: setup ## Wheels for clusters without a compiler (glibc 2.28), into dist/
 env: setup ## Print what plain cargo needs: eval "$$(make -s env)"
 	@$(WITH_LIBRARIES) echo "export LIBTORCH=$$LIBTORCH LIBTORCH_CXX11_ABI=1 CMAKE=$$CMAKE CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)"
 
-demo: build ## Run the main job on this machine and show its result
-	@scripts/demo.sh
+demo: setup ## Run the main job on this machine and show its result
+	@$(WITH_LIBRARIES) scripts/demo.sh
 
 check: setup ## Format, lints and fast tests: minutes
 	@$(WITH_LIBRARIES) scripts/test.sh check

@@ -3,7 +3,31 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
-export PATH=$PWD/bin:$PATH EXPCTL_BACKEND=local
+
+# Prints the folder of the programs: those of the wheels, where `make wheels` made them of these sources, else what cargo builds.
+programs() {
+  local wheels=(dist/expctl_hpc-*.whl dist/expctl_worker-*.whl) env=$EXPCTL_CACHE/demo newer=none packages
+  if [ -e "${wheels[0]}" ] && [ -e "${wheels[1]}" ]; then
+    newer=$(find Cargo.lock Cargo.toml crates src python -type f -newer "${wheels[0]}" ! -path '*/__pycache__/*' -print -quit)
+  fi
+  if [ -n "$newer" ]; then
+    make -s build >&2
+    echo "$PWD/bin"
+    return
+  fi
+  say "==> demo: the programs of dist/*.whl, in $env"
+  python3 -c 'import ensurepip, venv' 2>/dev/null || need_packages "an environment for the wheels" python3-venv
+  rm -rf "$env"
+  python3 -m venv "$env"
+  "$env/bin/pip" install --quiet --disable-pip-version-check --no-index --no-deps "${wheels[@]}" >&2
+  # The libtorch that is here already, in the place of PyTorch's wheel, of which it is a part.
+  packages=$("$env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  ln -s "$LIBTORCH" "$packages/torch"
+  echo "$env/bin"
+}
+
+folder=$(programs)
+export PATH=$folder:$PATH EXPCTL_BACKEND=local
 
 run() { # CONFIG [OPTION...]
   say "==> expctl submit $*"

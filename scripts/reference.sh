@@ -82,7 +82,7 @@ for name in "${names[@]}"; do
     "cargo bench "*) $arguments --no-run >&2 ;;
     LINE_MB_S=*) cargo build --release --locked -p expctl-datasets --example object_line >&2 ;;
     # The loaders are compared warm: all their files are read once before any of them runs. Not of a trial with other data.
-    "conf/peers.toml"* | "conf/peers_python.toml"*)
+    "conf/peers.toml"* | "conf/peers_python"*)
       benches/peers/setup.sh loaders
       [ -n "${REFERENCE_SET:-}" ] || benches/peers/prepare.sh "$(expctl data build arrayloader --samples 200000 --files 8)" warm ;;
     "conf/peers_graph.toml"*) benches/peers/setup.sh loaders ;;

@@ -135,6 +135,7 @@ if [ "${1:-}" = check ]; then
 fi
 RUSTDOCFLAGS="-D warnings" check "cargo doc" cargo doc --release --workspace --no-deps --locked --document-private-items --quiet
 check "Python test tools" scripts/python.sh
+check "wheels" scripts/wheels.sh tested "$CARGO_TARGET_DIR/older/dist"
 check "cargo test" cargo test --release --workspace --locked --no-fail-fast
 check "readers with overflow checks" cargo test --profile checked --locked --no-fail-fast -p anndata-io -p graph-loader --lib --tests
 numeric_tests_under_each_set

@@ -4,7 +4,8 @@
 #   expctl_hpc      the program expctl, the Python package with the loaders; without libtorch
 #   expctl_worker   the program expctl-worker, for the libtorch of PyTorch 2.11's own wheel
 #
-#   scripts/wheels.sh      build, pack and check both
+#   scripts/wheels.sh              build, pack and check both
+#   scripts/wheels.sh tested DIR   the same of what `make test` builds and runs, into DIR: larger programs (profile release), in half a minute
 #
 # The compiler is this system's; what is linked with are stubs of older libraries (scripts/wheels/sysroot.sh). The check at the end fails if a
 # program asks for a newer symbol than manylinux_2_28 has, or looks for libraries where they were built.
@@ -46,14 +47,28 @@ exec 9>"$EXPCTL_CACHE/wheels.lock"
 flock 9
 setup_tools
 
-say "==> wheels: cargo, profile dist, into $CARGO_TARGET_DIR/$triple"
-(
-  cd "$root"
-  export EXPCTL_SYSROOT=$tools/sysroot CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER=$tools/older-gcc
-  EXPCTL_RUNPATH=$(runpath)
-  # Messages name files of the project, not of the one who built it.
-  export EXPCTL_RUNPATH RUSTFLAGS="--remap-path-prefix=$root=/expctl --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
-  cargo build --profile dist --workspace --locked --lib --bin expctl --bin expctl-worker --target $triple
-) >&2
-"$tools/bin/python" "$here/wheels/pack.py" "$CARGO_TARGET_DIR/$triple/dist" "$root/dist"
-"$tools/bin/python" "$here/wheels/check.py" "$root"/dist/*.whl
+export EXPCTL_SYSROOT=$tools/sysroot OLDER_GCC=$tools/older-gcc
+EXPCTL_LLD=$(rustc --print sysroot)/lib/rustlib/$triple/bin/gcc-ld EXPCTL_RUNPATH=$(runpath)
+export EXPCTL_LLD EXPCTL_RUNPATH
+cd "$root"
+if [ "${1:-}" = tested ]; then
+  out=${2:?the folder of the wheels} built=$CARGO_TARGET_DIR/older
+  say "==> wheels: what the release profile built, linked for glibc 2.28"
+  rm -rf "$built"
+  mkdir -p "$built"
+  touch src/main.rs crates/worker/src/main.rs crates/python-loaders/src/lib.rs # what is linked once more
+  EXPCTL_RELINKED=$built RUSTC_WRAPPER=$here/wheels/relink cargo build --release --workspace --locked --lib --bins >&2
+  mv "$built/expctl_worker" "$built/expctl-worker" # rustc's name and cargo's
+else
+  out=$root/dist built=$CARGO_TARGET_DIR/$triple/dist
+  say "==> wheels: cargo, profile dist, into $built"
+  (
+    export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER=$OLDER_GCC
+    # Messages name files of the project, not of the one who built it.
+    export RUSTFLAGS="--remap-path-prefix=$root=/expctl --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
+    # Without --workspace: what only tests need of a library is left out.
+    cargo build --profile dist --locked -p expctl -p expctl-worker -p python-loaders --lib --bin expctl --bin expctl-worker --target $triple
+  ) >&2
+fi
+"$tools/bin/python" "$here/wheels/pack.py" "$built" "$out"
+"$tools/bin/python" "$here/wheels/check.py" "$out"/*.whl

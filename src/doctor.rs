@@ -12,7 +12,10 @@ use serde::Serialize;
 use slurm_client::{Availability, Slurm};
 
 use crate::launch::slurm::SlurmBackend;
-use crate::program::{LIBTORCH, libtorch_folder, libtorch_version, worker_binary, worker_version};
+use crate::program::{
+    LIBTORCH, fits_worker, libtorch_advice, libtorch_folder, libtorch_version, missing_libraries, worker_binary,
+    worker_version,
+};
 
 /// Free space below which there is a warning, bytes.
 const MIN_FREE: u64 = 5_000_000_000;
@@ -260,38 +263,31 @@ pub fn worker() -> Vec<Check> {
         Ok(path) => path,
         Err(failure) => return vec![Check::problem("worker", failure.message, failure.hints.join("; "))],
     };
-    let mut checks = vec![match worker_version(&path, WORKER_TIMEOUT) {
-        Ok(version) => Check::ok("worker", format!("{version}, {}", path.display())),
-        Err(why) => {
-            let todo = format!("run it by hand: {} --version", path.display());
-            Check::problem("worker", why, todo)
-        }
-    }];
-    checks.push(match libtorch_folder(&path) {
-        None => {
-            let todo = format!(
-                "pip install 'torch=={LIBTORCH}.*' beside the worker, `make setup` in a clone, or LD_LIBRARY_PATH"
-            );
-            Check::problem("libtorch", "the worker does not find one", todo)
-        }
+    // Without its libtorch the worker does not start: one line says so.
+    let libtorch = match libtorch_folder(&path) {
         Some(folder) => found_libtorch(&folder),
-    });
-    checks
+        None if missing_libraries(&path).is_empty() => return vec![check_worker(&path)],
+        None => Check::problem("libtorch", "the worker finds none", libtorch_advice()),
+    };
+    if libtorch.state == CheckState::Ok { vec![check_worker(&path), libtorch] } else { vec![libtorch] }
+}
+
+/// Check that the worker starts.
+fn check_worker(path: &Path) -> Check {
+    match worker_version(path, WORKER_TIMEOUT) {
+        Ok(version) => Check::ok("worker", format!("{version}, {}", path.display())),
+        Err(why) => Check::problem("worker", why, format!("run it by hand: {} --version", path.display())),
+    }
 }
 
 /// Check the libtorch that the worker finds in `folder`.
 fn found_libtorch(folder: &Path) -> Check {
     let version = libtorch_version(folder);
     let found = format!("{}, {}", version.as_deref().unwrap_or("of unknown version"), folder.display());
-    let fits =
-        |version: &str| version.strip_prefix(LIBTORCH).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-    if version.as_deref().is_none_or(fits) {
+    if version.as_deref().is_none_or(fits_worker) {
         return Check::ok("libtorch", found);
     }
-    let todo = format!(
-        "the worker is built for {LIBTORCH}: pip install 'torch=={LIBTORCH}.*', or a LD_LIBRARY_PATH that names one"
-    );
-    Check::problem("libtorch", found, todo)
+    Check::problem("libtorch", format!("{found}; the worker is built for {LIBTORCH}"), libtorch_advice())
 }
 
 #[cfg(test)]

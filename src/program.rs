@@ -125,7 +125,7 @@ pub fn worker_version(path: &Path, limit: Duration) -> Result<String, String> {
 }
 
 /// Libraries that `worker` needs and that the dynamic linker does not find on this machine; none if it is a script, or if there is no `ldd`.
-fn missing_libraries(worker: &Path) -> Vec<String> {
+pub fn missing_libraries(worker: &Path) -> Vec<String> {
     let output = Command::new("ldd").arg(worker).env("LC_ALL", "C").stdin(Stdio::null()).output();
     output.map(|output| not_found(&String::from_utf8_lossy(&output.stdout))).unwrap_or_default()
 }
@@ -145,16 +145,37 @@ fn not_found(ldd: &str) -> Vec<String> {
 /// As [`needed_worker`], for trials that run on this machine: the worker's libraries are here, too.
 ///
 /// # Errors
-/// Exit 70 if it is no program, or if a library that it needs is missing.
+/// Exit 70 if it is no program, if a library that it needs is missing, or if its libtorch is of another version than it was built for.
 pub fn needed_worker_here<'a>(trials: impl IntoIterator<Item = &'a Trial>) -> Result<Option<PathBuf>, Failure> {
     let worker = needed_worker(trials)?;
-    let missing = worker.as_deref().map(missing_libraries).unwrap_or_default();
-    if missing.is_empty() {
-        return Ok(worker);
+    let Some(path) = worker else { return Ok(None) };
+    let missing = missing_libraries(&path);
+    let refused = |why: String| {
+        let message = format!("the worker {} cannot start: {why}", path.display());
+        Err(Failure::internal(message).hint(libtorch_advice()).hint("`expctl doctor` checks it"))
+    };
+    if !missing.is_empty() {
+        return refused(format!("{} not found", missing.join(", ")));
     }
-    let path = worker.unwrap_or_default();
-    let message = format!("the worker {} cannot start: {} not found", path.display(), missing.join(", "));
-    Err(Failure::internal(message).hint("run `make setup`, or set LD_LIBRARY_PATH; `expctl doctor` checks it"))
+    let folder = libtorch_folder(&path);
+    match folder.as_deref().and_then(|folder| Some((folder, libtorch_version(folder)?))) {
+        Some((folder, version)) if !fits_worker(&version) => {
+            refused(format!("it needs libtorch {LIBTORCH}, and {} has {version}", folder.display()))
+        }
+        _ => Ok(Some(path)),
+    }
+}
+
+/// What brings the libtorch that the worker needs.
+pub fn libtorch_advice() -> String {
+    format!(
+        "pip install 'torch=={LIBTORCH}.*' beside the worker, `make setup` in a clone, or a LD_LIBRARY_PATH that names one"
+    )
+}
+
+/// Whether a libtorch of this version is that of the worker's build.
+pub fn fits_worker(version: &str) -> bool {
+    version.strip_prefix(LIBTORCH).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// The folder `lib` of the libtorch that `worker` loads on this machine, as the dynamic linker says; `None` if it is no

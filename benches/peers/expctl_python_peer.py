@@ -22,8 +22,10 @@ DRAWS = {
 }
 
 
-def main():
-    run = expctl.Run(program="expctl in Python", versions={"expctl": expctl.__version__, **measured.versions(["numpy"])})
+def begin(settings=None):
+    """The run of this trial, and its loader."""
+    versions = {"expctl": expctl.__version__, **measured.versions(["numpy"])}
+    run = expctl.Run(program="expctl in Python", versions=versions, **({"settings": settings} if settings else {}))
     measured.limit_threads(run)
     asked = request.of_trial(run.settings, run.data_dir, rank=run.rank, ranks=run.world_size)
     asked.needs("expctl in Python", draw=DRAWS, memory=asked.memory, ranks=True)
@@ -33,9 +35,14 @@ def main():
         sparse=asked.output == "sparse", drop_last=True, seed=asked.seed, rank=(run.rank, run.world_size),
         persistent=True,
     )
+    run.note(stored_bytes=asked.stored_bytes(), samples_per_epoch=len(loader) * asked.batch * run.world_size, samples_total=len(dataset))
+    return run, loader
+
+
+def main():
+    run, loader = begin()
     for _, batch in zip(run.steps(), run.loader(loader, endless=True)):
         batch.X, batch.obs  # noqa: B018
-    run.note(stored_bytes=asked.stored_bytes(), samples_per_epoch=len(loader) * asked.batch * run.world_size, samples_total=len(dataset))
     run.close()
 
 

@@ -5,7 +5,7 @@ VENVS=(arrays tiledbsoma streaming merlin pyg tensorstore)
 # Name of the environment that a peer, or a format of one, is run in; 1 if there is no such peer.
 venv_of() { # PEER
   case $1 in
-    annbatch|annbatch_gpu|ann_loader|expctl_python|h5py_blocks|mapped_collection|row_groups|scdataset|scdl|scdl_by_hand|scipy|torch_copies|torch_ddp) echo arrays;;
+    annbatch|annbatch_gpu|ann_loader|expctl_python|expctl_python_training|h5py_blocks|mapped_collection|row_groups|scdataset|scdl|scdl_by_hand|scipy|torch_copies|torch_ddp) echo arrays;;
     tiledbsoma|soma_rows) echo tiledbsoma;;
     tensorstore) echo tensorstore;;
     streaming) echo streaming;;

@@ -157,6 +157,7 @@ def shared_files(expctl, data):
         target = data / "data/share" / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(subprocess.run([expctl, *arguments], check=True, capture_output=True, text=True).stdout)
+    subprocess.run([expctl, "man-pages", data / "data/share/man/man1"], check=True)
 
 
 def main():

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs the programs of dist/ on Debian 11 (glibc 2.31, no compiler): a starter project, a job of it, and its report.
+# Runs the programs of the wheels on Debian 11 (glibc 2.31, no compiler): a starter project, a job of it, and its report.
 #
-#   scripts/wheels/try_old_system.sh DIR     DIR is where the system is unpacked; a system that is there already is taken
+#   scripts/wheels/try_old_system.sh DIR [WHEELS]     DIR is where the system is unpacked; a system that is there already is taken.
+#                                                     WHEELS is the folder of the wheels, dist/ if none is named
 #
 # Needs root (chroot) and debootstrap. Both wheels are installed as pip installs them for Python 3.11; libtorch is the one of scripts/libtorch.sh,
 # in the place of PyTorch's wheel, of which it is a part. Exit 3: this machine cannot do it, and the last line says why.
@@ -9,10 +10,11 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 . "$here/common.sh"
 root=$(dirname "$here")
+wheels=${2:-$root/dist}
 cannot() { say "$1"; exit 3; }
 
 [ "$(id -u)" = 0 ] || cannot "only root can run programs in another system (chroot)"
-ls "$root"/dist/expctl_hpc-*.whl "$root"/dist/expctl_worker-*.whl >/dev/null 2>&1 || cannot "there are no wheels in dist: make wheels"
+ls "$wheels"/expctl_hpc-*.whl "$wheels"/expctl_worker-*.whl >/dev/null 2>&1 || cannot "there are no wheels in $wheels: make wheels"
 command -v debootstrap >/dev/null || need_packages "an older system" debootstrap
 libtorch=$("$here/libtorch.sh")
 system=$1
@@ -31,8 +33,8 @@ packages=$prefix/lib/python3.11/site-packages
 rm -rf "$prefix" "$system/root/project"
 mkdir -p "$packages" "$system/root/project"
 python3 -m pip install --quiet --no-deps --no-index --no-compile --only-binary :all: --python-version 3.11 --implementation cp --abi cp311 --abi abi3 \
-  --platform manylinux_2_28_x86_64 --target "$packages" "$root"/dist/*.whl >&2 ||
-  die "pip does not install dist/*.whl"
+  --platform manylinux_2_28_x86_64 --target "$packages" "$wheels"/*.whl >&2 ||
+  die "pip does not install $wheels/*.whl"
 # pip --target puts programs into the folder of packages; an environment has them beside it.
 mv "$packages/bin" "$prefix/bin"
 

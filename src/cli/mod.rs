@@ -10,6 +10,7 @@ mod init;
 mod internal;
 mod isolate;
 mod logs;
+mod man_pages;
 mod plan;
 mod report;
 mod retry;
@@ -41,6 +42,7 @@ use self::init::InitArgs;
 use self::internal::{ConcludeArgs, RunCommandArgs, RunLocalArgs, StageAttemptArgs, StepArgs};
 use self::isolate::IsolateArgs;
 use self::logs::LogsArgs;
+use self::man_pages::ManPagesArgs;
 use self::plan::{CheckArgs, PlanArgs};
 use self::report::ReportArgs;
 use self::retry::RetryArgs;
@@ -114,6 +116,9 @@ enum Verb {
     Doctor(DoctorArgs),
     /// Print a shell's completion script
     Completions(CompletionsArgs),
+    /// (in packages) Write manual pages
+    #[command(hide = true)]
+    ManPages(ManPagesArgs),
     /// (in the background) Run the trials of a local job
     #[command(hide = true)]
     RunLocal(RunLocalArgs),
@@ -181,13 +186,16 @@ fn verbs_by_purpose(command: &Command, width: usize) -> String {
 impl Verb {
     /// Whether the user's defaults apply. A batch script names all its folders, and completions need none.
     fn is_for_users(&self) -> bool {
-        !matches!(self, Self::Completions(_) | Self::RunCommand(_) | Self::StageAttempt(_) | Self::Conclude(_))
+        !matches!(
+            self,
+            Self::Completions(_) | Self::ManPages(_) | Self::RunCommand(_) | Self::StageAttempt(_) | Self::Conclude(_)
+        )
     }
 
     /// Whether a project may be missing: `init` makes one, and a file of batch times needs none.
     fn needs_no_project(&self) -> bool {
         match self {
-            Self::Init(_) => true,
+            Self::Init(_) | Self::ManPages(_) => true,
             Self::Timings(args) => args.is_of_file(),
             _ => false,
         }
@@ -285,6 +293,7 @@ fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {
         Verb::Data(args) => data::run(project, &args),
         Verb::Doctor(args) => doctor::run(project, &args),
         Verb::Completions(args) => completions::run(&args),
+        Verb::ManPages(args) => man_pages::run(&args),
         Verb::RunLocal(args) => internal::run_local(project, &args),
         Verb::RunCommand(args) => internal::run_command(project, &args),
         Verb::StageAttempt(args) => internal::stage_attempt(&args),

@@ -99,3 +99,29 @@ fn bash_completes_jobs_and_variants() {
     assert_eq!(said.next(), Some("lazy"));
     assert!(!project.path().join("run").exists());
 }
+
+/// Packages install what this writes: a page for each verb that `--help` lists, with what it does and its options.
+#[test]
+fn manual_pages_have_every_verb_that_the_help_lists() {
+    let project = TestProject::new();
+    let pages = project.path().join("share/man1");
+    assert_eq!(project.ok(&["man-pages", pages.to_str().unwrap()]), "");
+    let read = |name: &str| std::fs::read_to_string(pages.join(name)).unwrap();
+    let help = project.ok(&["--help"]);
+    let verbs = help.lines().filter_map(|line| {
+        let (verb, about) = line.strip_prefix("  ")?.split_once("  ")?;
+        (!verb.is_empty() && !verb.starts_with('-') && !about.trim().is_empty()).then_some(verb)
+    });
+    let mut count = 0;
+    for verb in verbs {
+        assert!(read(&format!("expctl-{verb}.1")).contains(".SH SYNOPSIS"), "{verb}");
+        count += 1;
+    }
+    assert!(count > 15 && read("expctl.1").contains("Where does the time of a training pipeline go"));
+    assert!(read("expctl-submit.1").contains("\\-\\-backend"), "{}", read("expctl-submit.1"));
+    let hidden = ["expctl-man-pages.1", "expctl-run-local.1", "expctl-conclude.1"];
+    assert!(hidden.iter().all(|name| !pages.join(name).exists()));
+    let file = project.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    assert_eq!(project.run(&["man-pages", file.to_str().unwrap()]).status.code(), Some(6));
+}

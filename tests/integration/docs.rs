@@ -36,6 +36,54 @@ fn every_direct_dependency_is_accounted_for() {
     }
 }
 
+/// Crates for other programs: what `cargo publish` would send. Nothing outside their folders is needed, and every field that crates.io asks for is
+/// there; a warning says so otherwise.
+#[test]
+fn public_crates_can_be_published() {
+    let target = tempfile::tempdir().unwrap();
+    let mut package = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    package.args(["package", "--offline", "--no-verify", "--allow-dirty", "--target-dir"]).arg(target.path());
+    for name in PUBLIC_CRATES {
+        package.args(["-p", name]);
+    }
+    let output = package.current_dir(root()).stdin(Stdio::null()).output().unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.success() && !said.contains("warning"), "{said}");
+    let mut sizes = Vec::new();
+    for name in PUBLIC_CRATES {
+        let folder = if name == "slurm-client" { "slurm" } else { name };
+        let archive = target.path().join(format!("package/{name}-{}.crate", env!("CARGO_PKG_VERSION")));
+        let files = Command::new("tar").arg("tzf").arg(&archive).output().unwrap();
+        let files = text(&files.stdout);
+        for file in ["README.md", "LICENSE-MIT", "LICENSE-APACHE", "src/lib.rs"] {
+            assert!(files.lines().any(|line| line.ends_with(&format!("/{file}"))), "{name}: {file}\n{files}");
+        }
+        let package = root().join("crates").join(folder);
+        for source in sources(&package.join("src")) {
+            let text = std::fs::read_to_string(&source).unwrap();
+            for included in text.split("include_str!(\"").skip(1).chain(text.split("include_bytes!(\"").skip(1)) {
+                let path = source.parent().unwrap().join(included.split('"').next().unwrap());
+                let path = path.canonicalize().unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+                assert!(path.starts_with(&package), "{name} includes {}", path.display());
+            }
+        }
+        sizes.push(std::fs::metadata(archive).unwrap().len());
+    }
+    // crates.io takes 10 MB.
+    assert!(sizes.iter().all(|size| *size < 2_000_000), "{sizes:?}");
+}
+
+/// The crates that others may take.
+const PUBLIC_CRATES: [&str; 6] =
+    ["anndata-io", "cell-loader", "graph-loader", "loader-core", "slurm-client", "torch-dist"];
+
+/// All files of Rust below a folder.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let found = entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] });
+    found.filter(|path| path.extension().is_some_and(|end| end == "rs")).collect()
+}
+
 /// Programs of `examples/outside`, as somebody else's crate: outside the workspace, with nothing but paths to the libraries. The
 /// first build takes minutes.
 mod slow {

@@ -32,12 +32,6 @@
 //! # }
 //! ```
 //!
-//! A whole program, `examples/outside/src/bin/first_rows.rs`:
-//!
-//! ```no_run
-#![doc = include_str!("../../../examples/outside/src/bin/first_rows.rs")]
-//! ```
-//!
 //! # Flow
 //!
 //! ```text
@@ -100,3 +94,8 @@ pub use crate::source::remote::object::Prefetch;
 pub use crate::store::{Annotation, ArrayStore, Form, LabelKind, Labels, ReadRows, RowSelection};
 pub use crate::zarr::frame::ZarrStore;
 pub use crate::zarr::writer::ZarrWriter;
+
+// The examples of the README are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

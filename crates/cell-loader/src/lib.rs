@@ -69,3 +69,8 @@ pub use sampler::{DEFAULT_CHUNK_ROWS, Draw, RowSampler, Sharding};
 pub use shuffle_quality::{LabelMixing, ShuffleMeter, ShuffleQuality};
 pub use transform::{GeneMap, Transform, log1p};
 pub use weighted::AliasTable;
+
+// The examples of the README are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -80,3 +80,8 @@ pub mod kernels {
     pub use crate::neighborhood::{Adjacency, Neighbours, Visited};
     pub use crate::stream::replicate_shifted;
 }
+
+// The examples of the README are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

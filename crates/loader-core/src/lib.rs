@@ -96,3 +96,8 @@ pub use timing::{
     BatchOperations, BatchTimes, Interval, OperationInterval, OperationTime, Stage, StageClock, StageOperation,
     StageTimes, exposed_wait,
 };
+
+// The examples of the README are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -37,3 +37,8 @@ pub use rest::{Rest, RestOptions};
 pub use srun_log::{ProcessExit, process_exits};
 pub use task::{JobId, Queue, Task, TaskState};
 pub use task_run::{JobStep, LastRun, TaskRun, TaskRuns};
+
+// The examples of the README are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -134,3 +134,8 @@ mod tests {
         assert!(compare("2.11.0", "unknown", "x").is_err());
     }
 }
+
+// The examples of the README are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -6,4 +6,4 @@ from .stages import STAGES
 from .step import Step
 
 __all__ = ["Run", "STAGES", "Step", "torch_device"]
-__version__ = "0.1.0"
+__version__ = "0.2.0"

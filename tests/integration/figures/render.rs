@@ -384,7 +384,7 @@ type FigureOf = fn(&VariantFigures) -> Option<String>;
 type ShareOf = fn(&VariantFigures, &str) -> Option<f64>;
 
 /// Figures of a variant, by the name of the function that shows them; none where the record does not know it.
-const FIGURES: [(&str, FigureOf); 14] = [
+const FIGURES: [(&str, FigureOf); 15] = [
     ("rate", |of| of.median_samples_per_s().map(count)),
     ("rate_interval", |of| {
         let interval = of.samples_per_s_rate()?.interval?;
@@ -402,6 +402,11 @@ const FIGURES: [(&str, FigureOf); 14] = [
     }),
     ("unattributed_us", |of| Some(format::round(of.unattributed_ns() / 1e3, 0))),
     ("waits", |of| of.waits_for().map(|(stage, share)| format!("{stage}, {}", format::percent(share)))),
+    // All of a step but the training itself.
+    ("not_training", |of| {
+        let training = ["forward", "backward", "allreduce", "clip", "optimizer"].map(|stage| of.exposed_share(stage));
+        Some(format::percent(1.0 - training.iter().sum::<f64>()))
+    }),
     ("mixing", |of| {
         let labels = of.shuffle.as_ref()?.labels.as_ref()?;
         (labels.ideal_entropy > 0.0).then(|| format::percent(labels.entropy / labels.ideal_entropy))

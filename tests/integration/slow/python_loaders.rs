@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 
 use test_support::{Requirement, skip};
 
+use super::wheels::wheels;
 use crate::common::programs::interpreter;
 use crate::common::{TestProject, text};
 
@@ -76,11 +77,16 @@ fn installed(name: &str, requirements: &str, python: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(text(&output.stdout).trim()))
 }
 
-/// Run Python with the package, the folder of the tests and `more` in its path.
+/// Run Python with the package of [`PACKAGE`], the folder of the tests and `more` in its path.
 fn python(interpreter: &Path, more: &[&Path], graph: Option<&Path>, arguments: &[&str]) -> Output {
+    python_with(interpreter, &[&[PACKAGE.as_path()], more].concat(), graph, arguments)
+}
+
+/// Run Python with these folders and that of the tests in its path.
+fn python_with(interpreter: &Path, folders: &[&Path], graph: Option<&Path>, arguments: &[&str]) -> Output {
     // The one with torch sets PYTHONPATH itself, and finds the package through the working folder and `-c`.
     let tests = root().join("python/tests/data");
-    let path = std::env::join_paths([PACKAGE.as_path(), &tests].iter().chain(more)).unwrap().into_string().unwrap();
+    let path = std::env::join_paths(folders.iter().copied().chain([tests.as_path()])).unwrap().into_string().unwrap();
     let wrapper = std::fs::read_to_string(interpreter).unwrap_or_default();
     let mut command = match wrapper.starts_with("#!/bin/sh") {
         true => {
@@ -103,11 +109,16 @@ fn python(interpreter: &Path, more: &[&Path], graph: Option<&Path>, arguments: &
 
 /// Run the tests in files of this pattern. Returns how many there were, and what Python said.
 fn tests_pass(interpreter: &Path, more: &[&Path], pattern: &str) -> (usize, String) {
+    tests_pass_with(interpreter, &[&[PACKAGE.as_path()], more].concat(), pattern)
+}
+
+/// The same with these folders in the path of Python, and not the package.
+fn tests_pass_with(interpreter: &Path, folders: &[&Path], pattern: &str) -> (usize, String) {
     let tests = root().join("python/tests/data");
     let arguments =
         ["-W", "error::ResourceWarning", "-m", "unittest", "discover", "-v", "-p", pattern, tests.to_str().unwrap()];
     let project = TestProject::new();
-    let output = python(interpreter, more, Some(&graph_set(&project)), &arguments);
+    let output = python_with(interpreter, folders, Some(&graph_set(&project)), &arguments);
     let said = text(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert!(!said.contains("EXPCTL_TEST_GRAPH"), "{said}");
@@ -153,7 +164,43 @@ fn the_tests_pass_with_trainers() {
     }
 }
 
-/// One module serves every Python from 3.10 on.
+/// A fresh environment of this Python into which pip installed the wheel and nothing else; its interpreter.
+fn environment(python: &Path, wheel: &Path, folder: &Path) -> PathBuf {
+    let run = |command: &mut Command| {
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "{command:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    // Debian's minimal Python has no pip to put into it; that of the tests installs.
+    run(Command::new(python).args(["-m", "venv", "--without-pip"]).arg(folder));
+    let inside = folder.join("bin/python");
+    let asked = "import sysconfig; print(sysconfig.get_path('purelib'))";
+    let packages = PathBuf::from(run(Command::new(&inside).args(["-c", asked])).trim());
+    let version =
+        packages.parent().unwrap().file_name().unwrap().to_str().unwrap().trim_start_matches("python").to_owned();
+    let mut pip = Command::new(interpreter());
+    pip.args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-index",
+        "--no-compile",
+        "--only-binary",
+        ":all:",
+    ]);
+    pip.args(["--python-version", &version, "--target"]).arg(&packages).arg(wheel);
+    run(&mut pip);
+    // What goes beside the packages of an environment lies in the folder that pip was told.
+    assert_eq!(
+        run(Command::new(packages.join("bin/expctl")).arg("--version")).trim(),
+        format!("expctl {}", env!("CARGO_PKG_VERSION"))
+    );
+    inside
+}
+
+/// One wheel serves every Python from 3.10 on.
 #[test]
 fn the_tests_pass_on_other_pythons() {
     let pythons = match all_printed("other_pythons.sh") {
@@ -163,9 +210,20 @@ fn the_tests_pass_on_other_pythons() {
         }
         Err(output) => panic!("other_pythons.sh: {}", text(&output.stderr)),
     };
+    let wheel = wheels().and_then(|folder| {
+        let mut files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        files.find(|path| path.file_name().is_some_and(|name| name.to_str().unwrap().starts_with("expctl_hpc-")))
+    });
+    if wheel.is_none() {
+        skip(Requirement::Other, "no wheel for other Pythons, they get the package as it is: make test links one");
+    }
     for python in pythons {
         let Some(packages) = installed("loaders", "scripts/requirements/loaders.txt", &python) else { return };
-        let (ran, said) = tests_pass(&python, &[&packages], "test_*.py");
+        let folder = tempfile::tempdir().unwrap();
+        let (ran, said) = match &wheel {
+            Some(wheel) => tests_pass_with(&environment(&python, wheel, folder.path()), &[&packages], "test_*.py"),
+            None => tests_pass(&python, &[&packages], "test_*.py"),
+        };
         assert!(ran >= 50, "{}: {said}", python.display());
     }
 }

@@ -1,4 +1,4 @@
-//! The wheels of `make wheels`. Making them takes as long as a build from nothing, so only those that lie in `dist` are tried, on an older system.
+//! The wheels, on an older system.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -17,15 +17,25 @@ fn cache() -> PathBuf {
     std::env::var("EXPCTL_CACHE").map_or_else(|_| home(), PathBuf::from)
 }
 
+/// The folder of wheels of the programs that are tested here (`make test` links them for older systems before it runs the tests), else of those
+/// that `make wheels` made.
+pub(super) fn wheels() -> Option<PathBuf> {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let has_wheels = |folder: &PathBuf| {
+        let mut files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        files.any(|entry| entry.path().extension().is_some_and(|end| end == "whl"))
+    };
+    [target.join("older/dist"), root().join("dist")].into_iter().find(has_wheels)
+}
+
 #[test]
-fn wheels_that_were_made_run_where_the_c_library_is_older() {
-    let wheels = std::fs::read_dir(root().join("dist")).into_iter().flatten().flatten();
-    if !wheels.map(|entry| entry.path()).any(|path| path.extension().is_some_and(|end| end == "whl")) {
-        return skip(Requirement::Other, "there are no wheels in dist: make wheels");
-    }
+fn wheels_run_where_the_c_library_is_older() {
+    let Some(wheels) = wheels() else {
+        return skip(Requirement::Other, "there are no wheels: make test links them, make wheels makes them");
+    };
     let script = root().join("scripts/wheels/try_old_system.sh");
     let Output { status, stdout, stderr } =
-        Command::new("bash").arg(script).arg(cache().join("debian-11")).output().unwrap();
+        Command::new("bash").arg(script).arg(cache().join("debian-11")).arg(wheels).output().unwrap();
     let said = text(&stderr);
     match status.code() {
         Some(0) => {}
