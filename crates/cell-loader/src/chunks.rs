@@ -35,10 +35,16 @@ impl LoadRequest {
     }
 }
 
+/// Rows between two listed rows up to which both are read at once, and the rows between them dropped. A seek costs more than that.
+const MAX_GAP: u64 = 3;
+
 /// Draws chunks in random order, `per_block` of them a block, and the rows of a block in random order; or all in file order.
 #[derive(Debug)]
 pub struct ChunkSampler {
+    /// Chunks of all rows, or of the positions in `listed`.
     grid: ChunkGrid,
+    /// The rows that are drawn, ascending; `None` is all.
+    listed: Option<Arc<[u64]>>,
     per_block: usize,
     shuffle: bool,
     share: RankShare,
@@ -47,8 +53,8 @@ pub struct ChunkSampler {
 }
 
 impl ChunkSampler {
-    pub fn new(grid: ChunkGrid, per_block: usize, shuffle: bool, share: RankShare) -> Self {
-        Self { grid, per_block, shuffle, share, plans: Recent::default(), requests: Recent::default() }
+    pub fn new(grid: ChunkGrid, listed: Option<Arc<[u64]>>, per_block: usize, shuffle: bool, share: RankShare) -> Self {
+        Self { grid, listed, per_block, shuffle, share, plans: Recent::default(), requests: Recent::default() }
     }
 
     /// The chunks that this rank reads in an epoch.
@@ -70,11 +76,11 @@ impl ChunkSampler {
     pub fn load_request(&self, key: BlockKey) -> Arc<LoadRequest> {
         let plan = self.plan(key.epoch);
         self.requests.get(key, || {
-            let (ranges, positions) = (plan.chunks(key.block).to_vec(), plan.positions(key.block));
-            let rows = |range: usize| {
-                (0..(ranges[range].end - ranges[range].start) as u32).map(move |row| (range as u32, row))
+            let (chunks, positions) = (plan.chunks(key.block), plan.positions(key.block));
+            let (ranges, mut order) = match &self.listed {
+                None => (chunks.to_vec(), rows_of(chunks)),
+                Some(listed) => ranges_of(listed, chunks),
             };
-            let mut order: Vec<(u32, u32)> = (0..ranges.len()).flat_map(rows).collect();
             if self.shuffle {
                 let random = RandomStream::new(self.share.seed(), Purpose::Block, key.epoch);
                 // No other rank and block draws from these indices.
@@ -121,6 +127,32 @@ impl ChunkSampler {
         }
         epoch
     }
+}
+
+/// All rows of ranges: the index of the range, and the row within it.
+fn rows_of(ranges: &[Range<u64>]) -> Vec<(u32, u32)> {
+    let rows = |(index, range): (usize, &Range<u64>)| {
+        (0..(range.end - range.start) as u32).map(move |row| (index as u32, row))
+    };
+    ranges.iter().enumerate().flat_map(rows).collect()
+}
+
+/// Ranges of the store that hold the rows of these positions of a list, and each row as index of its range and row within it.
+fn ranges_of(listed: &[u64], positions: &[Range<u64>]) -> (Vec<Range<u64>>, Vec<(u32, u32)>) {
+    let (mut ranges, mut order) = (Vec::<Range<u64>>::new(), Vec::new());
+    for positions in positions {
+        // A chunk is of one file, and the next one may be of another.
+        let first = ranges.len();
+        for &row in &listed[positions.start as usize..positions.end as usize] {
+            match ranges[first..].last_mut() {
+                Some(range) if (range.end..=range.end + MAX_GAP).contains(&row) => range.end = row + 1,
+                _ => ranges.push(row..row + 1),
+            }
+            let last = ranges.len() - 1;
+            order.push((last as u32, (row - ranges[last].start) as u32));
+        }
+    }
+    (ranges, order)
 }
 
 /// Values in a [`Recent`].
@@ -183,6 +215,11 @@ impl ChunkGrid {
             Some(*sum)
         }));
         Self { before: before.collect(), files, chunk_rows }
+    }
+
+    /// Rows of a chunk, but of the last one of a file.
+    pub fn chunk_rows(&self) -> u64 {
+        self.chunk_rows
     }
 
     /// Number of chunks.
@@ -285,6 +322,17 @@ mod tests {
             go.send(()).unwrap();
             assert_eq!((*slow.join().unwrap(), *same.join().unwrap()), (10, 10));
         });
+    }
+
+    #[test]
+    fn listed_rows_are_read_in_ranges_over_small_gaps() {
+        let listed = [2, 3, 5, 9, 13, 20, 21];
+        let (ranges, order) = ranges_of(&listed, &[4..7, 0..3]);
+        assert_eq!(ranges, [13..14, 20..22, 2..6]);
+        assert_eq!(order, [(0, 0), (1, 0), (1, 1), (2, 0), (2, 1), (2, 3)]);
+        // Also of chunks that follow each other.
+        assert_eq!(ranges_of(&listed, &[0..3, 3..5]).0, [2..6, 9..14]);
+        assert_eq!(ranges_of(&listed, &[]), (Vec::new(), Vec::new()));
     }
 
     #[test]

@@ -134,6 +134,12 @@ pub enum CellError {
         /// Rows of the store.
         rows: u64,
     },
+    /// Rows that are listed for chunks do not ascend, or one is listed twice.
+    #[error("row {row} is listed after itself or a later row, and rows of chunks ascend")]
+    ListedOrder {
+        /// The row.
+        row: u64,
+    },
     /// The ends of listed batches do not ascend up to the number of listed rows.
     #[error("the ends of the listed batches do not ascend up to {rows}, the number of listed rows")]
     ListedBatches {

@@ -122,6 +122,15 @@ pub enum Draw {
         /// Chunks that are held together.
         chunks: u64,
     },
+    /// The rows of a list in chunks: chunks of consecutive rows of the list in random order; several are held together and their rows shuffled.
+    ListedChunks {
+        /// Rows of the store, ascending, each once.
+        rows: Arc<[u64]>,
+        /// Listed rows of a chunk, which is read at once; 0 is a run of the store.
+        chunk_rows: u64,
+        /// Chunks that are held together.
+        chunks: u64,
+    },
     /// The rows of a list, which is an epoch of all ranks together. A row may be in it several times.
     Listed {
         /// Rows of the store.
@@ -179,7 +188,7 @@ impl RowSampler {
     ) -> Result<Self, CellError> {
         let rows = match draw {
             Draw::Weighted { rows, .. } | Draw::Balanced { rows, .. } if *rows > 0 => *rows,
-            Draw::Listed { rows, .. } => rows.len() as u64,
+            Draw::Listed { rows, .. } | Draw::ListedChunks { rows, .. } => rows.len() as u64,
             Draw::Batches { ends, .. } => ends.len() as u64,
             _ => store.len(),
         };
@@ -211,7 +220,8 @@ impl RowSampler {
                 let held = sharding.batch_size.saturating_mul(8);
                 let max_rows = held.max(store.run_rows()).max(DEFAULT_CHUNK_ROWS);
                 let chunk_rows = rows_per_chunk(*chunk_rows, store).min(max_rows);
-                DrawOrder::Chunked(chunk_sampler(store, chunk_rows, held.div_ceil(chunk_rows), false, share)?)
+                let grid = ChunkGrid::new(store.len(), &store.starts(), chunk_rows);
+                DrawOrder::Chunked(chunk_sampler(grid, None, held.div_ceil(chunk_rows), false, share)?)
             }
             Draw::Listed { rows, shuffle } => {
                 check_listed(rows, store)?;
@@ -225,7 +235,18 @@ impl RowSampler {
                 DrawOrder::Batches { rows: Arc::clone(rows), ends: Arc::clone(ends) }
             }
             Draw::Chunked { chunk_rows, chunks } => {
-                DrawOrder::Chunked(chunk_sampler(store, rows_per_chunk(*chunk_rows, store), *chunks, true, share)?)
+                let grid = ChunkGrid::new(store.len(), &store.starts(), rows_per_chunk(*chunk_rows, store));
+                DrawOrder::Chunked(chunk_sampler(grid, None, *chunks, true, share)?)
+            }
+            Draw::ListedChunks { rows, chunk_rows, chunks } => {
+                check_listed(rows, store)?;
+                if let Some(pair) = rows.windows(2).find(|pair| pair[0] >= pair[1]) {
+                    return Err(CellError::ListedOrder { row: pair[1] });
+                }
+                let starts: Vec<u64> =
+                    store.starts().iter().map(|start| rows.partition_point(|row| row < start) as u64).collect();
+                let grid = ChunkGrid::new(rows.len() as u64, &starts, rows_per_chunk(*chunk_rows, store));
+                DrawOrder::Chunked(chunk_sampler(grid, Some(Arc::clone(rows)), *chunks, true, share)?)
             }
         };
         Ok(Self { order, share })
@@ -339,21 +360,20 @@ fn rows_per_chunk(asked: u64, store: &dyn ArrayStore) -> u64 {
     }
 }
 
-/// A sampler of chunks of `chunk_rows` rows, `per_block` of them held together.
+/// A sampler of the chunks of a grid, `per_block` of them held together.
 fn chunk_sampler(
-    store: &dyn ArrayStore,
-    chunk_rows: u64,
+    grid: ChunkGrid,
+    listed: Option<Arc<[u64]>>,
     per_block: u64,
     shuffle: bool,
     share: RankShare,
 ) -> Result<ChunkSampler, CellError> {
-    let block = u128::from(chunk_rows) * u128::from(per_block);
-    if per_block == 0 || block.min(store.len().into()) > u32::MAX.into() {
+    let block = u128::from(grid.chunk_rows()) * u128::from(per_block);
+    if per_block == 0 || block.min(share.rows().into()) > u32::MAX.into() {
         let batch_size = (!shuffle).then(|| share.batch_size());
-        return Err(CellError::BlockSize { batch_size, chunks: per_block, chunk_rows });
+        return Err(CellError::BlockSize { batch_size, chunks: per_block, chunk_rows: grid.chunk_rows() });
     }
-    let grid = ChunkGrid::new(store.len(), &store.starts(), chunk_rows);
-    Ok(ChunkSampler::new(grid, usize::try_from(per_block).unwrap_or(usize::MAX), shuffle, share))
+    Ok(ChunkSampler::new(grid, listed, usize::try_from(per_block).unwrap_or(usize::MAX), shuffle, share))
 }
 
 /// Check that all listed rows are rows of the store.

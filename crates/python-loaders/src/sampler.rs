@@ -90,6 +90,7 @@ impl NativeSampler {
             "weighted" => Draw::Weighted { column, rows },
             "balanced" => Draw::Balanced { column, rows },
             "chunked" => Draw::Chunked { chunk_rows, chunks },
+            "listed chunks" => Draw::ListedChunks { rows: listed()?, chunk_rows, chunks },
             "listed" => Draw::Listed { rows: listed()?, shuffle: false },
             "shuffled" => Draw::Listed { rows: listed()?, shuffle: true },
             "batches" => Draw::Batches { rows: listed()?, ends: rows_of(ends.unwrap_or_default(), item)? },

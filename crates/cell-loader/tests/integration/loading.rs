@@ -11,8 +11,14 @@ use super::store::{
     Derived, DrawKind, DrawSettings, alone, class, dense, drawn, loader, options, row_sampler, rows_of, settings,
 };
 
-const DRAWS: [DrawKind; 5] =
-    [DrawKind::Sequential, DrawKind::Uniform, DrawKind::Weighted, DrawKind::Balanced, DrawKind::Chunked];
+const DRAWS: [DrawKind; 6] = [
+    DrawKind::Sequential,
+    DrawKind::Uniform,
+    DrawKind::Weighted,
+    DrawKind::Balanced,
+    DrawKind::Chunked,
+    DrawKind::ListedChunks,
+];
 
 fn stores(rows: u64) -> [Derived; 3] {
     [Derived::new(rows, Form::Sparse), Derived::new(rows, Form::Dense), Derived::resident(rows)]
@@ -170,6 +176,37 @@ proptest! {
         prop_assert_eq!(read.load(Ordering::SeqCst), bytes);
         let block = (sampler.chunk_rows * sampler.chunks).max(8 * batch_size + sampler.chunk_rows).min(rows);
         prop_assert!((3 * rows..=3 * rows + block).contains(&bytes), "{} of 3 times {}", bytes, rows);
+    }
+}
+
+/// Of 400 rows, 320 are listed with a gap of one after each fourth: an epoch reads each chunk once, with its gaps, and never the rest of the file.
+#[test]
+fn chunks_of_a_list_are_read_once() {
+    for workers in [0, 1, 3] {
+        let store = Derived { starts: vec![0, 203], ..Derived::new(1000, Form::Sparse) };
+        let (read, fetches) = (Arc::clone(&store.read), Arc::clone(&store.fetches));
+        let listed: Vec<u64> = (0..400).filter(|row| row % 5 != 4).collect();
+        let sampler = DrawSettings {
+            draw: DrawKind::ListedChunks,
+            chunk_rows: 40,
+            chunks: 2,
+            listed,
+            ..drawn(DrawKind::Uniform)
+        };
+        let mut loader = loader(store, &sampler, alone(16), &settings(Form::Sparse), options(workers, 0..20));
+        let mut drawn = Vec::new();
+        while let Some(loaded) = loader.next_batch() {
+            let loaded = loaded.unwrap();
+            is_right(&loaded.batch);
+            drawn.extend_from_slice(&loaded.batch.rows);
+            loader.recycle(loaded.batch);
+        }
+        drop(loader);
+        drawn.sort_unstable();
+        assert_eq!(drawn, sampler.listed);
+        // And some of the block that would come next: at most 100 rows.
+        let (read, fetches) = (read.load(Ordering::SeqCst), fetches.load(Ordering::SeqCst));
+        assert!((390..=500).contains(&read) && fetches <= 60, "{read} rows in {fetches} reads");
     }
 }
 

@@ -92,6 +92,29 @@ proptest! {
     }
 }
 
+proptest! {
+    /// Chunks of a list have each of its rows once over all ranks, and what fills up is of the list as well.
+    #[test]
+    fn chunks_of_a_list_have_each_row_once(
+        (listed, world_size) in (proptest::collection::btree_set(0u64..90, 1..60), 1u32..5),
+        (start, chunk_rows, chunks, batch_size, number) in (0u64..90, 1u64..9, 1u64..4, 1u64..9, 0u64..3),
+    ) {
+        let store = Derived { starts: vec![0, start], ..Derived::new(90, Form::Sparse) };
+        let listed: Vec<u64> = listed.into_iter().collect();
+        let draw = cell_loader::Draw::ListedChunks { rows: listed.clone().into(), chunk_rows, chunks };
+        let mut all: Vec<u64> = (0..world_size)
+            .flat_map(|rank| {
+                let sharding = Sharding { rank, world_size, ..alone(batch_size) };
+                epoch(&RowSampler::new(&draw, &store, sharding, None).unwrap(), number).concat()
+            })
+            .collect();
+        prop_assert!(all.len() >= listed.len() && all.len() < listed.len() + world_size as usize);
+        all.sort_unstable();
+        all.dedup();
+        prop_assert_eq!(all, listed);
+    }
+}
+
 #[test]
 fn listed_batches_are_taken_in_turn_and_what_is_no_row_is_named() {
     let store = Derived::new(90, Form::Sparse);
@@ -109,6 +132,9 @@ fn listed_batches_are_taken_in_turn_and_what_is_no_row_is_named() {
     }
     let beyond = cell_loader::Draw::Listed { rows: Arc::new([3, 90]), shuffle: false };
     assert_eq!(sampler(&beyond, 0, 1).unwrap_err().to_string(), "row 90 is listed, and there are 90 rows");
+    let falls = cell_loader::Draw::ListedChunks { rows: Arc::new([3, 8, 8]), chunk_rows: 2, chunks: 2 };
+    let error = sampler(&falls, 0, 1).unwrap_err().to_string();
+    assert_eq!(error, "row 8 is listed after itself or a later row, and rows of chunks ascend");
     let none = cell_loader::Draw::Listed { rows: Arc::new([]), shuffle: true };
     assert!(sampler(&none, 0, 1).unwrap_err().to_string().contains("has no batch"));
 }

@@ -172,6 +172,7 @@ pub enum DrawKind {
     Weighted,
     Balanced,
     Chunked,
+    ListedChunks,
 }
 
 /// All that the kinds of [`cell_loader::Draw`] have, so that tests can vary one thing.
@@ -182,17 +183,19 @@ pub struct DrawSettings {
     pub chunks: u64,
     pub by: String,
     pub rows: u64,
+    /// Rows that are drawn by [`DrawKind::ListedChunks`].
+    pub listed: Vec<u64>,
 }
 
 impl Default for DrawSettings {
     fn default() -> Self {
-        Self { draw: DrawKind::Uniform, chunk_rows: 512, chunks: 32, by: String::new(), rows: 0 }
+        Self { draw: DrawKind::Uniform, chunk_rows: 512, chunks: 32, by: String::new(), rows: 0, listed: Vec::new() }
     }
 }
 
 impl From<&DrawSettings> for cell_loader::Draw {
     fn from(sampler: &DrawSettings) -> Self {
-        let DrawSettings { draw, chunk_rows, chunks, ref by, rows } = *sampler;
+        let DrawSettings { draw, chunk_rows, chunks, ref by, rows, ref listed } = *sampler;
         let column = by.clone();
         match draw {
             DrawKind::Sequential => Self::Sequential { chunk_rows },
@@ -200,6 +203,7 @@ impl From<&DrawSettings> for cell_loader::Draw {
             DrawKind::Weighted => Self::Weighted { column, rows },
             DrawKind::Balanced => Self::Balanced { column, rows },
             DrawKind::Chunked => Self::Chunked { chunk_rows, chunks },
+            DrawKind::ListedChunks => Self::ListedChunks { rows: listed.clone().into(), chunk_rows, chunks },
         }
     }
 }
@@ -210,7 +214,9 @@ pub fn drawn(draw: DrawKind) -> DrawSettings {
         DrawKind::Balanced => "kind",
         _ => "",
     };
-    DrawSettings { draw, chunk_rows: 4, chunks: 3, by: by.into(), ..DrawSettings::default() }
+    // Gaps of a row, which are read, and of many, which are not.
+    let listed = (0..90).filter(|row| row % 5 != 2 && !(30..50).contains(row)).collect();
+    DrawSettings { draw, chunk_rows: 4, chunks: 3, by: by.into(), listed, ..DrawSettings::default() }
 }
 
 pub fn row_sampler(

@@ -11,9 +11,6 @@ from .samplers import Draw, ForeignSampler, digest, row_bytes
 if TYPE_CHECKING:
     from .dataset import Dataset
 
-# Rows of a chunk where nobody says how many: files have no chunks of a view's rows.
-_CHUNK_ROWS = 512
-
 
 def matching(dataset: "Dataset", query: str) -> Any:
     """int64: the rows of a data set for which a query of pandas is true. Only the columns that it names are read.
@@ -139,6 +136,8 @@ def in_view(draw: Any, dataset: "Dataset", seed: int) -> Any:
         return Draw("shuffled", listed=view.tobytes())
     if draw.kind == "sequential":
         return Draw("listed", listed=view.tobytes())
+    if draw.kind == "chunked":
+        return Draw("listed chunks", chunk_rows=draw.chunk_rows, chunks=draw.chunks, listed=view.tobytes())
     return DrawInView(draw, dataset, seed)
 
 
@@ -156,17 +155,16 @@ class ForeignInView(ForeignSampler):
 
 
 class DrawInView:
-    """Rows of a view by weights, by classes or in chunks. All rows of an epoch are drawn when it begins, on all ranks alike."""
+    """Rows of a view by weights or by classes. All rows of an epoch are drawn when it begins, on all ranks alike."""
 
     def __init__(self, draw: Draw, dataset: "Dataset", seed: int):
         import numpy
 
         self._kind, self._view, self._seed, self._epoch = draw.kind, dataset._rows, seed, 0
-        self._chunk_rows, self._chunks = draw.chunk_rows or _CHUNK_ROWS, max(draw.chunks, 1)
         self._count = draw.rows or len(self._view)
         if draw.kind == "weighted":
             self._ends = numpy.cumsum(_weights(dataset, draw.column))
-        elif draw.kind == "balanced":
+        else:
             columns = dataset._native.select([(draw.column, "class")])
             codes = numpy.from_dlpack(columns.tensor(0))[self._view]
             self._order = numpy.argsort(codes, kind="stable")
@@ -188,29 +186,14 @@ class DrawInView:
         if self._kind == "weighted":
             rows = numpy.searchsorted(self._ends, chance(self._count) * self._ends[-1], side="right")
             rows = numpy.minimum(rows, len(self._ends) - 1)
-        elif self._kind == "balanced":
+        else:
             classes = (chance(self._count) * len(self._first)).astype("int64")
             rows = self._order[self._first[classes] + (chance(self._count) * self._sizes[classes]).astype("int64")]
-        else:
-            rows = self._chunked(numpy, chance)
         return self._view[rows].tobytes(), None
-
-    def _chunked(self, numpy: Any, chance: Any) -> Any:
-        """Chunks in random order; the rows of `chunks` of them in random order."""
-        count = -(-len(self._view) // self._chunk_rows)
-        starts = numpy.argsort(chance(count), kind="stable") * self._chunk_rows
-        blocks = []
-        for first in range(0, count, self._chunks):
-            block = numpy.concatenate(
-                [numpy.arange(start, min(start + self._chunk_rows, len(self._view))) for start in starts[first : first + self._chunks]]
-            )
-            blocks.append(block[numpy.argsort(chance(len(block)), kind="stable")])
-        return numpy.concatenate(blocks)
 
     def batches(self, batch_size: int, drop_last: bool, ranks: int) -> int:
         """Batches of an epoch on each rank."""
-        rows = self._count if self._kind != "chunked" else len(self._view)
-        return rows // ranks // batch_size if drop_last else -(-rows // (ranks * batch_size))
+        return self._count // ranks // batch_size if drop_last else -(-self._count // (ranks * batch_size))
 
 
 def _weights(dataset: "Dataset", column: str) -> Any:
