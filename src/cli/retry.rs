@@ -3,7 +3,7 @@ use expctl_settings::Trial;
 
 use super::{data, run_plan};
 use crate::console::say;
-use crate::data::Wanted;
+use crate::data::StoredForm;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::launch::slurm::{Adjustment, SlurmBackend};
@@ -68,8 +68,8 @@ pub fn run(project: &Project, args: &RetryArgs) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
     for RetriedTrial { trial, words, .. } in &again {
         let settings = &trial.trial.settings;
-        if let Some(wanted) = Wanted::of(settings) {
-            data::ensure(project, &settings.data, wanted, settings.array.file_count, &interrupt)?;
+        if let Some(form) = StoredForm::from_settings(settings) {
+            data::ensure(project, &settings.data, form, settings.array.file_count, &interrupt)?;
         }
         let words = if words.is_empty() { String::new() } else { format!(", {words}") };
         say(format!("{} {}: another attempt{words}", trial.trial.name(), trial.state.name()));

@@ -11,7 +11,7 @@ use expctl_datasets::{DatasetError, array as arrays, graph as graphs};
 use expctl_settings::{ArrayFormat, Data, StoreKind, Trial};
 use expctl_text::format::{bytes, count};
 
-use super::data_state::{DataState, Wanted};
+use super::data_state::{DataState, StoredForm};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
 
@@ -71,15 +71,15 @@ impl DataSize {
     pub fn of(project: &Project, trials: &[Trial], states: &BTreeMap<PathBuf, DataState>) -> Self {
         let mut expected = BTreeMap::new();
         for trial in trials {
-            let Some(wanted) = Wanted::of(&trial.settings) else { continue };
-            for (folder, part) in parts(&trial.data_dir, wanted) {
+            let Some(form) = StoredForm::from_settings(&trial.settings) else { continue };
+            for (folder, part) in parts(&trial.data_dir, form) {
                 let missing = matches!(states.get(&folder), Some(DataState::Missing));
                 if !missing || expected.contains_key(&folder) {
                     continue;
                 }
                 if let Ok(found) = size(project, &trial.settings.data, part) {
                     let there = graphs::unfinished_bytes(&folder).min(found);
-                    let at_most = matches!(part, Wanted::Array(format) if format != ArrayFormat::H5ad);
+                    let at_most = matches!(part, StoredForm::Array(format) if format != ArrayFormat::H5ad);
                     expected.insert(folder, Expected { bytes: found, there, at_most });
                 }
             }
@@ -142,24 +142,24 @@ impl DataSize {
 }
 
 /// The folders that a trial with data in `folder` reads, each with what is in it: the data set, and a store that is made from it.
-fn parts(folder: &Path, wanted: Wanted) -> Vec<(PathBuf, Wanted)> {
-    let made = match wanted {
-        Wanted::Graph(StoreKind::Json) | Wanted::Array(ArrayFormat::H5ad) => None,
-        Wanted::Graph(kind) => Some(Dataset::store_folder_in(folder, kind)),
-        Wanted::Array(format) => Some(ArrayDataset::store_folder_in(folder, format)),
+fn parts(folder: &Path, form: StoredForm) -> Vec<(PathBuf, StoredForm)> {
+    let made = match form {
+        StoredForm::Graph(StoreKind::Json) | StoredForm::Array(ArrayFormat::H5ad) => None,
+        StoredForm::Graph(kind) => Some(Dataset::store_folder_in(folder, kind)),
+        StoredForm::Array(format) => Some(ArrayDataset::store_folder_in(folder, format)),
     };
-    let base = match wanted {
-        Wanted::Graph(_) => Wanted::Graph(StoreKind::Json),
-        Wanted::Array(_) => Wanted::Array(ArrayFormat::H5ad),
+    let base = match form {
+        StoredForm::Graph(_) => StoredForm::Graph(StoreKind::Json),
+        StoredForm::Array(_) => StoredForm::Array(ArrayFormat::H5ad),
     };
-    std::iter::once((folder.to_owned(), base)).chain(made.map(|made| (made, wanted))).collect()
+    std::iter::once((folder.to_owned(), base)).chain(made.map(|made| (made, form))).collect()
 }
 
-fn size(project: &Project, data: &Data, part: Wanted) -> Result<u64, DatasetError> {
+fn size(project: &Project, data: &Data, part: StoredForm) -> Result<u64, DatasetError> {
     let study = project.study(&data.set);
     match part {
-        Wanted::Graph(kind) => graphs::expected_bytes(&Recipe::load(&study)?, data, kind),
-        Wanted::Array(format) => Ok(arrays::expected_bytes(&ArrayRecipe::load(&study)?, data, format)),
+        StoredForm::Graph(kind) => graphs::expected_bytes(&Recipe::load(&study)?, data, kind),
+        StoredForm::Array(format) => Ok(arrays::expected_bytes(&ArrayRecipe::load(&study)?, data, format)),
     }
 }
 

@@ -21,18 +21,18 @@ pub enum DataState<T = ()> {
     Refused(DatasetError),
 }
 
-/// What is read of a data set.
+/// The form in which a trial reads a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Wanted {
+pub enum StoredForm {
     /// Records of a graph, from a store of this kind.
     Graph(StoreKind),
     /// Rows of an array, from files of this format.
     Array(ArrayFormat),
 }
 
-impl Wanted {
+impl StoredForm {
     /// What a trial reads; `None` if it reads files of its own, or brings its own data.
-    pub fn of(settings: &Settings) -> Option<Self> {
+    pub fn from_settings(settings: &Settings) -> Option<Self> {
         if settings.data.set == NO_DATA_SET {
             return None;
         }
@@ -58,17 +58,17 @@ pub fn data_states(project: &Project, trials: &[Trial]) -> BTreeMap<PathBuf, Dat
     let mut asked: BTreeMap<PathBuf, u32> = BTreeMap::new();
     for trial in trials {
         let (folder, data) = (&trial.data_dir, &trial.settings.data);
-        let Some(wanted) = Wanted::of(&trial.settings) else { continue };
+        let Some(form) = StoredForm::from_settings(&trial.settings) else { continue };
         if !all.contains_key(folder) {
-            let found = match wanted {
-                Wanted::Graph(_) => graph_there(project, folder, data),
-                Wanted::Array(_) => array_there(project, folder, data),
+            let found = match form {
+                StoredForm::Graph(_) => graph_there(project, folder, data),
+                StoredForm::Array(_) => array_there(project, folder, data),
             };
             all.insert(folder.clone(), base_state(found));
         }
-        let kind = match wanted {
-            Wanted::Graph(kind) => kind,
-            Wanted::Array(format) => {
+        let kind = match form {
+            StoredForm::Graph(kind) => kind,
+            StoredForm::Array(format) => {
                 let (files, count) = (ArrayDataset::store_folder_in(folder, format), trial.settings.array.file_count);
                 let before = asked.get(&files).copied().unwrap_or(0);
                 asked.insert(files.clone(), before.max(count));

@@ -5,5 +5,5 @@ mod data_state;
 mod project_data;
 
 pub use data_size::DataSize;
-pub use data_state::{DataState, Wanted, data_states, store_state};
+pub use data_state::{DataState, StoredForm, data_states, store_state};
 pub use project_data::{ProjectData, RecipeGenes};

@@ -110,8 +110,8 @@ fn choose_address(env: RankEnv, get: &dyn Fn(&str) -> Option<String>) -> Rendezv
     }
     match nodes_of_step(get).as_deref() {
         Some([_]) => loopback,
-        Some([first, ..]) => address_of_first_node(first, &own_name()).unwrap_or_else(own_address),
-        _ => own_address(),
+        Some([first, ..]) => address_of_first_node(first, &host_name()).unwrap_or_else(host_address),
+        _ => host_address(),
     }
 }
 
@@ -125,14 +125,14 @@ fn nodes_of_step(get: &dyn Fn(&str) -> Option<String>) -> Option<Vec<String>> {
 }
 
 /// The address of the first node of the list. Slurm, and so the other nodes, know it by this name. `None`: this machine is another one.
-fn address_of_first_node(name: &str, own_name: &str) -> Option<RendezvousAddress> {
+fn address_of_first_node(name: &str, host_name: &str) -> Option<RendezvousAddress> {
     let found: Vec<IpAddr> = (name, 0).to_socket_addrs().ok()?.map(|a| a.ip()).collect();
     // A name that resolves to loopback here (as Debian's installer sets it up) resolves to a real address on other machines.
     if let Some(address) = found.iter().find(|ip| !ip.is_loopback() && UdpSocket::bind((**ip, 0)).is_ok()) {
         return Some(RendezvousAddress::Only(*address));
     }
     let short = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
-    if !found.is_empty() && short(name) == short(own_name) {
+    if !found.is_empty() && short(name) == short(host_name) {
         return Some(RendezvousAddress::All(name.to_owned()));
     }
     tracing::warn!(
@@ -141,14 +141,14 @@ fn address_of_first_node(name: &str, own_name: &str) -> Option<RendezvousAddress
     None
 }
 
-fn own_name() -> String {
+fn host_name() -> String {
     nix::unistd::gethostname().map(|h| h.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// An address of this machine that the other ranks can reach. Its name is used only if it resolves: libtorch would try a name that does not
 /// until its timeout, without a message.
-fn own_address() -> RendezvousAddress {
-    let name = own_name();
+fn host_address() -> RendezvousAddress {
+    let name = host_name();
     if (name.as_str(), 0).to_socket_addrs().is_ok_and(|mut found| found.next().is_some()) {
         return RendezvousAddress::All(name);
     }

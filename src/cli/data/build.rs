@@ -18,7 +18,7 @@ use serde_json::{Value as Json, json};
 
 use super::{AnyRecipe, convert};
 use crate::console::say;
-use crate::data::{DataSize, DataState, Wanted, data_states};
+use crate::data::{DataSize, DataState, StoredForm, data_states};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::project::Project;
@@ -26,18 +26,18 @@ use crate::project::Project;
 /// Hint after work that was stopped.
 pub const RESUME_HINT: &str = "the same command goes on where it stopped";
 
-/// Build the data set if it is missing and convert it to what is `wanted`, with progress on stderr; a build that is interrupted can be
+/// Build the data set if it is missing and convert it to `form`, with progress on stderr; a build that is interrupted can be
 /// resumed. An array gets `file_count` files, unless that is 0.
 pub fn ensure(
     project: &Project,
     data: &Data,
-    wanted: Wanted,
+    form: StoredForm,
     file_count: u32,
     interrupt: &Interrupt,
 ) -> Result<(), Failure> {
-    match (AnyRecipe::load(project, &data.set)?, wanted) {
-        (AnyRecipe::Graph(recipe), Wanted::Graph(store)) => ensure_graph(project, &recipe, data, store, interrupt),
-        (AnyRecipe::Array(recipe), Wanted::Array(format)) => {
+    match (AnyRecipe::load(project, &data.set)?, form) {
+        (AnyRecipe::Graph(recipe), StoredForm::Graph(store)) => ensure_graph(project, &recipe, data, store, interrupt),
+        (AnyRecipe::Array(recipe), StoredForm::Array(format)) => {
             ensure_array(project, &recipe, data, (format, file_count), interrupt)
         }
         (recipe, _) => {
@@ -122,15 +122,15 @@ pub fn refuse_damaged(states: &BTreeMap<PathBuf, DataState>) -> Result<(), Failu
 
 /// [`ensure`] for all data that trials read.
 pub fn ensure_all(project: &Project, trials: &[Trial], interrupt: &Interrupt) -> Result<(), Failure> {
-    let mut all: BTreeMap<(&PathBuf, Wanted), (&Data, u32)> = BTreeMap::new();
+    let mut all: BTreeMap<(&PathBuf, StoredForm), (&Data, u32)> = BTreeMap::new();
     for trial in trials {
         let Settings { data, array, .. } = &trial.settings;
-        let Some(wanted) = Wanted::of(&trial.settings) else { continue };
-        let (_, count) = all.entry((&trial.data_dir, wanted)).or_insert((data, 0));
+        let Some(form) = StoredForm::from_settings(&trial.settings) else { continue };
+        let (_, count) = all.entry((&trial.data_dir, form)).or_insert((data, 0));
         // A trial that asks for no number of files reads the files of the others.
         *count = (*count).max(array.file_count);
     }
-    all.iter().try_for_each(|((_, wanted), (data, count))| ensure(project, data, *wanted, *count, interrupt))
+    all.iter().try_for_each(|((_, form), (data, count))| ensure(project, data, *form, *count, interrupt))
 }
 
 /// Say how large each missing folder of data will be, and how much of the disk is free.

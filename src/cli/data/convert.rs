@@ -11,9 +11,9 @@ use expctl_text::format;
 use indicatif::HumanCount;
 
 use super::build::{BuildProgressBar, RESUME_HINT, failure};
-use super::{DataSetArgs, DataSetOptions, known};
+use super::{DataSetArgs, DataSetOptions, described};
 use crate::console::{out, say};
-use crate::data::Wanted;
+use crate::data::StoredForm;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::project::Project;
@@ -28,7 +28,7 @@ pub struct ConvertArgs {
     options: DataSetOptions,
     /// Store to make; may be given more than once
     #[arg(long, value_name = "KIND", value_parser = store_parser(), required = true)]
-    to: Vec<Wanted>,
+    to: Vec<StoredForm>,
     /// Folder that converted files go to, one for each file or shard
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -50,16 +50,16 @@ pub struct ConvertArgs {
 }
 
 /// A value parser for the stores that can be made from others.
-fn store_parser() -> impl TypedValueParser<Value = Wanted> {
-    let graphs = StoreKind::ALL.into_iter().filter(|kind| *kind != StoreKind::Json).map(Wanted::Graph);
-    let arrays = ArrayFormat::ALL.into_iter().map(Wanted::Array);
-    let all: Vec<Wanted> = graphs.chain(arrays).collect();
-    let value = |wanted: &Wanted| {
-        let family = if matches!(wanted, Wanted::Graph(_)) { "Of a graph" } else { "Of an array" };
-        PossibleValue::new(wanted.name()).help(family)
+fn store_parser() -> impl TypedValueParser<Value = StoredForm> {
+    let graphs = StoreKind::ALL.into_iter().filter(|kind| *kind != StoreKind::Json).map(StoredForm::Graph);
+    let arrays = ArrayFormat::ALL.into_iter().map(StoredForm::Array);
+    let all: Vec<StoredForm> = graphs.chain(arrays).collect();
+    let value = |form: &StoredForm| {
+        let family = if matches!(form, StoredForm::Graph(_)) { "Of a graph" } else { "Of an array" };
+        PossibleValue::new(form.name()).help(family)
     };
     let parser = PossibleValuesParser::new(all.iter().map(value));
-    parser.try_map(move |name| all.iter().copied().find(|wanted| wanted.name() == name).ok_or("no such store"))
+    parser.try_map(move |name| all.iter().copied().find(|form| form.name() == name).ok_or("no such store"))
 }
 
 /// Run the verb: the folders of the stores on stdout, or the files that were made of files.
@@ -86,24 +86,24 @@ pub fn run(project: &Project, args: &ConvertArgs) -> Result<(), Failure> {
             return Err(Failure::new(Exit::Usage, message));
         }
     };
-    let (data, family) = known(project, &set)?;
+    let (data, family) = described(project, &set)?;
     let interrupt = Interrupt::listen()?;
     let folder = project.data_dir(&data);
-    for wanted in &args.to {
-        match (family, *wanted) {
-            (Family::Graph, Wanted::Graph(kind)) => {
+    for form in &args.to {
+        match (family, *form) {
+            (Family::Graph, StoredForm::Graph(kind)) => {
                 let dataset = Dataset::open(&folder).map_err(|e| failure(&e))?;
                 convert_graph(&dataset, kind, jobs, &interrupt)?;
                 out(dataset.store_folder(kind).display());
             }
-            (Family::Array, Wanted::Array(format)) => {
+            (Family::Array, StoredForm::Array(format)) => {
                 let dataset = ArrayDataset::open(&folder).map_err(|e| failure(&e.advise(&folder, &data)))?;
                 let options = ConvertOptions { seed: data.seed, ..options };
                 convert_array(&dataset, format, &options, &interrupt)?;
                 out(dataset.store_folder(format).display());
             }
-            (_, wanted) => {
-                let message = format_args!("data set `{}` cannot be converted to {}", set.name, wanted.name());
+            (_, form) => {
+                let message = format_args!("data set `{}` cannot be converted to {}", set.name, form.name());
                 let hint = match family {
                     Family::Graph => "its samples are of a graph, that is a format of arrays",
                     Family::Array => "its rows are of an array, that is a store of graphs",
@@ -117,8 +117,8 @@ pub fn run(project: &Project, args: &ConvertArgs) -> Result<(), Failure> {
 
 /// Refuse options that would have no effect.
 fn check_options(args: &ConvertArgs) -> Result<(), Failure> {
-    let to = |wanted: &[ArrayFormat]| {
-        args.to.iter().any(|to| matches!(to, Wanted::Array(format) if wanted.contains(format)))
+    let to = |form: &[ArrayFormat]| {
+        args.to.iter().any(|to| matches!(to, StoredForm::Array(format) if form.contains(format)))
     };
     let none = |option: &str, with: &str| {
         Err(Failure::new(Exit::Usage, format_args!("{option} has no effect without {with}")))
@@ -140,11 +140,11 @@ fn convert_files(args: &ConvertArgs, folder: &Path, options: &ConvertOptions) ->
     if let Some(option) = args.options.named() {
         return Err(Failure::new(Exit::Usage, format_args!("{option} says which data set; --out converts files")));
     }
-    let [wanted] = args.to.as_slice() else {
+    let [form] = args.to.as_slice() else {
         return Err(Failure::new(Exit::Usage, "files of one format go to one folder: give --to once with --out"));
     };
-    let Wanted::Array(format) = *wanted else {
-        let message = format_args!("files cannot be converted to {}, which is a store of graphs", wanted.name());
+    let StoredForm::Array(format) = *form else {
+        let message = format_args!("files cannot be converted to {}, which is a store of graphs", form.name());
         return Err(Failure::new(Exit::Usage, message));
     };
     let shuffle = args.shuffle || format == ArrayFormat::H5adShuffled;

@@ -18,7 +18,7 @@ pub use self::build::{
 use self::convert::ConvertArgs;
 use super::words;
 use crate::console::out;
-use crate::data::Wanted;
+use crate::data::StoredForm;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::project::Project;
@@ -49,16 +49,16 @@ pub enum DataCommand {
 pub fn run(project: &Project, command: &DataCommand) -> Result<(), Failure> {
     match command {
         DataCommand::Build(set) => {
-            let (data, family) = known(project, set)?;
-            let wanted = match family {
-                Family::Graph => Wanted::Graph(StoreKind::Json),
-                Family::Array => Wanted::Array(ArrayFormat::H5ad),
+            let (data, family) = described(project, set)?;
+            let form = match family {
+                Family::Graph => StoredForm::Graph(StoreKind::Json),
+                Family::Array => StoredForm::Array(ArrayFormat::H5ad),
             };
-            ensure(project, &data, wanted, 0, &Interrupt::listen()?)?;
+            ensure(project, &data, form, 0, &Interrupt::listen()?)?;
             out(project.data_dir(&data).display());
             Ok(())
         }
-        DataCommand::Info { set, json } => match known(project, set)? {
+        DataCommand::Info { set, json } => match described(project, set)? {
             (data, Family::Graph) => info::print_graph(project, &data, *json),
             (data, Family::Array) => info::print_array(project, &data, *json),
         },
@@ -193,7 +193,7 @@ impl AnyRecipe {
 }
 
 /// The data set that the options describe, if its recipe can make it, and its family.
-pub fn known(project: &Project, set: &DataSetArgs) -> Result<(Data, Family), Failure> {
+pub fn described(project: &Project, set: &DataSetArgs) -> Result<(Data, Family), Failure> {
     let recipe = AnyRecipe::load(project, &set.name)?;
     let data = set.data(&recipe)?;
     let (checked, family) = match &recipe {

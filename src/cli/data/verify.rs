@@ -7,7 +7,7 @@ use expctl_settings::{ArrayFormat, Data, StoreKind};
 use expctl_text::format::count;
 
 use super::build::{BuildProgressBar, failure};
-use super::{DataSetArgs, known};
+use super::{DataSetArgs, described};
 use crate::console::{out, say};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
@@ -15,7 +15,7 @@ use crate::project::Project;
 
 /// Verify a data set: problems on stdout, store by store, and a hint for each of these stores.
 pub fn run(project: &Project, set: &DataSetArgs) -> Result<(), Failure> {
-    let (data, family) = known(project, set)?;
+    let (data, family) = described(project, set)?;
     let folder = project.data_dir(&data);
     let interrupt = Interrupt::listen()?;
     let mut progress = BuildProgressBar::new(&interrupt);

@@ -94,7 +94,7 @@ pub(super) fn decompositions(groups: &[Group]) -> Vec<Decomposed> {
         let Some(base) = base.map(|base| all[base].parts.clone()) else { continue };
         for part in &mut all[at].parts {
             let Some(of_base) = base.iter().find(|other| other.part == part.part) else { continue };
-            let ratio = |base: f64, own: f64| (base > 0.0 && own > 0.0).then(|| base / own);
+            let ratio = |base: f64, part: f64| (base > 0.0 && part > 0.0).then(|| base / part);
             part.ratio_per_step = ratio(of_base.ms_per_step, part.ms_per_step);
             part.ratio_per_sample = ratio(of_base.ms_per_sample, part.ms_per_sample);
         }
@@ -129,13 +129,13 @@ fn decomposed(key: &VariantKey<'_>, lines: &[&Line]) -> Option<Decomposed> {
         |mode: &str| lines.iter().copied().find(|line| line.row.mode == mode && !line.row.it_per_s.is_empty());
     let (data_mode, data_part) = ISOLATION_MODES[0];
     let data = in_mode(data_mode.name()).or_else(|| in_mode(ZERO_LOSS))?;
-    let alike = data.row.mode == data_mode.name();
+    let is_data = data.row.mode == data_mode.name();
     // The slowest rank's mean step, a value for each run.
     let times = |line: &Line| line.row.it_per_s.iter().map(|rate| 1e3 / rate).collect::<Vec<f64>>();
     let per_sample = |ms: f64| ms / data.row.batch_size as f64;
     let alone = mean(&times(data))?;
     let mut parts = vec![StepPart {
-        part: if alike { data_part.to_owned() } else { format!("{data_part} (zero loss)") },
+        part: if is_data { data_part.to_owned() } else { format!("{data_part} (zero loss)") },
         less: None,
         more: data.row.mode.clone(),
         ms_per_step: alone,
@@ -177,9 +177,9 @@ fn decomposed(key: &VariantKey<'_>, lines: &[&Line]) -> Option<Decomposed> {
         return None;
     }
     // A step on a loss of zero hides some of loading, too.
-    let waits = data.row.waits_for_data_ns.filter(|_| alike).zip(before.row.waits_for_data_ns);
-    let said: Vec<String> = key.point.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    let point = if said.is_empty() { String::new() } else { format!(" ({})", said.join(", ")) };
+    let waits = data.row.waits_for_data_ns.filter(|_| is_data).zip(before.row.waits_for_data_ns);
+    let settings: Vec<String> = key.point.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let point = if settings.is_empty() { String::new() } else { format!(" ({})", settings.join(", ")) };
     Some(Decomposed {
         job: key.job.to_owned(),
         variant: format!("{}{point}", key.variant),
@@ -264,11 +264,11 @@ pub(super) fn remarks(all: &[Decomposed]) -> Vec<String> {
     if all.is_empty() {
         return Vec::new();
     }
-    let mut said = vec![
+    let mut remarks = vec![
         "difference of variants (derived): the mean step of one mode less that of the one with less in it; × faster: the baseline's time over the row's, so above 1 is faster".to_owned(),
     ];
     if all.iter().any(|one| one.parts[0].more == ZERO_LOSS) {
-        said.push(
+        remarks.push(
             "zero loss: these steps ran no model, but went back from a loss of zero and stepped the optimizer; so the data pipeline takes less \
              than they do, and what stands below it is more than its difference"
                 .to_owned(),
@@ -277,7 +277,7 @@ pub(super) fn remarks(all: &[Decomposed]) -> Vec<String> {
     let ms = |ms: f64| format::milliseconds(ms * 1e6);
     for one in all {
         let name = format!("{} {}", one.job, one.method);
-        said.push(match &one.overlap {
+        remarks.push(match &one.overlap {
             Some(Overlap { mode, alone, waited }) if waited <= alone => format!(
                 "{name}: data alone costs {} ms a step; a step of {mode} waits {} ms for it, so {} ms are hidden behind the rest of the step",
                 ms(*alone),
@@ -296,10 +296,10 @@ pub(super) fn remarks(all: &[Decomposed]) -> Vec<String> {
     let open: Vec<String> =
         all.iter().filter(|one| one.overlap.is_none()).map(|one| format!("{} {}", one.job, one.method)).collect();
     if !open.is_empty() {
-        said.push(format!(
+        remarks.push(format!(
             "{}: how much of loading is hidden behind computing is not known, so a difference need not be what its part costs",
             open.join(", ")
         ));
     }
-    said
+    remarks
 }

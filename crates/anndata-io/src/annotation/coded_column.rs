@@ -16,14 +16,15 @@ pub(crate) struct UnknownCategory {
 /// Values of a column, or of a part of it, as codes.
 #[derive(Debug)]
 pub(crate) struct CodedColumn<T> {
-    different: HashMap<T, i32>,
-    /// -1 is a missing value.
+    /// Code of each distinct value, in the order in which they came.
+    distinct: HashMap<T, i32>,
+    /// Code of each row; -1 is a missing value.
     codes: Vec<i32>,
 }
 
 impl<T> Default for CodedColumn<T> {
     fn default() -> Self {
-        Self { different: HashMap::new(), codes: Vec::new() }
+        Self { distinct: HashMap::new(), codes: Vec::new() }
     }
 }
 
@@ -37,11 +38,11 @@ impl<T: Clone + Eq + Hash + Ord + ToString> CodedColumn<T> {
             self.codes.push(-1);
             return;
         };
-        let next = self.different.len() as i32;
-        let code = match value.find(&self.different) {
+        let next = self.distinct.len() as i32;
+        let code = match value.find(&self.distinct) {
             Some(code) => code,
             None => {
-                self.different.insert(value.into(), next);
+                self.distinct.insert(value.into(), next);
                 next
             }
         };
@@ -58,30 +59,30 @@ impl<T: Clone + Eq + Hash + Ord + ToString> CodedColumn<T> {
         categories: Option<&Vec<String>>,
         kind: LabelKind,
     ) -> Result<Labels, UnknownCategory> {
-        let mut different: BTreeMap<&T, i32> =
-            parts.iter().flat_map(|part| part.different.keys()).map(|value| (value, 0)).collect();
+        let mut distinct: BTreeMap<&T, i32> =
+            parts.iter().flat_map(|part| part.distinct.keys()).map(|value| (value, 0)).collect();
         let categories = match categories {
             None => {
-                different.values_mut().zip(0..).for_each(|(code, place)| *code = place);
-                different.keys().map(|value| value.to_string()).collect()
+                distinct.values_mut().zip(0..).for_each(|(code, next)| *code = next);
+                distinct.keys().map(|value| value.to_string()).collect()
             }
             Some(categories) => {
-                let places: HashMap<&str, i32> = categories.iter().map(String::as_str).zip(0..).collect();
-                for (value, code) in &mut different {
+                let code_of: HashMap<&str, i32> = categories.iter().map(String::as_str).zip(0..).collect();
+                for (value, code) in &mut distinct {
                     let name = value.to_string();
-                    let place = places.get(name.as_str());
-                    *code = *place.ok_or_else(|| UnknownCategory { value: name.clone() })?;
+                    *code = *code_of.get(name.as_str()).ok_or_else(|| UnknownCategory { value: name.clone() })?;
                 }
                 categories.clone()
             }
         };
         let mut codes = Vec::with_capacity(parts.iter().map(|part| part.codes.len()).sum());
         for part in &parts {
-            let mut own = vec![0; part.different.len()];
-            for (value, code) in &part.different {
-                own[*code as usize] = different.get(value).copied().unwrap_or(-1);
+            // From the codes of this part to those of the column.
+            let mut codes_of_part = vec![0; part.distinct.len()];
+            for (value, code) in &part.distinct {
+                codes_of_part[*code as usize] = distinct.get(value).copied().unwrap_or(-1);
             }
-            codes.extend(part.codes.iter().map(|code| usize::try_from(*code).map_or(-1, |code| own[code])));
+            codes.extend(part.codes.iter().map(|code| usize::try_from(*code).map_or(-1, |code| codes_of_part[code])));
         }
         Ok(Labels { categories, kind, codes })
     }

@@ -25,9 +25,9 @@ pub(crate) struct PageSegment {
     pub end_row: Option<u64>,
     /// Number of values of the row group up to the end of these pages, as above.
     pub end_value: Option<u64>,
-    /// Number of the column of the matrix.
+    /// Index of the column: of lists 0 for gene numbers and 1 for values (0 for values without gene numbers), else the gene.
     pub leaf: usize,
-    /// Number of the row group within the selection.
+    /// Index of the row group within the selection.
     pub group: usize,
     /// Number of values of all pages, from the footer.
     pub values: u64,
@@ -96,13 +96,13 @@ const VALUES_AT_ONCE: usize = 1 << 14;
 pub(crate) fn decode_dense_lists(
     group: &RowGroupRead<'_>,
     leaf: &MatrixColumn,
-    work: &mut DecodeBuffers,
+    buffers: &mut DecodeBuffers,
     out: &mut Vec<f32>,
     base: usize,
 ) -> Result<(), PageError> {
     let genes = group.genes as u64;
     let total = group.rows * genes;
-    let DecodeBuffers { unpacker, values: table, .. } = work;
+    let DecodeBuffers { unpacker, values: table, .. } = buffers;
     let mut has_dictionary = false;
     let mut missing: u64 = group.pieces.iter().map(|piece| piece.rows * genes).sum();
     for (segment, bytes) in group.segments(0) {
@@ -168,12 +168,12 @@ const TRANSPOSED_COLUMNS: usize = 16;
 pub(crate) fn decode_gene_columns(
     group: &RowGroupRead<'_>,
     leaves: &[MatrixColumn],
-    work: &mut DecodeBuffers,
+    buffers: &mut DecodeBuffers,
     out: &mut [f32],
 ) -> Result<(), PageError> {
     let (rows, genes) = (group.rows as usize, group.genes);
     for (block, leaves) in leaves.chunks(TRANSPOSED_COLUMNS).enumerate() {
-        let mut columns = std::mem::take(&mut work.columns);
+        let mut columns = std::mem::take(&mut buffers.columns);
         columns.clear();
         columns.try_reserve_exact(leaves.len() * rows).map_err(|_| PageError::NoMemory { rows })?;
         for (i, leaf) in leaves.iter().enumerate() {
@@ -182,7 +182,7 @@ pub(crate) fn decode_gene_columns(
             let segment =
                 group.segments.get(number).filter(|segment| segment.leaf == number).ok_or(PageError::MissingColumn)?;
             let bytes = &group.bytes[segment.at..segment.at + segment.len];
-            decode_column(segment, bytes, leaf, work, &mut columns, (i + 1) * rows)
+            decode_column(segment, bytes, leaf, buffers, &mut columns, (i + 1) * rows)
                 .map_err(|error| PageError::GeneColumn { gene: number, error: Box::new(error) })?;
         }
         for piece in group.pieces {
@@ -195,7 +195,7 @@ pub(crate) fn decode_gene_columns(
                 }
             }
         }
-        work.columns = columns;
+        buffers.columns = columns;
     }
     Ok(())
 }
@@ -206,11 +206,11 @@ fn decode_column(
     segment: &PageSegment,
     bytes: &[u8],
     leaf: &MatrixColumn,
-    work: &mut DecodeBuffers,
+    buffers: &mut DecodeBuffers,
     out: &mut Vec<f32>,
     end: usize,
 ) -> Result<(), PageError> {
-    let DecodeBuffers { unpacker, values: table, .. } = work;
+    let DecodeBuffers { unpacker, values: table, .. } = buffers;
     let mut has_dictionary = false;
     let mut pages = Pages::new(bytes);
     while let Some((header, body)) = pages.next_data(|header, body| {
@@ -236,12 +236,12 @@ pub(crate) fn decode_sparse_lists(
     group: &RowGroupRead<'_>,
     indices: &MatrixColumn,
     values: &MatrixColumn,
-    work: &mut DecodeBuffers,
+    buffers: &mut DecodeBuffers,
     out: &mut CsrRows,
 ) -> Result<(), PageError> {
     let first_row = out.len();
     let first = out.indices.len();
-    let DecodeBuffers { unpacker, values: table, indices: index_table, lists, .. } = work;
+    let DecodeBuffers { unpacker, values: table, indices: index_table, lists, .. } = buffers;
     let (mut lens, mut value_lens) = (Vec::new(), Vec::new());
     decode_lists(group, 0, indices, unpacker, lists, index_table, &mut out.indices, &mut lens)?;
     decode_lists(group, 1, values, unpacker, lists, table, &mut out.data, &mut value_lens)?;
@@ -278,7 +278,7 @@ fn check_columns(columns: &[i32], genes: usize) -> Result<(), PageError> {
 #[expect(clippy::too_many_arguments, reason = "parts of the memory of one decoder, of two types")]
 fn decode_lists<T: NumericElement>(
     group: &RowGroupRead<'_>,
-    number: usize,
+    index: usize,
     leaf: &MatrixColumn,
     unpacker: &mut Unpacker,
     lists: &mut ListLengths,
@@ -286,12 +286,12 @@ fn decode_lists<T: NumericElement>(
     out: &mut Vec<T>,
     lens: &mut Vec<u32>,
 ) -> Result<(), PageError> {
-    let wanted: u64 = group.pieces.iter().map(|piece| piece.rows).sum();
+    let selected: u64 = group.pieces.iter().map(|piece| piece.rows).sum();
     let mut has_dictionary = false;
     let mut next_row = 0;
     // The row before `next_row` is selected and was the last one appended to `out`.
     let mut is_open = false;
-    for (segment, bytes) in group.segments(number) {
+    for (segment, bytes) in group.segments(index) {
         if segment.first_row != next_row {
             next_row = segment.first_row;
             is_open = false;
@@ -302,10 +302,10 @@ fn decode_lists<T: NumericElement>(
             unpacker.dictionary(header, body, leaf.numeric, segment.compression, table)
         })? {
             let count = header.kind.data_values();
-            let most = ListLimit { rows: group.rows, begun: next_row, genes: group.genes, values: segment.values };
-            most.check(count)?;
+            let limit = ListLimit { rows: group.rows, begun: next_row, genes: group.genes, values: segment.values };
+            limit.check(count)?;
             let page = unpacker.data(&header, body, leaf, segment.compression)?;
-            read_lists(page.repetition, page.definition, count, leaf, most, lists)?;
+            read_lists(page.repetition, page.definition, count, leaf, limit, lists)?;
             let dictionary = has_dictionary.then_some(table.as_slice());
             let mut values = PageValues::new(page.encoding, leaf.numeric, page.values, count, dictionary)?;
             if lists.lead > 0 && is_open {
@@ -341,7 +341,7 @@ fn decode_lists<T: NumericElement>(
         }
     }
     let rows = lens.len() as u64;
-    if rows != wanted { Err(PageError::MissingRows { rows: wanted - rows }) } else { Ok(()) }
+    if rows != selected { Err(PageError::MissingRows { rows: selected - rows }) } else { Ok(()) }
 }
 
 #[cfg(test)]

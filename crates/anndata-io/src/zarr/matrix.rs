@@ -10,11 +10,11 @@ use crate::zarr::hierarchy::{Hierarchy, ObjectFiles, ZarrNode};
 use crate::zarr::metadata::{ArrayMetadata, JsonObject, ZarrError, json_lengths, json_text};
 use crate::{AnnDataError, CSC_BYTES, MatrixFile};
 
-/// Opens the matrix at `location` of an AnnData folder: `X`, `raw` (or `raw/X`) or `layers/NAME`. A CSC matrix is transposed in
-/// memory if that takes at most [`CSC_BYTES`].
+/// Opens the matrix at `location` of an AnnData folder: `X`, `raw` (or `raw/X`), `layers/NAME` or `obsm/NAME`. A CSC matrix is transposed
+/// in memory if that takes at most [`CSC_BYTES`].
 ///
 /// # Errors
-/// There is no such folder or matrix (the error lists the layers), it is damaged or truncated, or its encoding is not
+/// There is no such folder or matrix (the error lists those that exist), it is damaged or truncated, or its encoding is not
 /// supported.
 pub fn open_matrix(path: &Path, location: &str) -> Result<MatrixFile, AnnDataError> {
     open_matrix_checked(&Hierarchy::open(path)?, location, CSC_BYTES, |_, _| Ok(()))
@@ -55,7 +55,7 @@ struct LocatedMatrix {
 }
 
 impl LocatedMatrix {
-    /// Finds the matrix at `location`: `X`, `raw` (or `raw/X`), `layers/NAME`.
+    /// Finds the matrix at `location`: `X`, `raw` (or `raw/X`), `layers/NAME` or `obsm/NAME`.
     pub fn find(tree: &Hierarchy, location: &str) -> Result<Self, AnnDataError> {
         let name = if location == "raw" { "raw/X" } else { location };
         match tree.node(name)? {
