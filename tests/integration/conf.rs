@@ -261,7 +261,7 @@ fn colours_are_for_terminals() {
 #[test]
 fn help_has_examples() {
     for verb in [
-        "check", "plan", "submit", "status", "logs", "retry", "isolate", "report", "compare", "timings", "trace",
+        "check", "plan", "submit", "status", "logs", "retry", "isolate", "report", "compare", "predict", "timings", "trace",
         "import",
     ] {
         let help = text_of(&expctl(&[verb, "--help"]).stdout);

@@ -38,7 +38,7 @@ enum StepState {
     Done,
 }
 
-struct Rank<'a> {
+struct RankState<'a> {
     trace: &'a RankTrace,
     state: StepState,
     /// The step that the step thread is in.
@@ -58,7 +58,7 @@ struct Rank<'a> {
     simulated: SimulatedRank,
 }
 
-impl Rank<'_> {
+impl RankState<'_> {
     fn batches(&self) -> usize {
         self.building + self.ready + self.in_step
     }
@@ -84,7 +84,7 @@ enum Thread {
 }
 
 /// A stage that runs.
-struct Running {
+struct RunningStage {
     rank: usize,
     thread: Thread,
     batch: usize,
@@ -99,14 +99,14 @@ struct Running {
 struct Simulation<'a> {
     pipeline: &'a Pipeline,
     reductions: &'a [Option<f64>],
-    ranks: Vec<Rank<'a>>,
+    ranks: Vec<RankState<'a>>,
     /// Stages of a batch that loader threads build.
     load: Vec<usize>,
     /// Stages of a step before the reduction, with those of the batch where the step builds it.
     before: Vec<usize>,
     after: Vec<usize>,
     now: f64,
-    running: Vec<Running>,
+    running: Vec<RunningStage>,
     /// Time that is left of the reduction, if one goes on.
     reduction: Option<f64>,
     /// Ranks that wait for the others.
@@ -127,7 +127,7 @@ impl<'a> Simulation<'a> {
         if pipeline.threads == 0 {
             before.splice(0..0, load.iter().copied());
         }
-        let rank = |trace: &'a RankTrace| Rank {
+        let rank = |trace: &'a RankTrace| RankState {
             trace,
             state: StepState::Ready,
             step: 0,
@@ -170,7 +170,7 @@ impl<'a> Simulation<'a> {
             // From here on: how much slower work is.
             *load = (*load / processors).max(1.0);
         }
-        let slowdown = |running: &Running| {
+        let slowdown = |running: &RunningStage| {
             let share = running.processors.min(1.0);
             1.0 - share + share * self.load_of_nodes[self.ranks[running.rank].trace.node()]
         };
@@ -250,12 +250,12 @@ impl<'a> Simulation<'a> {
         };
         let stage = stages[position];
         let (left_s, processors) = (seconds[stage], self.pipeline.stages[stage].processors);
-        self.running.push(Running { rank, thread, batch, position, stage, left_s, processors });
+        self.running.push(RunningStage { rank, thread, batch, position, stage, left_s, processors });
         true
     }
 
-    fn end_stage(&mut self, ended: &Running) {
-        let Running { rank, thread, batch, position, .. } = *ended;
+    fn end_stage(&mut self, ended: &RunningStage) {
+        let RunningStage { rank, thread, batch, position, .. } = *ended;
         match thread {
             Thread::Waking => self.deliver(rank),
             _ if self.begin_stage(rank, thread, batch, position + 1) => return,
@@ -368,7 +368,7 @@ impl<'a> Simulation<'a> {
             (StepState::Ready, false) => of_rank.state = StepState::Waiting,
             (StepState::Waiting, true) if self.pipeline.wake_s > 0.0 => {
                 of_rank.state = StepState::Waking;
-                self.running.push(Running {
+                self.running.push(RunningStage {
                     rank,
                     thread: Thread::Waking,
                     batch: of_rank.step,
