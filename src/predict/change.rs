@@ -6,7 +6,7 @@ use pipeline_model::Segment;
 use serde::{Serialize, Serializer};
 
 use super::batch_cost::FixedShare;
-use super::replay::Replay;
+use super::replay::{HANDOVER, Replay};
 
 /// Counts of loader threads that are tried.
 const THREADS: [usize; 5] = [0, 1, 2, 4, 8];
@@ -14,6 +14,9 @@ const THREADS: [usize; 5] = [0, 1, 2, 4, 8];
 const PREFETCH: [usize; 4] = [1, 2, 4, 8];
 /// Share of a stage in all stages of its side below which nobody asks what it costs.
 const MIN_SHARE: f64 = 0.01;
+
+/// Share of the measured step that the step's own work must have for a ceiling.
+const MIN_STEP_SHARE: f64 = 0.02;
 
 /// A change to a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -94,7 +97,9 @@ impl Change {
         if !replay.reductions.is_empty() {
             all.extend([Self::EvenRanks, Self::ReduceHidden]);
         }
-        all.push(Self::LoadingFree);
+        // Steps that do next to nothing have no ceiling.
+        let step = of_segment(replay, |segment| segment != Segment::Load);
+        all.extend((sum(&step) > MIN_STEP_SHARE * replay.measured_step_s).then_some(Self::LoadingFree));
         all
     }
 
@@ -133,6 +138,11 @@ impl Change {
         }
     }
 
+    /// Whether it leaves the training as it is: another batch size does not.
+    pub fn keeps_training(self) -> bool {
+        !matches!(self, Self::BatchSize { .. })
+    }
+
     /// How it is made.
     pub fn class(self) -> ChangeClass {
         if self.setting().is_some() { ChangeClass::Setting } else { ChangeClass::WhatIf }
@@ -161,6 +171,9 @@ impl Change {
             Self::Threads(n) => {
                 changed.pipeline.threads = n;
                 changed.pipeline.window = (n * prefetch).max(1);
+                if n == 0 {
+                    changed.change_steps(|_, _, seconds| seconds[HANDOVER] = 0.0);
+                }
             }
             Self::Prefetch(n) => changed.pipeline.window = (changed.pipeline.threads * n).max(1),
             Self::BatchSize { to, from } => {
@@ -181,9 +194,9 @@ impl Change {
             Self::StorageFaster => {
                 // Of a second, `share` is work and the rest waits.
                 let share = changed.pipeline.stages[Stage::Read as usize].processors;
-                let left = share + (1.0 - share) / 2.0;
-                scale(&mut changed, &[Stage::Read], left);
-                changed.pipeline.stages[Stage::Read as usize].processors = share / left;
+                let remaining = share + (1.0 - share) / 2.0;
+                scale(&mut changed, &[Stage::Read], remaining);
+                changed.pipeline.stages[Stage::Read as usize].processors = share / remaining;
             }
             Self::ModelFaster => scale(&mut changed, &MODEL, 0.5),
             Self::EvenRanks => even_ranks(&mut changed),
@@ -212,8 +225,9 @@ fn scale(replay: &mut Replay, stages: &[Stage], times: f64) {
 fn even_ranks(replay: &mut Replay) {
     let n = replay.traces.len().max(1) as f64;
     let mean = |step: usize, stage: usize| replay.traces.iter().map(|trace| trace.step(step)[stage]).sum::<f64>() / n;
+    let columns = replay.pipeline.stages.len();
     let means: Vec<Vec<f64>> =
-        (0..replay.samples.len()).map(|step| Stage::ALL.map(|stage| mean(step, stage as usize)).to_vec()).collect();
+        (0..replay.samples.len()).map(|step| (0..columns).map(|stage| mean(step, stage)).collect()).collect();
     replay.change_steps(|_, step, seconds| seconds.copy_from_slice(&means[step]));
 }
 
@@ -234,5 +248,5 @@ pub fn fixed_shares(replays: &[Replay], samples: &[Vec<f64>], mode: Mode) -> Vec
         let small = stage == Stage::Other && mode != Mode::Data;
         if !found.shown && (beside || small) { FixedShare::FIXED } else { found }
     };
-    Stage::ALL.into_iter().map(share).collect()
+    Stage::ALL.into_iter().map(share).chain([FixedShare::FIXED]).collect()
 }

@@ -14,8 +14,11 @@ use crate::report::bottleneck::StageShare;
 /// Error of the model on the job itself above which nothing is predicted.
 pub const DEFAULT_BOUND: f64 = 0.15;
 /// Uncertainty of a change by the model's own simplifications, in logarithms, for each unit of the logarithm of the predicted gain: a
-/// predicted gain of 2 may be 1.74 or 2.3 by these alone.
+/// predicted gain of 2 may be 1.74 or 2.3 by these alone. The same for each unit of the logarithm of threads that share a processor.
 const MODEL_ERROR: f64 = 0.2;
+
+/// Gains that differ by less than this factor count as the same.
+const AS_MUCH: f64 = 1.02;
 
 /// Predictions for a job.
 #[derive(Clone, Debug, Serialize)]
@@ -94,8 +97,8 @@ impl NextBottleneck {
 
     fn from_replay(replayed: &Replayed) -> Option<Self> {
         let step: f64 = replayed.exposed.iter().map(|(_, seconds)| seconds).sum();
-        let most = |of: &[(Stage, f64)]| of.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
-        let (stage, seconds) = most(&replayed.exposed).filter(|(_, seconds)| *seconds > 0.0)?;
+        let longest = |of: &[(Stage, f64)]| of.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
+        let (stage, seconds) = longest(&replayed.exposed).filter(|(_, seconds)| *seconds > 0.0)?;
         let waited = replayed.waited.iter().find(|(of, _)| *of == stage).map_or(0.0, |(_, waited)| *waited);
         Some(Self { share: StageShare { stage, share: seconds / step }, waits: waited > seconds / 2.0 })
     }
@@ -193,11 +196,13 @@ impl PredictedVariant {
         let first = &replays[0];
         let (batch_size, prefetch) = (settings.loader.batch_size, settings.loader.prefetch_factor);
         let measured = geometric_mean(replays.iter().map(|replay| replay.measured));
-        let base = Base { replays: &replays, replayed: &replayed, calibration, measured, prefetch, shares: &shares };
+        let base = Base { replays: &replays, replayed: &replayed, calibration, prefetch, shares: &shares };
         let changes = Change::of_replay(first, batch_size, prefetch);
         let mut changes: Vec<Prediction> =
             changes.into_iter().map(|change| base.predict(change)).collect::<Result<_, _>>()?;
-        changes.sort_by(|a, b| b.samples_per_s.total_cmp(&a.samples_per_s));
+        // Changes that bring the same stay in their order, the smaller one first.
+        let rank = |one: &Prediction| -(one.gain * 1e4).round();
+        changes.sort_by(|a, b| rank(a).total_cmp(&rank(b)));
         Ok(Self {
             label: label.to_owned(),
             runs: replays.len(),
@@ -208,7 +213,7 @@ impl PredictedVariant {
             loader_threads: first.pipeline.threads,
             prefetch,
             batch_size,
-            processors: need(first),
+            processors: processor_need(first),
             bottleneck: NextBottleneck::from_replay(&replayed[0]),
             changes,
         })
@@ -219,12 +224,17 @@ impl PredictedVariant {
         self.changes.iter().find(|one| one.change == Change::LoadingFree)
     }
 
-    /// The setting with the highest predicted rate, if its interval says that it helps.
+    /// The setting of the loader that brings most, if its interval says that it helps; of those that bring as much, the one with the fewest
+    /// batches in memory.
     pub fn best_setting(&self) -> Option<&Prediction> {
         let helps = |one: &&Prediction| {
-            one.class == ChangeClass::Setting && one.gain_interval.map_or(one.gain > 1.0, |gain| gain.low > 1.0)
+            let of_loader = one.class == ChangeClass::Setting && one.change.keeps_training();
+            of_loader && one.gain_interval.map_or(one.gain, |gain| gain.low) > 1.0
         };
-        self.changes.iter().find(helps)
+        let best = self.changes.iter().filter(helps).map(|one| one.gain).reduce(f64::max)?;
+        let as_much = self.changes.iter().filter(helps).filter(|one| one.gain >= best / AS_MUCH);
+        let memory = |one: &Prediction| one.batch_memory_bytes.unwrap_or(one.processors.threads);
+        as_much.min_by(|a, b| memory(a).total_cmp(&memory(b)))
     }
 }
 
@@ -243,7 +253,6 @@ struct Base<'a> {
     replays: &'a [Replay],
     replayed: &'a [Replayed],
     calibration: Calibration,
-    measured: f64,
     prefetch: u32,
     shares: &'a [FixedShare],
 }
@@ -251,35 +260,38 @@ struct Base<'a> {
 impl Base<'_> {
     fn predict(&self, change: Change) -> Result<Prediction, Unpredictable> {
         let shares = |of: fn(&FixedShare) -> f64| self.shares.iter().map(of).collect::<Vec<f64>>();
-        let (middle, replayed) = self.rate(change, &shares(|share| share.value))?;
-        let mut half_width = middle.interval.map(|interval| {
-            // Both sides vary, the measured one and the one to come.
-            (std::f64::consts::SQRT_2 * (interval.high / middle.value).ln()).powi(2)
-        });
-        let gain = middle.value / self.measured;
-        let model = self.calibration.largest_error.ln_1p().powi(2) + (MODEL_ERROR * gain.ln()).powi(2);
-        half_width = half_width.map(|square| (square + model).sqrt());
-        // Where the cost of another batch size is not known well, the interval has both ends of what it may be.
-        let (mut low, mut high) = (middle.value, middle.value);
+        let Changed { rate, gain, replayed } = self.change(change, &shares(|share| share.value))?;
+        // Where the cost of another batch size is not known well, the intervals have both ends of what it may be.
+        let (mut low, mut high) = (1.0_f64, 1.0_f64);
         if matches!(change, Change::BatchSize { .. }) {
             for end in [shares(|share| share.low), shares(|share| share.high)] {
-                let rate = self.rate(change, &end)?.0.value;
-                (low, high) = (low.min(rate), high.max(rate));
+                let times = self.change(change, &end)?.rate.value / rate.value;
+                (low, high) = (low.min(times), high.max(times));
             }
         }
-        let interval = half_width.map(|width| Interval { low: low / width.exp(), high: high * width.exp() });
+        let model = self.calibration.largest_error.ln_1p().hypot(MODEL_ERROR * gain.value.ln());
+        // Threads beyond the processors never help more than the model says, and may cost caches and switches that it does not know.
         let changed = change.apply(&self.replays[0], self.prefetch, &shares(|share| share.value));
-        let need = need(&changed);
+        let need = processor_need(&changed);
+        let crowd = need.crowd() / processor_need(&self.replays[0]).crowd();
+        low *= crowd.max(1.0).powf(-MODEL_ERROR);
+        let around = |value: f64, statistical: f64| {
+            let factor = statistical.hypot(model).exp();
+            Interval { low: value * low / factor, high: value * high * factor }
+        };
+        // A run to come varies as those that were measured do; a ratio of two replays of one run does not.
+        let interval = rate.half_width.map(|width| around(rate.value, std::f64::consts::SQRT_2 * width));
+        let gain_interval = gain.half_width.map(|width| around(gain.value, width));
         let per_node = changed.processors.max_ranks_of_node() as f64;
-        let storage = changed.storage.map(|storage| (storage.bytes_per_sample * middle.value, storage));
+        let storage = changed.storage.map(|storage| (storage.bytes_per_sample * rate.value, storage));
         Ok(Prediction {
             change,
             class: change.class(),
             setting: change.setting(),
-            samples_per_s: middle.value,
+            samples_per_s: rate.value,
             interval,
-            gain,
-            gain_interval: interval.map(|interval| interval.times(1.0 / self.measured)),
+            gain: gain.value,
+            gain_interval,
             bottleneck: NextBottleneck::from_replay(&replayed),
             batch_memory_bytes: changed.batch_bytes.map(|bytes| bytes * replayed.batches as f64 * per_node),
             processors: need,
@@ -291,26 +303,65 @@ impl Base<'_> {
     }
 
     /// The rate with a change: the measured rate of each run times what the change does to its replay.
-    fn rate(&self, change: Change, shares: &[f64]) -> Result<(Estimate, Replayed), Unpredictable> {
-        let mut rates = Vec::new();
-        let mut first = None;
+    fn change(&self, change: Change, shares: &[f64]) -> Result<Changed, Unpredictable> {
+        let (mut rates, mut gains, mut first) = (Vec::new(), Vec::new(), None);
         for (replay, before) in self.replays.iter().zip(self.replayed) {
             let after = change.apply(replay, self.prefetch, shares).run()?;
-            let value = replay.measured * after.samples_per_s / before.samples_per_s;
-            // Steps that take no time leave no interval, and no rate either.
-            let within = run_rate(&after.step_times, 0, None).map(|rate| rate.it_per_s);
-            let scale = within.map_or(0.0, |rate| value / rate.value);
-            rates.push(within.map_or(Estimate::plain(value), |rate| rate.times(scale)));
+            let gain = after.samples_per_s / before.samples_per_s;
+            let steps = run_rate(&after.step_times, 0, None).map(|rate| rate.it_per_s);
+            let value = replay.measured * gain;
+            rates.push(steps.map_or(Estimate::plain(value), |rate| rate.times(value / rate.value)));
+            gains.push(gain_of_steps(gain, &before.step_times, &after.step_times));
             first.get_or_insert(after);
         }
-        let over = rate_over_runs(&rates).ok_or(Unpredictable::NotCompleted)?;
-        let first = first.ok_or(Unpredictable::NotCompleted)?;
-        Ok((Estimate { value: over.value, interval: over.interval, error: None }, first))
+        let replayed = first.ok_or(Unpredictable::NotCompleted)?;
+        let gain = Uncertain::from_runs(&gains).ok_or(Unpredictable::NotCompleted)?;
+        // Runs whose gains do not differ at all have a gain without spread, not one of unknown spread.
+        let is_even = gains.len() > 1 && gain.half_width.is_none();
+        let gain = Uncertain { half_width: if is_even { Some(0.0) } else { gain.half_width }, ..gain };
+        Ok(Changed { rate: Uncertain::from_runs(&rates).ok_or(Unpredictable::NotCompleted)?, gain, replayed })
     }
 }
 
+/// What a change does to all runs.
+struct Changed {
+    rate: Uncertain,
+    gain: Uncertain,
+    /// The replay of the first run with the change.
+    replayed: Replayed,
+}
+
+/// A figure with half the width of the 95 % interval of its logarithm; `None` if there are too few values for one.
+#[derive(Clone, Copy)]
+struct Uncertain {
+    value: f64,
+    half_width: Option<f64>,
+}
+
+impl Uncertain {
+    fn from_runs(runs: &[Estimate]) -> Option<Self> {
+        let over = rate_over_runs(runs)?;
+        Some(Self { value: over.value, half_width: over.interval.map(|interval| (interval.high / over.value).ln()) })
+    }
+}
+
+/// Added to the differences of two series of times relative to their means, so that none of them is negative.
+const SHIFT: f64 = 1e6;
+
+/// A gain with the interval that the steps of the two replays of one run leave: that of the mean of their differences, each series relative
+/// to its mean, from the block bootstrap of [`run_rate`].
+fn gain_of_steps(gain: f64, before: &[f64], after: &[f64]) -> Estimate {
+    let mean = |times: &[f64]| times.iter().sum::<f64>() / times.len().max(1) as f64;
+    let (mean_before, mean_after) = (mean(before), mean(after));
+    let difference = |(b, a): (&f64, &f64)| SHIFT + a / mean_after - b / mean_before;
+    let series: Vec<f64> = before.iter().zip(after).map(difference).collect();
+    let rate = run_rate(&series, 0, None).map(|rate| rate.it_per_s);
+    let interval = rate.and_then(|rate| Some((rate.interval?.high / rate.value).ln() * SHIFT));
+    Estimate { value: gain, interval: interval.map(|width| Interval::from_log(gain.ln(), width)), error: None }
+}
+
 /// Threads that compute at once on the node with the fewest processors for them.
-fn need(replay: &Replay) -> ProcessorNeed {
+fn processor_need(replay: &Replay) -> ProcessorNeed {
     replay.processors.tightest(replay.pipeline.threads as f64 + replay.step_processors)
 }
 

@@ -63,6 +63,11 @@ impl ProcessorNeed {
     pub fn suffices(&self) -> bool {
         self.threads <= self.processors
     }
+
+    /// Threads that share a processor; 1 where each has one.
+    pub fn crowd(&self) -> f64 {
+        if self.suffices() { 1.0 } else { self.threads / self.processors }
+    }
 }
 
 /// Processors that a rank may use: those of its affinity, or fewer by the limit of its control group.

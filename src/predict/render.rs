@@ -13,7 +13,7 @@ const HEADER: [&str; 8] = [
     "samples/s (estimated)",
     "95 %",
     "Gain",
-    "Then most of a step",
+    "Next bottleneck",
     "Batches in memory",
     "Threads / processors",
 ];
@@ -78,8 +78,8 @@ impl Predictions {
                     one.gain.to_string(),
                     variant.measured_samples_per_s.to_string(),
                     variant.calibration.error.to_string(),
-                    one.bottleneck.map(|most| most.share.stage.to_string()).unwrap_or_default(),
-                    or_none(one.bottleneck.map(|most| most.share.share)),
+                    one.bottleneck.map(|stage| stage.share.stage.to_string()).unwrap_or_default(),
+                    or_none(one.bottleneck.map(|stage| stage.share.share)),
                     or_none(one.batch_memory_bytes),
                     one.processors.threads.to_string(),
                     one.processors.processors.to_string(),
@@ -126,19 +126,20 @@ impl PredictedVariant {
     fn answer(&self) -> String {
         let best = match self.best_setting() {
             Some(best) => format!(
-                "Of the settings, {} would bring most: {} samples/s ({}), estimated.",
+                "Of the loader's settings, {} would bring most: {} samples/s ({}), estimated.",
                 best.change.words(),
                 format::rate(best.samples_per_s),
                 gain(best)
             ),
-            None => "No setting is predicted to bring anything.".to_owned(),
+            None => "No setting of the loader is predicted to bring anything.".to_owned(),
         };
-        let most = self.bottleneck.map(|most| format!(" Most of a step now: {}.", most.words())).unwrap_or_default();
+        let bottleneck =
+            self.bottleneck.map(|stage| format!(" Bottleneck now: {}.", stage.words())).unwrap_or_default();
         let ceiling = self.ceiling().map_or_else(String::new, |one| {
             format!(" If loading were free: {} samples/s ({}).", format::rate(one.samples_per_s), gain(one))
         });
         format!(
-            "Measured: {} samples/s, {} it/s ({}; {}, {}, batches of {}).{most} {best}{ceiling}\n\nThe model gives {} \
+            "Measured: {} samples/s, {} it/s ({}; {}, {}, batches of {}).{bottleneck} {best}{ceiling}\n\nThe model gives {} \
              samples/s for these settings themselves: {} % off.",
             format::rate(self.measured_samples_per_s),
             format::rate(self.measured_it_per_s),
@@ -160,7 +161,7 @@ fn row(one: &Prediction) -> [String; 8] {
         format::rate(one.samples_per_s),
         ends(one.interval, |value| format::rate(value)),
         format::ratio(one.gain),
-        one.bottleneck.map_or_else(|| MISSING.to_owned(), |most| most.words()),
+        one.bottleneck.map_or_else(|| MISSING.to_owned(), |stage| stage.words()),
         one.batch_memory_bytes.map_or_else(|| MISSING.to_owned(), format::bytes),
         format!("{} / {}{crowded}", format::figure(one.processors.threads), format::figure(one.processors.processors)),
     ]

@@ -21,13 +21,21 @@ const SEARCH_STEPS: usize = 12;
 const SEARCH_ERROR: f64 = 0.002;
 /// Share of the read bytes that must come from disks or the network before reads count as waits for storage.
 const MIN_STORAGE_SHARE: f64 = 0.1;
+/// Bytes a second and rank below which they are noise.
+const MIN_STORAGE_RATE: f64 = 1e6;
+
+/// Column of a trace behind those of the stages: what a step takes to get a batch that is there, while loader threads wake up and want its
+/// processor. Recorded as exposed and not busy *other*.
+pub const HANDOVER: usize = Stage::ALL.len();
+/// Columns of a trace.
+const COLUMNS: usize = HANDOVER + 1;
 
 /// A measured run, ready to be replayed with changes.
 #[derive(Clone, Debug)]
 pub struct Replay {
     /// How it was set up.
     pub pipeline: Pipeline,
-    /// Work of each rank: seconds of each stage of each step where no processor is shared, by [`Stage`].
+    /// Work of each rank: seconds of each stage of each step where no processor is shared, by [`Stage`], and of [`HANDOVER`].
     pub traces: Vec<RankTrace>,
     /// Time of the reduction of each step after the last rank arrived, seconds; empty where ranks do not meet.
     pub reductions: Vec<Option<f64>>,
@@ -134,7 +142,7 @@ impl Replay {
 
     /// The recorded times of a rank as seconds by stage.
     fn trace(&self, rank: usize, steps: &[StepRecord]) -> RankTrace {
-        let mut seconds = Vec::with_capacity(steps.len() * Stage::ALL.len());
+        let mut seconds = Vec::with_capacity(steps.len() * COLUMNS);
         for step in steps {
             let exposed: u64 = step.exposed.total();
             for stage in Stage::ALL {
@@ -150,8 +158,10 @@ impl Replay {
                 };
                 seconds.push(ns as f64 / 1e9);
             }
+            let handover = if waited(step) { 0 } else { not_busy(step) };
+            seconds.push(handover as f64 / 1e9);
         }
-        RankTrace::new(self.processors.node_of_rank[rank], Stage::ALL.len(), seconds)
+        RankTrace::new(self.processors.node_of_rank[rank], COLUMNS, seconds)
     }
 
     /// Set the limit of batches in memory, for batches of `times` the recorded size.
@@ -234,7 +244,7 @@ impl Replay {
         let mut sums = [0.0; 2];
         for rank in &simulated.ranks {
             for step in 0..rank.wall_s.len() {
-                (0..Stage::ALL.len()).for_each(|stage| sums[self.side(stage)] += rank.busy(step, stage));
+                (0..COLUMNS).for_each(|stage| sums[self.side(stage)] += rank.busy(step, stage));
             }
         }
         sums
@@ -270,7 +280,7 @@ impl Replay {
             let own = mean(&|rank, step| rank.exposed(step, stage as usize));
             let waits = match stage {
                 Stage::Allreduce => mean(&|rank, step| rank.waited(step, Wait::Reduce)),
-                Stage::Other => mean(&|rank, step| rank.waited(step, Wait::Wake)),
+                Stage::Other => mean(&|rank, step| rank.waited(step, Wait::Wake) + rank.exposed(step, HANDOVER)),
                 _ => 0.0,
             };
             let is_load = self.side(stage as usize) == 0 && self.pipeline.threads > 0;
@@ -337,14 +347,24 @@ fn stage_models(measured: &[&[StepRecord]], masks_by: MasksBy, step_processors: 
         };
         StageModel::new(segment, processors)
     };
-    Stage::ALL.into_iter().map(model).collect()
+    Stage::ALL.into_iter().map(model).chain([StageModel::new(Segment::BeforeReduce, 1.0)]).collect()
+}
+
+/// Whether a step waited for its batch.
+fn waited(step: &StepRecord) -> bool {
+    // Masks may be the step's own work.
+    Stage::LOADER.iter().any(|stage| *stage != Stage::Mask && step.exposed[*stage] > 0)
+}
+
+/// Exposed *other* time in which the step's thread did not work, ns.
+fn not_busy(step: &StepRecord) -> u64 {
+    step.exposed[Stage::Other].saturating_sub(step.busy[Stage::Other])
 }
 
 /// Time that a waiting step takes to go on once its batch is there: the median of what is left of such waits beside the stages of the batch.
 fn wake_s(measured: &[&[StepRecord]], threads: usize) -> f64 {
-    let waited = |step: &&StepRecord| Stage::LOADER.iter().any(|stage| step.exposed[*stage] > 0);
-    let left = |step: &StepRecord| step.exposed[Stage::Other].saturating_sub(step.busy[Stage::Other]) as f64 / 1e9;
-    let all: Vec<f64> = measured.iter().flat_map(|of| of.iter()).filter(waited).map(left).collect();
+    let steps = measured.iter().flat_map(|of| of.iter()).filter(|step| waited(step));
+    let all: Vec<f64> = steps.map(|step| not_busy(step) as f64 / 1e9).collect();
     if threads == 0 { 0.0 } else { median(&all).unwrap_or(0.0) }
 }
 
@@ -362,15 +382,18 @@ fn reductions(ranks: &[&[StepRecord]]) -> Vec<Option<f64>> {
 
 /// What a run took from disks and the network, over all of its ranks. `None`: nothing worth mentioning, or not sampled.
 fn storage_use(run: &Run, samples: f64, bytes_read: u64) -> Option<StorageUse> {
-    let ranks = &run.parts.last()?.samples;
+    let part = run.parts.last()?;
+    // The interfaces of a node carry other traffic, too.
+    let is_remote = part.usage.iter().any(|usage| usage.remote.is_some_and(|remote| remote.requests > 0));
+    let ranks = &part.samples;
     let (mut peak, mut total, mut counted) = (0.0, 0.0, 0.0);
     for of_rank in ranks {
         let mut highest: f64 = 0.0;
         for pair in of_rank.windows(2) {
             let seconds = pair[1].clock_ns.saturating_sub(pair[0].clock_ns) as f64 / 1e9;
             let during_steps = pair[1].at_ns.is_some_and(|at| at > 0);
-            let bytes =
-                pair[1].disk_read_bytes.unwrap_or(0) as f64 + pair[1].network_received_bytes.unwrap_or(0) as f64;
+            let network = pair[1].network_received_bytes.filter(|_| is_remote).unwrap_or(0);
+            let bytes = (pair[1].disk_read_bytes.unwrap_or(0) + network) as f64;
             if seconds > 0.0 && during_steps {
                 highest = highest.max(bytes / seconds);
                 total += bytes;
@@ -379,6 +402,7 @@ fn storage_use(run: &Run, samples: f64, bytes_read: u64) -> Option<StorageUse> {
         }
         peak += highest;
     }
-    let worth = counted > 0.0 && samples > 0.0 && total > MIN_STORAGE_SHARE * bytes_read as f64 && bytes_read > 0;
+    let many = total > MIN_STORAGE_SHARE * bytes_read as f64 && total > MIN_STORAGE_RATE * counted;
+    let worth = counted > 0.0 && samples > 0.0 && many;
     worth.then(|| StorageUse { peak_bytes_per_s: peak, bytes_per_sample: total / samples })
 }

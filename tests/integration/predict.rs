@@ -16,8 +16,11 @@ fn one_thread() -> Vec<StepRecord> {
     let step = |step: u64| {
         // The first step waits for a whole batch; the others began to wait when the thread was in decode.
         let waits = if step == 0 { [2, 3, 5] } else { [0, 1, 5] };
-        let mut record = StepRecord { step, measured: step >= 2, samples: 28, bytes_batch: 1_000_000, ..StepRecord::default() };
-        for ((stage, works), waits) in [(Stage::Read, 2), (Stage::Decode, 3), (Stage::Collate, 5)].into_iter().zip(waits) {
+        let mut record =
+            StepRecord { step, measured: step >= 2, samples: 28, bytes_batch: 1_000_000, ..StepRecord::default() };
+        for ((stage, works), waits) in
+            [(Stage::Read, 2), (Stage::Decode, 3), (Stage::Collate, 5)].into_iter().zip(waits)
+        {
             record.busy[stage] = works * MS;
             record.exposed[stage] = waits * MS;
         }
@@ -92,11 +95,15 @@ fn a_loader_that_is_the_limit_gets_threads_until_the_step_is() {
         assert!((found - expected).abs() < 0.01 * expected, "{change}: {found}, and not {expected}");
     }
     let changes = variant["changes"].as_array().unwrap();
-    let rates: Vec<f64> = changes.iter().map(|one| one["samples_per_s"].as_f64().unwrap()).collect();
+    // Those that bring the same are not in the order of their last digits.
+    let rates: Vec<f64> = changes.iter().map(|one| one["samples_per_s"].as_f64().unwrap().round()).collect();
     assert!(rates.is_sorted_by(|a, b| a >= b), "{rates:?}");
     for one in changes {
         let [low, high] = ["low", "high"].map(|end| one["interval"][end].as_f64().unwrap());
-        assert!(low <= one["samples_per_s"].as_f64().unwrap() && one["samples_per_s"].as_f64().unwrap() <= high, "{one}");
+        assert!(
+            low <= one["samples_per_s"].as_f64().unwrap() && one["samples_per_s"].as_f64().unwrap() <= high,
+            "{one}"
+        );
     }
 }
 
@@ -105,7 +112,9 @@ fn processors_that_are_not_there_make_nothing_faster() {
     // 14 ms of work a step on two processors: 7 ms, however many threads.
     let variant = predicted(&project(2));
     for threads in ["2 loader threads", "4 loader threads", "8 loader threads"] {
-        assert!((gain(&variant, threads) - 10.0 / 7.0).abs() < 0.03, "{threads}: {}", gain(&variant, threads));
+        // The batches that are ready when measuring begins, up to 16, are a part of 120.
+        let gain = gain(&variant, threads);
+        assert!((1.4..1.5).contains(&gain), "{threads}: {gain}");
     }
     let changes = variant["changes"].as_array().unwrap();
     let four = changes.iter().find(|one| one["change"] == "4 loader threads").unwrap();
@@ -199,7 +208,10 @@ fn what_cannot_be_predicted_is_refused_with_the_reason() {
     };
     let whole = one_thread();
     let said = refused(&|_| {}, &[whole[..12].to_vec()]);
-    assert!(said.contains("nothing is predicted from job 12: `lazy`: it has 10 measured steps, and at least 20"), "{said}");
+    assert!(
+        said.contains("nothing is predicted from job 12: `lazy`: it has 10 measured steps, and at least 20"),
+        "{said}"
+    );
     // A program of the user's that reports steps alone.
     let plain: Vec<StepRecord> = whole
         .iter()
