@@ -143,6 +143,11 @@ impl Change {
         !matches!(self, Self::BatchSize { .. })
     }
 
+    /// Whether storage stays as it is: without reads, or with another storage, its sampled rates say nothing.
+    pub fn keeps_storage(self) -> bool {
+        !matches!(self, Self::StageFree(Stage::Read) | Self::StorageFaster | Self::LoadingFree)
+    }
+
     /// How it is made.
     pub fn class(self) -> ChangeClass {
         if self.setting().is_some() { ChangeClass::Setting } else { ChangeClass::WhatIf }

@@ -18,7 +18,7 @@ pub const DEFAULT_BOUND: f64 = 0.15;
 const MODEL_ERROR: f64 = 0.2;
 
 /// Gains that differ by less than this factor count as the same.
-const AS_MUCH: f64 = 1.02;
+const AS_MUCH: f64 = 1.05;
 
 /// Predictions for a job.
 #[derive(Clone, Debug, Serialize)]
@@ -224,17 +224,22 @@ impl PredictedVariant {
         self.changes.iter().find(|one| one.change == Change::LoadingFree)
     }
 
-    /// The setting of the loader that brings most, if its interval says that it helps; of those that bring as much, the one with the fewest
-    /// batches in memory.
+    /// The setting of the loader that is predicted to bring most; of those that bring as much, the one with the fewest batches in memory.
+    /// `None`: none brings more than the job has.
     pub fn best_setting(&self) -> Option<&Prediction> {
-        let helps = |one: &&Prediction| {
-            let of_loader = one.class == ChangeClass::Setting && one.change.keeps_training();
-            of_loader && one.gain_interval.map_or(one.gain, |gain| gain.low) > 1.0
-        };
+        let helps =
+            |one: &&Prediction| one.class == ChangeClass::Setting && one.change.keeps_training() && one.gain > AS_MUCH;
         let best = self.changes.iter().filter(helps).map(|one| one.gain).reduce(f64::max)?;
         let as_much = self.changes.iter().filter(helps).filter(|one| one.gain >= best / AS_MUCH);
         let memory = |one: &Prediction| one.batch_memory_bytes.unwrap_or(one.processors.threads);
         as_much.min_by(|a, b| memory(a).total_cmp(&memory(b)))
+    }
+}
+
+impl Prediction {
+    /// Whether its interval leaves no doubt that it helps.
+    pub fn surely_helps(&self) -> bool {
+        self.gain_interval.is_some_and(|gain| gain.low > 1.0)
     }
 }
 
@@ -283,7 +288,8 @@ impl Base<'_> {
         let interval = rate.half_width.map(|width| around(rate.value, std::f64::consts::SQRT_2 * width));
         let gain_interval = gain.half_width.map(|width| around(gain.value, width));
         let per_node = changed.processors.max_ranks_of_node() as f64;
-        let storage = changed.storage.map(|storage| (storage.bytes_per_sample * rate.value, storage));
+        let storage = changed.storage.filter(|_| change.keeps_storage());
+        let storage = storage.map(|storage| (storage.bytes_per_sample * rate.value, storage));
         Ok(Prediction {
             change,
             class: change.class(),

@@ -110,14 +110,13 @@ impl PredictedVariant {
         if !assumed.is_empty() {
             text.push_str(&format!("\n\nTaken for granted: {}.", assumed.join("; ")));
         }
-        for one in self.changes[..shown].iter() {
-            if let Some(bytes) = one.beyond_sampled_storage {
-                let needed = format::bytes(bytes);
-                text.push_str(&format!(
-                    "\n\n{}: storage would have to deliver {needed}/s, more than was ever sampled.",
-                    one.change.words()
-                ));
-            }
+        let beyond = self.changes[..shown].iter().filter(|one| one.beyond_sampled_storage.is_some());
+        let beyond: Vec<String> = beyond.map(|one| one.change.words()).collect();
+        if !beyond.is_empty() {
+            text.push_str(&format!(
+                "\n\nNeed more bytes a second from storage than was ever sampled: {}.",
+                beyond.join("; ")
+            ));
         }
         text
     }
@@ -126,8 +125,9 @@ impl PredictedVariant {
     fn answer(&self) -> String {
         let best = match self.best_setting() {
             Some(best) => format!(
-                "Of the loader's settings, {} would bring most: {} samples/s ({}), estimated.",
+                "Of the loader's settings, {} {} bring most: {} samples/s ({}), estimated.",
                 best.change.words(),
+                if best.surely_helps() { "would" } else { "may" },
                 format::rate(best.samples_per_s),
                 gain(best)
             ),

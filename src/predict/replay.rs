@@ -23,6 +23,8 @@ const SEARCH_ERROR: f64 = 0.002;
 const MIN_STORAGE_SHARE: f64 = 0.1;
 /// Bytes a second and rank below which they are noise.
 const MIN_STORAGE_RATE: f64 = 1e6;
+/// Hardware samples of a run below which they say nothing of its storage: the first ones are of cold caches.
+const MIN_STORAGE_SAMPLES: u32 = 4;
 
 /// Column of a trace behind those of the stages: what a step takes to get a batch that is there, while loader threads wake up and want its
 /// processor. Recorded as exposed and not busy *other*.
@@ -386,7 +388,7 @@ fn storage_use(run: &Run, samples: f64, bytes_read: u64) -> Option<StorageUse> {
     // The interfaces of a node carry other traffic, too.
     let is_remote = part.usage.iter().any(|usage| usage.remote.is_some_and(|remote| remote.requests > 0));
     let ranks = &part.samples;
-    let (mut peak, mut total, mut counted) = (0.0, 0.0, 0.0);
+    let (mut peak, mut total, mut counted, mut samples_seen) = (0.0, 0.0, 0.0, 0_u32);
     for of_rank in ranks {
         let mut highest: f64 = 0.0;
         for pair in of_rank.windows(2) {
@@ -398,11 +400,12 @@ fn storage_use(run: &Run, samples: f64, bytes_read: u64) -> Option<StorageUse> {
                 highest = highest.max(bytes / seconds);
                 total += bytes;
                 counted += seconds;
+                samples_seen += 1;
             }
         }
         peak += highest;
     }
     let many = total > MIN_STORAGE_SHARE * bytes_read as f64 && total > MIN_STORAGE_RATE * counted;
-    let worth = counted > 0.0 && samples > 0.0 && many;
+    let worth = samples_seen >= MIN_STORAGE_SAMPLES && samples > 0.0 && many;
     worth.then(|| StorageUse { peak_bytes_per_s: peak, bytes_per_sample: total / samples })
 }
