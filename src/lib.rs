@@ -12,6 +12,7 @@ pub mod interrupt;
 pub mod launch;
 pub mod ledger;
 pub mod plan;
+pub mod predict;
 pub mod program;
 pub mod project;
 pub mod provenance;

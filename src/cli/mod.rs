@@ -12,6 +12,7 @@ mod isolate;
 mod logs;
 mod man_pages;
 mod plan;
+mod predict;
 mod report;
 mod retry;
 mod run_plan;
@@ -44,6 +45,7 @@ use self::isolate::IsolateArgs;
 use self::logs::LogsArgs;
 use self::man_pages::ManPagesArgs;
 use self::plan::{CheckArgs, PlanArgs};
+use self::predict::PredictArgs;
 use self::report::ReportArgs;
 use self::retry::RetryArgs;
 use self::status::{StatusArgs, WatchArgs};
@@ -103,6 +105,8 @@ enum Verb {
     Report(ReportArgs),
     /// Put jobs side by side
     Compare(CompareArgs),
+    /// Predict what changes to a job would bring: loader threads, prefetch, batches, faster stages
+    Predict(PredictArgs),
     /// Say where the time of single batches goes: distribution, slow batches and their period
     Timings(TimingsArgs),
     /// Merge what a profiler recorded on the ranks of a job, and sum it up; compare that of several jobs
@@ -143,7 +147,7 @@ enum Verb {
 const VERBS_BY_PURPOSE: [(&str, &[&str]); 5] = [
     ("Before a job", &["init", "check", "plan", "doctor"]),
     ("Jobs", &["submit", "status", "watch", "logs", "cancel", "retry", "isolate"]),
-    ("Results", &["report", "compare", "timings", "trace", "import"]),
+    ("Results", &["report", "compare", "predict", "timings", "trace", "import"]),
     ("Data sets", &["data"]),
     ("Shell", &["completions"]),
 ];
@@ -287,6 +291,7 @@ fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {
         Verb::Isolate(args) => isolate::run(project, &args),
         Verb::Report(args) => report::run(project, &args),
         Verb::Compare(args) => compare::run(project, &args),
+        Verb::Predict(args) => predict::run(project, &args),
         Verb::Timings(args) => timings::run(project, &args),
         Verb::Trace(args) => trace::run(project, &args),
         Verb::Import(args) => import::run(project, &args),

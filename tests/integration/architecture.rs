@@ -42,6 +42,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // From the ledger to a note; nothing of configs and launching.
     ("src/trace", &["src/ledger", "stats"]),
     ("src/report", &["src/ledger", "src/trace", "charts", "stats"]),
+    ("src/predict", &["src/report", "pipeline-model", "stats"]),
     ("src/timings", &["src/ledger", "src/report", "charts", "stats"]),
     ("src/watch", &["src/launch", "slurm"]),
     ("src/doctor", &["src/launch", "config", "slurm"]),
@@ -55,6 +56,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("text", &["stats"]),
     ("charts", &[]),
     ("stats", &[]),
+    ("pipeline-model", &[]),
     ("anndata-io", &[]),
     ("loader-core", &[]),
     ("cell-loader", &["anndata-io", "loader-core"]),

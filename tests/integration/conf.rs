@@ -261,8 +261,8 @@ fn colours_are_for_terminals() {
 #[test]
 fn help_has_examples() {
     for verb in [
-        "check", "plan", "submit", "status", "logs", "retry", "isolate", "report", "compare", "timings", "trace",
-        "import",
+        "check", "plan", "submit", "status", "logs", "retry", "isolate", "report", "compare", "predict", "timings",
+        "trace", "import",
     ] {
         let help = text_of(&expctl(&[verb, "--help"]).stdout);
         assert!(help.contains(&format!("Examples:\n  expctl {verb}")), "{verb}: {help}");

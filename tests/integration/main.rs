@@ -24,6 +24,7 @@ mod isolate;
 mod notes;
 mod origin;
 mod parquet_testing;
+mod predict;
 mod profiles;
 mod ranks;
 mod ratios;

@@ -1,0 +1,24 @@
+//! What a change would bring: recorded steps, replayed with the change in a model of the pipeline.
+//!
+//! | Module | Content |
+//! |---|---|
+//! | `replay` | a measured run as a `pipeline_model::Pipeline`, and the work behind times that were measured on shared processors |
+//! | `processors` | the processors that ranks share |
+//! | `batch_cost` | how times grow with the samples of a batch |
+//! | `change` | the changes, and what each does to a replay |
+//! | `prediction` | rates with intervals, after the model has reproduced the job itself |
+//! | `render` | tables, markdown, CSV, JSON |
+//!
+//! Invariant: a predicted figure is *estimated*, and comes with the error of the model on the job itself. Where that error is too large,
+//! or the record lacks what a replay needs, nothing is predicted.
+
+mod batch_cost;
+mod change;
+mod error;
+mod prediction;
+mod processors;
+mod render;
+mod replay;
+
+pub use error::PredictError;
+pub use prediction::{DEFAULT_BOUND, Predictions};

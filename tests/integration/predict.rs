@@ -1,0 +1,239 @@
+//! `expctl predict`, on ledgers whose steps are those of a known pipeline.
+
+use expctl_ledger::{Environment, JobDir, Stage, StepRecord, TrialState, write_json};
+use expctl_settings::{Mode, Settings, Trial};
+use serde_json::Value;
+
+use crate::common::ledger::{completed, finish, running, steps, two_variants};
+use crate::common::{TestProject, close};
+
+const MS: u64 = 1_000_000;
+
+/// Steps of a rank with one loader thread, which works 10 ms on a batch (read 2, decode 3, collate 5). A step works 4 ms: forward 2, backward
+/// 1, optimizer 1. Two steps of 120 are warm-up.
+fn one_thread() -> Vec<StepRecord> {
+    let mut start_ns = 0;
+    let step = |step: u64| {
+        // The first step waits for a whole batch; the others began to wait when the thread was in decode.
+        let waits = if step == 0 { [2, 3, 5] } else { [0, 1, 5] };
+        let mut record =
+            StepRecord { step, measured: step >= 2, samples: 28, bytes_batch: 1_000_000, ..StepRecord::default() };
+        for ((stage, works), waits) in
+            [(Stage::Read, 2), (Stage::Decode, 3), (Stage::Collate, 5)].into_iter().zip(waits)
+        {
+            record.busy[stage] = works * MS;
+            record.exposed[stage] = waits * MS;
+        }
+        for (stage, works) in [(Stage::Forward, 2), (Stage::Backward, 1), (Stage::Optimizer, 1)] {
+            record.busy[stage] = works * MS;
+            record.exposed[stage] = works * MS;
+        }
+        record.wall_ns = record.exposed.total();
+        record.start_ns = start_ns;
+        start_ns += record.wall_ns;
+        record
+    };
+    (0..122).map(step).collect()
+}
+
+/// A trial of these steps on a machine of so many processors.
+fn write(job: &JobDir, trial: &Trial, ranks: &[Vec<StepRecord>], cpus: u32) {
+    let attempt = running(job, trial, ranks);
+    let mut environment: Environment = attempt.environment().unwrap().unwrap();
+    environment.ranks.iter_mut().for_each(|rank| (rank.host, rank.cpus) = ("node".into(), cpus));
+    write_json(&attempt.environment_path(), &environment).unwrap();
+    finish(&attempt, ranks, TrialState::Completed, "");
+}
+
+/// One rank, one loader thread.
+fn alone(settings: &mut Settings) {
+    settings.loader.workers = 1;
+    settings.launch.ranks = 1;
+    settings.measure.steps = 120;
+}
+
+/// Job 12 of one variant, on a machine of so many processors.
+fn project(cpus: u32) -> TestProject {
+    let project = TestProject::new();
+    let trial = project.trial("lazy", "Lazy", 1, alone);
+    let job = project.submitted(12, "086_ddp", vec![trial.clone()]);
+    write(&job, &trial, &[one_thread()], cpus);
+    project
+}
+
+/// The only variant of job 12, predicted.
+fn predicted(project: &TestProject) -> Value {
+    project.json(&["predict", "12", "--json"], 0)["variants"][0].clone()
+}
+
+/// The gain of a change.
+fn gain(variant: &Value, change: &str) -> f64 {
+    let changes = variant["changes"].as_array().unwrap();
+    let one = changes.iter().find(|one| one["change"] == change);
+    one.unwrap_or_else(|| panic!("no {change} among {changes:#?}"))["gain"].as_f64().unwrap()
+}
+
+#[test]
+fn a_loader_that_is_the_limit_gets_threads_until_the_step_is() {
+    let variant = predicted(&project(16));
+    close(&variant["measured_samples_per_s"], 2800.0);
+    assert!(variant["calibration"]["error"].as_f64().unwrap().abs() < 1e-9);
+    assert_eq!((&variant["bottleneck"]["stage"], &variant["bottleneck"]["waits"]), (&"collate".into(), &true.into()));
+    for (change, expected) in [
+        ("load in the step, without loader threads", 10.0 / 14.0),
+        ("2 loader threads", 2.0),
+        ("4 loader threads", 2.5),
+        ("8 loader threads", 2.5),
+        ("8 batches ahead per thread", 1.0),
+        ("collate free", 2.0),
+        ("collate 2× as fast", 10.0 / 7.5),
+        ("decode free: data stored as they are used", 10.0 / 7.0),
+        ("model 2× as fast: forward to optimizer", 1.0),
+        ("loading free: the ceiling", 2.5),
+    ] {
+        let found = gain(&variant, change);
+        assert!((found - expected).abs() < 0.01 * expected, "{change}: {found}, and not {expected}");
+    }
+    let changes = variant["changes"].as_array().unwrap();
+    // Those that bring the same are not in the order of their last digits.
+    let rates: Vec<f64> = changes.iter().map(|one| one["samples_per_s"].as_f64().unwrap().round()).collect();
+    assert!(rates.is_sorted_by(|a, b| a >= b), "{rates:?}");
+    for one in changes {
+        let [low, high] = ["low", "high"].map(|end| one["interval"][end].as_f64().unwrap());
+        assert!(
+            low <= one["samples_per_s"].as_f64().unwrap() && one["samples_per_s"].as_f64().unwrap() <= high,
+            "{one}"
+        );
+    }
+}
+
+#[test]
+fn processors_that_are_not_there_make_nothing_faster() {
+    // 14 ms of work a step on two processors: 7 ms, however many threads.
+    let variant = predicted(&project(2));
+    for threads in ["2 loader threads", "4 loader threads", "8 loader threads"] {
+        // The batches that are ready when measuring begins, up to 16, are a part of 120.
+        let gain = gain(&variant, threads);
+        assert!((1.4..1.5).contains(&gain), "{threads}: {gain}");
+    }
+    let changes = variant["changes"].as_array().unwrap();
+    let four = changes.iter().find(|one| one["change"] == "4 loader threads").unwrap();
+    assert_eq!((&four["processors_suffice"], &four["processors"]["threads"]), (&false.into(), &5.0.into()));
+    // Four threads have two batches ahead each, and the step has one.
+    assert_eq!(four["setting"], "loader.workers=4");
+}
+
+/// Without the last digits, which differ between processors.
+fn rounded(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            *value = format!("{:.4}", number.as_f64().unwrap()).parse::<f64>().unwrap().into();
+        }
+        Value::Array(all) => all.iter_mut().for_each(rounded),
+        Value::Object(all) => all.values_mut().for_each(rounded),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_predictions_as_json() {
+    let mut all = project(4).json(&["predict", "12", "--json"], 0);
+    rounded(&mut all);
+    insta::assert_snapshot!(serde_json::to_string_pretty(&all).unwrap());
+}
+
+#[test]
+fn the_predictions_in_markdown() {
+    insta::assert_snapshot!(project(4).expect(&["predict", "12"], 0).0);
+}
+
+#[test]
+fn the_predictions_as_csv() {
+    let (stdout, _) = project(4).expect(&["predict", "12", "--format", "csv"], 0);
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert!(lines[0].starts_with("variant,change,set,class,samples_per_s,low,high,gain"), "{stdout}");
+    assert!(lines.iter().any(|line| line.starts_with("lazy,2 loader threads,loader.workers=2,estimated,")), "{stdout}");
+}
+
+#[test]
+fn the_slowest_rank_is_named_as_what_others_wait_for() {
+    let project = TestProject::new();
+    let trial = project.trial("lazy", "Lazy", 1, |settings| {
+        alone(settings);
+        settings.launch.ranks = 2;
+    });
+    let job = project.submitted(12, "086_ddp", vec![trial.clone()]);
+    // Batches are there at once. Rank 1 computes 6 ms and rank 0 only 2; both exchange for 1 ms.
+    let rank = |forward: u64, waits: u64| -> Vec<StepRecord> {
+        let mut steps = one_thread();
+        for (index, step) in steps.iter_mut().enumerate() {
+            let first = index == 0;
+            for stage in [Stage::Read, Stage::Decode, Stage::Collate] {
+                step.busy[stage] = if stage == Stage::Collate { MS } else { 0 };
+                step.exposed[stage] = if first { step.busy[stage] } else { 0 };
+            }
+            (step.busy[Stage::Forward], step.exposed[Stage::Forward]) = (forward * MS, forward * MS);
+            (step.busy[Stage::Allreduce], step.exposed[Stage::Allreduce]) = (waits * MS, waits * MS);
+            step.wall_ns = step.exposed.total();
+        }
+        steps
+    };
+    write(&job, &trial, &[rank(2, 5), rank(6, 1)], 16);
+    let variant = predicted(&project);
+    // A step takes 6 + 1 + 1 + 1 ms.
+    close(&variant["measured_samples_per_s"], 56.0 / 0.009);
+    for (change, expected) in [
+        ("no slowest rank", 9.0 / 7.0),
+        ("all-reduce wholly beside the backward pass", 9.0 / 8.0),
+        ("loading free: the ceiling", 1.0),
+    ] {
+        let found = gain(&variant, change);
+        assert!((found - expected).abs() < 0.01, "{change}: {found}, and not {expected}");
+    }
+}
+
+#[test]
+fn what_cannot_be_predicted_is_refused_with_the_reason() {
+    let refused = |change: &dyn Fn(&mut Settings), steps: &[Vec<StepRecord>]| {
+        let project = TestProject::new();
+        let trial = project.trial("lazy", "Lazy", 1, |settings| {
+            alone(settings);
+            change(settings);
+        });
+        let job = project.submitted(12, "086_ddp", vec![trial.clone()]);
+        completed(&job, &trial, steps);
+        let (stdout, stderr) = project.expect(&["predict", "12"], 7);
+        assert_eq!((stdout.as_str(), stderr.lines().count()), ("", 1), "{stderr}");
+        stderr
+    };
+    let whole = one_thread();
+    let said = refused(&|_| {}, &[whole[..12].to_vec()]);
+    assert!(
+        said.contains("nothing is predicted from job 12: `lazy`: it has 10 measured steps, and at least 20"),
+        "{said}"
+    );
+    // A program of the user's that reports steps alone.
+    let plain: Vec<StepRecord> = whole
+        .iter()
+        .map(|step| StepRecord { busy: Default::default(), exposed: Default::default(), ..step.clone() })
+        .collect();
+    let said = refused(&|settings| settings.worker.command = vec!["python3".into()], &[plain]);
+    assert!(said.contains("no times of loading: 100.0 % of the step time is in no stage"), "{said}");
+    // Times that no pipeline has: half of a step waits for a loader that worked for twice as long on one thread.
+    let said = refused(&|settings| settings.train.mode = Mode::Train, &[steps(400, 0)]);
+    assert!(said.contains("the model does not reproduce it"), "{said}");
+    let said = refused(&|settings| settings.profile.active = 3, &[whole]);
+    assert!(said.contains("a profiler ran along"), "{said}");
+}
+
+#[test]
+fn one_variant_of_several_can_be_asked_for() {
+    let project = TestProject::new();
+    two_variants(&project, 12);
+    let (_, stderr) = project.expect(&["predict", "12", "--only", "nothere"], 2);
+    assert!(stderr.contains("job 12 has no variant nothere") && stderr.contains("it has lazy, ids"), "{stderr}");
+    let (_, stderr) = project.expect(&["predict", "99"], 7);
+    assert!(stderr.contains("there is no job 99"), "{stderr}");
+    let (_, stderr) = project.expect(&["predict", "392"], 7);
+    assert!(stderr.contains("published by others"), "{stderr}");
+}
