@@ -159,7 +159,7 @@ fn row(one: &Prediction) -> [String; 8] {
         one.change.words(),
         one.setting.clone().unwrap_or_default(),
         format::rate(one.samples_per_s),
-        ends(one.interval, |value| format::rate(value)),
+        ends(one.interval, format::rate),
         format::ratio(one.gain),
         one.bottleneck.map_or_else(|| MISSING.to_owned(), |stage| stage.words()),
         one.batch_memory_bytes.map_or_else(|| MISSING.to_owned(), format::bytes),
