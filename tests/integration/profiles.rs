@@ -214,9 +214,9 @@ fn the_doctor_works_without_slurm() {
         command.env("PATH", "/usr/bin/nowhere:/bin/nowhere").env_remove("SLURM_CONF");
         command
     };
-    // Without a PATH there is no ldd either: libtorch is the one thing that is missing.
+    // Without a PATH there is no ldd either, which would say where libtorch is: that the worker starts is enough.
     let output = doctor().output().unwrap();
-    assert_eq!(output.status.code(), Some(70), "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(
         text(&output.stdout).contains("| Slurm | ok | no Slurm: jobs run on this machine"),
         "{}",
