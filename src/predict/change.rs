@@ -47,7 +47,7 @@ pub enum Change {
     ModelFaster,
     /// In each step all ranks take as long as their mean.
     EvenRanks,
-    /// The reduction takes no time of its own: all of it is beside the backward pass.
+    /// The reduction adds nothing to a step: all of it overlaps the backward pass.
     ReduceHidden,
     /// Batches are always there.
     LoadingFree,

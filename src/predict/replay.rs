@@ -26,8 +26,8 @@ const MIN_STORAGE_RATE: f64 = 1e6;
 /// Hardware samples of a run below which they say nothing of its storage: the first ones are of cold caches.
 const MIN_STORAGE_SAMPLES: u32 = 4;
 
-/// Column of a trace behind those of the stages: what a step takes to get a batch that is there, while loader threads wake up and want its
-/// processor. Recorded as exposed and not busy *other*.
+/// Last column of a trace: time that a step needs to take over a finished batch, while loader threads wake up and compete for its
+/// processor. The record has it as exposed *other* without busy time.
 pub const HANDOVER: usize = Stage::ALL.len();
 /// Columns of a trace.
 const COLUMNS: usize = HANDOVER + 1;
@@ -363,7 +363,7 @@ fn not_busy(step: &StepRecord) -> u64 {
     step.exposed[Stage::Other].saturating_sub(step.busy[Stage::Other])
 }
 
-/// Time that a waiting step takes to go on once its batch is there: the median of what is left of such waits beside the stages of the batch.
+/// Time from the end of a batch to the start of the step that waited for it: the median wait, less the exposed stages of the batch.
 fn wake_s(measured: &[&[StepRecord]], threads: usize) -> f64 {
     let steps = measured.iter().flat_map(|of| of.iter()).filter(|step| waited(step));
     let all: Vec<f64> = steps.map(|step| not_busy(step) as f64 / 1e9).collect();
