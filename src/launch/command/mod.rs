@@ -145,6 +145,9 @@ fn finish(supervisor: &mut Supervisor<'_>, result: Result<(), Stop>) -> i32 {
         program.stop(if matches!(result, Err(Stop::Interrupted)) { STOP_GRACE } else { GRACE });
     }
     program::end_all();
+    if matches!(result, Err(Stop::Lost(_) | Stop::Interrupted)) {
+        supervisor.take_measured();
+    }
     let result = match result {
         Err(Stop::Own(failure)) => Err(verdict(supervisor, failure, reported)),
         other => other,

@@ -240,6 +240,16 @@ impl<'a> Supervisor<'a> {
         }
     }
 
+    /// Take the records that a program sent before it was ended for a reason that is not its own: steps that it
+    /// measured are kept.
+    pub fn take_measured(&mut self) {
+        while let Ok(event) = self.events.try_recv() {
+            if matches!(event, Event::Program { .. }) && self.take(event).is_err() {
+                break;
+            }
+        }
+    }
+
     /// Take a record of the program.
     fn record(&mut self, connection: usize, record: Record, at: Instant) -> Result<(), Refusal> {
         let refuse = |why: String| Err(Refusal::Line(Refused::Record(why)));

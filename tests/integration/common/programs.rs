@@ -55,6 +55,7 @@ train(run)
 /// Fails in the way that its argument says.
 const BAD: &str = r#"
 from train import *
+from train import train as steps
 how = sys.argv[1]
 if how == "silent":
     sys.exit(0)
@@ -62,27 +63,39 @@ if how == "mute":
     time.sleep(600)
 run = expctl.Run(program="bad")
 mine = run.rank == 1
+
+def train(run, at=-1, act=None):
+    """Rank 1 acts once rank 0 has come as far: both have then measured the steps before."""
+    reached = how + ".reached"
+    def rank_0():
+        open(reached, "w").close()
+    def rank_1():
+        while not os.path.exists(reached):
+            time.sleep(0.001)
+        act()
+    steps(run, at, (rank_1 if mine else rank_0) if at >= 0 else None)
+
 raw = lambda text: run._connection._socket.sendall(text)
 if how == "rubbish":
-    train(run, 3, mine and (lambda: (raw(b'{"step": {"step": 3, "\x1b[2J": 1}}\n'), time.sleep(600))))
+    train(run, 3, lambda: (raw(b'{"step": {"step": 3, "\x1b[2J": 1}}\n'), time.sleep(600)))
 elif how == "stage":
-    train(run, 3, mine and (lambda: raw(b'{"step": {"step": 3, "start_ns": 0, "wall_ns": 1, "samples": 1, "busy": {"reading": 1}}}\n')))
+    train(run, 3, lambda: raw(b'{"step": {"step": 3, "start_ns": 0, "wall_ns": 1, "samples": 1, "busy": {"reading": 1}}}\n'))
 elif how == "order":
-    train(run, 3, mine and (lambda: raw(b'{"step": {"step": 5, "start_ns": 99999999999, "wall_ns": 1, "samples": 1}}\n')))
+    train(run, 3, lambda: raw(b'{"step": {"step": 5, "start_ns": 99999999999, "wall_ns": 1, "samples": 1}}\n'))
 elif how == "long":
-    train(run, 3, mine and (lambda: raw(b'{"step": "' + b"x" * 100000 + b'"}\n')))
+    train(run, 3, lambda: raw(b'{"step": "' + b"x" * 100000 + b'"}\n'))
 elif how == "killed":
-    train(run, 3, mine and (lambda: os.kill(os.getpid(), signal.SIGKILL)))
+    train(run, 3, lambda: os.kill(os.getpid(), signal.SIGKILL))
 elif how == "exit":
-    train(run, 3, mine and (lambda: os._exit(7)))
+    train(run, 3, lambda: os._exit(7))
 elif how == "early":
-    train(run, 3, mine and (lambda: sys.exit(0)))
+    train(run, 3, lambda: sys.exit(0))
 elif how == "raises":
     def fail():
         raise ValueError("no such thing as\na free lunch")
-    train(run, 3, mine and fail)
+    train(run, 3, fail)
 elif how == "hangs":
-    train(run, 3, mine and (lambda: time.sleep(600)))
+    train(run, 3, lambda: time.sleep(600))
 elif how == "late":
     train(run)
     sys.exit(4 if mine else 0)
