@@ -40,6 +40,7 @@ pub fn job_record(plan: &Plan, backend: &str) -> JobRecord {
         expctl_version: env!("CARGO_PKG_VERSION").to_owned(),
         baseline: plan.baseline.clone(),
         estimators: plan.estimators.clone(),
+        verifies: None,
         trials: plan.trials.clone(),
     }
 }

@@ -1,16 +1,21 @@
 use std::io::IsTerminal;
 
-use expctl_ledger::{Ledger, MeasuredJob};
+use expctl_config::{ChangedSetting, PastJob, Verification, VerifiedTrial, verification_path};
+use expctl_ledger::{Ledger, MeasuredJob, Run, VerifiedPrediction, VerifiedPredictions};
 
+use super::run_plan::{BackendName, RunOptions, submit_plan};
 use crate::console::{out, say};
+use crate::data::ProjectData;
 use crate::exit::{Exit, Failure};
-use crate::predict::{DEFAULT_BOUND, PredictError, Predictions};
+use crate::predict::{DEFAULT_BOUND, PredictError, Prediction, Predictions, TrackRecord, Verified, verified_text};
 use crate::project::Project;
 use crate::report::compare::Format;
 
 /// Arguments of `expctl predict`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  expctl predict 12\n  expctl predict 12 --only lazy --top 0")]
+#[command(
+    after_help = "Examples:\n  expctl predict 12\n  expctl predict 12 --only lazy --top 0\n  expctl predict 12 --verify 2"
+)]
 pub struct PredictArgs {
     /// The job
     #[arg(value_name = "JOB")]
@@ -24,6 +29,16 @@ pub struct PredictArgs {
     /// Predict nothing of a variant whose own rate the model misses by more than this, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = DEFAULT_BOUND * 100.0)]
     max_error: f64,
+    /// Run the N settings of each variant that are predicted to bring most, alternately with the variant itself, wait for them, and show
+    /// predicted beside measured; 0 runs all that can be set, also other batch sizes [default N: 3]
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "3")]
+    verify: Option<u32>,
+    /// With --verify: runs of each [default: as the job has, but at least 3]
+    #[arg(long, value_name = "N", requires = "verify", value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: Option<u32>,
+    /// With --verify: where to run [default: as for submit]
+    #[arg(long, value_enum, requires = "verify")]
+    backend: Option<BackendName>,
     /// Form of the output [default: table on a terminal, else markdown]
     #[arg(long, value_enum)]
     format: Option<Format>,
@@ -32,16 +47,21 @@ pub struct PredictArgs {
     json: bool,
 }
 
-/// Predict what changes to a job would bring.
+/// Predict what changes to a job would bring; with `--verify` run the best and compare.
 pub fn run(project: &Project, args: &PredictArgs) -> Result<(), Failure> {
-    let job = MeasuredJob::load(&Ledger::open(project)?.measured(args.job)?)?;
-    let predictions = Predictions::from_job(&job, args.only.as_deref(), args.max_error / 100.0)?;
+    let ledger = Ledger::open(project)?;
+    let job = MeasuredJob::load(&ledger.measured(args.job)?)?;
+    let mut predictions = Predictions::from_job(&job, args.only.as_deref(), args.max_error / 100.0)?;
     let form = match args.format {
         _ if args.json => Format::Json,
         Some(form) => form,
         None if std::io::stdout().is_terminal() => Format::Table,
         None => Format::Markdown,
     };
+    if let Some(n) = args.verify {
+        return verify(project, &job, &predictions, args, (n as usize, form));
+    }
+    predictions.track_record = TrackRecord::of_ledger(&ledger);
     out(predictions.render(form, args.top).map_err(Failure::internal)?);
     if form == Format::Csv {
         for one in &predictions.not_predicted {
@@ -49,6 +69,80 @@ pub fn run(project: &Project, args: &PredictArgs) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Submit the `n` best settings of each variant beside the variant itself, wait, and show what was predicted and what was measured.
+fn verify(
+    project: &Project,
+    job: &MeasuredJob,
+    predictions: &Predictions,
+    args: &PredictArgs,
+    (n, form): (usize, Format),
+) -> Result<(), Failure> {
+    for one in &predictions.not_predicted {
+        say(format!("left out: `{}`: {}", one.label, one.reason));
+    }
+    let mut chosen: Vec<(&Run, Vec<&Prediction>)> = Vec::new();
+    for variant in &predictions.variants {
+        let best = variant.best_settings(n);
+        if best.is_empty() {
+            say(format!("left out: `{}`: no setting of the loader is predicted to bring anything", variant.label));
+        } else if let Some(run) = job.runs.iter().find(|run| run.trial.label() == variant.label) {
+            chosen.push((run, best));
+        }
+    }
+    if chosen.is_empty() {
+        return Err(Failure::new(Exit::Refused, format!("job {} leaves nothing to verify", args.job))
+            .hint("a setting is verified if it is predicted to bring 5 % or more"));
+    }
+    let trials: Vec<VerifiedTrial<'_>> = chosen
+        .iter()
+        .map(|(run, best)| {
+            let changes = best.iter().filter_map(|one| one.change.assignment());
+            let changes = changes.map(|(key, value)| ChangedSetting { key, value }).collect();
+            VerifiedTrial { trial: &run.trial, changes }
+        })
+        .collect();
+    let record = &job.record;
+    let past = PastJob {
+        job: record.job,
+        config: &record.config,
+        baseline: record.baseline.as_deref(),
+        estimators: &record.estimators,
+        trials: &record.trials,
+    };
+    let config = Verification::new(project.root(), past, &trials, args.repeats);
+    let verifies = VerifiedPredictions { job: record.job, predictions: promised(&chosen, &config) };
+    let shown = verification_path(record.job);
+    let config = expctl_config::load_text(&ProjectData(project), &config.name, &shown, &config.text, &[])
+        .map_err(|errors| Failure::from(errors).hint("the settings are those of the job, with one of them changed"))?;
+    let plan = expctl_config::expand(&ProjectData(project), &config)?;
+    let run = RunOptions::waiting(args.backend);
+    let Some(submitted) = submit_plan(project, &config, (&plan, plan.clone()), &run, Some(verifies))? else {
+        return Ok(());
+    };
+    let measured = MeasuredJob::load(&Ledger::open(project)?.measured(submitted.job)?)?;
+    let verified = Verified::of_job(&measured);
+    out(verified_text(&verified, form).map_err(Failure::internal)?);
+    submitted.ended
+}
+
+/// What was predicted of each variant of the verification.
+fn promised(chosen: &[(&Run, Vec<&Prediction>)], config: &Verification) -> Vec<VerifiedPrediction> {
+    let of_trial = |((run, best), (own, changed)): (&(&Run, Vec<&Prediction>), &(String, Vec<String>))| {
+        let label = run.trial.label();
+        let one = |(one, variant): (&&Prediction, &String)| VerifiedPrediction {
+            label: label.clone(),
+            baseline: own.clone(),
+            variant: variant.clone(),
+            setting: one.setting.clone().unwrap_or_default(),
+            samples_per_s: one.samples_per_s,
+            gain: one.gain,
+            gain_interval: one.gain_interval.map(|interval| (interval.low, interval.high)),
+        };
+        best.iter().zip(changed).map(one).collect::<Vec<_>>()
+    };
+    chosen.iter().zip(&config.variants).flat_map(of_trial).collect()
 }
 
 impl From<PredictError> for Failure {

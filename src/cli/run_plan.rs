@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use clap::ValueEnum;
 use expctl_config::{ArrayRefusal, Config, NotesSettings, Plan, ProjectFiles, UserDefaults};
-use expctl_ledger::{JobRecord, MeasuredJob};
+use expctl_ledger::{JobRecord, MeasuredJob, VerifiedPredictions};
 use expctl_settings::{Trial, to_json};
 use expctl_text::format::count;
 use serde_json::json;
@@ -27,7 +27,7 @@ use crate::report::note::write_note;
 
 /// Where a job runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum BackendName {
+pub enum BackendName {
     /// Slurm if there is one, else this machine
     Auto,
     /// A Slurm array, by Slurm's commands
@@ -65,6 +65,11 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
+    /// Run all of it on `backend`, and wait for it.
+    pub fn waiting(backend: Option<BackendName>) -> Self {
+        Self { backend, only_missing: false, chain: false, wait: true, dry_run: false, test_only: false, json: false }
+    }
+
     /// Refuse options that exclude each other, before anything is read.
     pub fn check(&self) -> Result<(), Failure> {
         if self.json && !self.dry_run && !self.test_only {
@@ -75,19 +80,41 @@ impl RunOptions {
     }
 }
 
+/// A plan that was submitted.
+pub struct Submitted {
+    /// Its job.
+    pub job: u64,
+    /// How the job ended, if it was waited for.
+    pub ended: Result<(), Failure>,
+}
+
 /// Submit `plan`, which is `whole` or a part of it, as `args` say; the job id goes to stdout, alone.
 pub fn run_plan(
     project: &Project,
     config: &Config,
     whole: &Plan,
-    mut plan: Plan,
+    plan: Plan,
     args: &RunOptions,
 ) -> Result<(), Failure> {
+    submit_plan(project, config, (whole, plan), args, None)?.map_or(Ok(()), |submitted| submitted.ended)
+}
+
+/// The same for a plan that may verify predictions. `None`: nothing was submitted, as `args` say.
+pub fn submit_plan(
+    project: &Project,
+    config: &Config,
+    (whole, mut plan): (&Plan, Plan),
+    args: &RunOptions,
+    verifies: Option<VerifiedPredictions>,
+) -> Result<Option<Submitted>, Failure> {
     let only_asks = args.dry_run || args.test_only;
     if args.only_missing {
         leave_out_existing(project, &mut plan)?;
         if plan.trials.is_empty() {
-            return if args.json { print_empty_answer() } else { Ok(()) };
+            if args.json {
+                print_empty_answer()?;
+            }
+            return Ok(None);
         }
     }
     let backend = choose_backend(project, args, &plan)?;
@@ -100,7 +127,7 @@ pub fn run_plan(
         return Err(Failure::new(Exit::Usage, "--chain makes jobs of Slurm, and this job would run on this machine")
             .hint("on this machine a job builds its data and writes its note by itself"));
     }
-    let job = plan::job_record(&plan, backend);
+    let job = JobRecord { verifies, ..plan::job_record(&plan, backend) };
     // What can be refused is refused before hours of data building, and before a number is taken.
     if slurm {
         slurm::scripts(project, &job)?;
@@ -112,11 +139,12 @@ pub fn run_plan(
     }
     if only_asks {
         needed_worker(&job.trials)?;
-        return if args.test_only {
-            test_only(project, &job, args.json)
+        if args.test_only {
+            test_only(project, &job, args.json)?;
         } else {
-            dry_run(project, &plan, &job, args.json, args.chain)
-        };
+            dry_run(project, &plan, &job, args.json, args.chain)?;
+        }
+        return Ok(None);
     }
     let states = data_states(project, &plan.trials);
     data::refuse_damaged(&states)?;
@@ -139,7 +167,8 @@ pub fn run_plan(
     let id = backend.submit(project, job, order)?;
     print_id(id);
     keep_origin(project, id, &origin);
-    wait_or_detach(project, backend.as_ref(), &project.job(id).record()?, args.wait, &interrupt)
+    let ended = wait_or_detach(project, backend.as_ref(), &project.job(id).record()?, args.wait, &interrupt);
+    Ok(Some(Submitted { job: id, ended }))
 }
 
 /// Refuse what ranks would refuse of arrays that have just been built. Of files that were there before, the config's rules have seen it.

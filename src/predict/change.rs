@@ -1,7 +1,7 @@
 //! What could be changed, and what each change does to a replay.
 
 use expctl_ledger::Stage;
-use expctl_settings::Mode;
+use expctl_settings::{Loader, Mode};
 use pipeline_model::Segment;
 use serde::{Serialize, Serializer};
 
@@ -128,14 +128,19 @@ impl Change {
         }
     }
 
-    /// The setting that makes it, as `--set` takes it. `None`: no setting does.
-    pub fn setting(self) -> Option<String> {
+    /// The key of the setting that makes it, with its value. `None`: no setting does.
+    pub fn assignment(self) -> Option<(&'static str, u64)> {
         match self {
-            Self::Threads(n) => Some(format!("loader.workers={n}")),
-            Self::Prefetch(n) => Some(format!("loader.prefetch_factor={n}")),
-            Self::BatchSize { to, .. } => Some(format!("loader.batch_size={to}")),
+            Self::Threads(n) => Some((Loader::WORKERS.name(), n as u64)),
+            Self::Prefetch(n) => Some((Loader::PREFETCH_FACTOR.name(), n as u64)),
+            Self::BatchSize { to, .. } => Some((Loader::BATCH_SIZE.name(), to)),
             _ => None,
         }
+    }
+
+    /// The setting that makes it, as `--set` takes it. `None`: no setting does.
+    pub fn setting(self) -> Option<String> {
+        self.assignment().map(|(key, value)| format!("{key}={value}"))
     }
 
     /// Whether it leaves the training as it is: another batch size does not.

@@ -7,6 +7,7 @@
 //! | `batch_cost` | how times grow with the samples of a batch |
 //! | `change` | the changes, and what each does to a replay |
 //! | `prediction` | rates with intervals, after the model has reproduced the job itself |
+//! | `verified` | predictions beside what was measured of them |
 //! | `render` | tables, markdown, CSV, JSON |
 //!
 //! Invariant: a predicted figure is *estimated*, and comes with the error of the model on the job itself. Where that error is too large,
@@ -19,6 +20,9 @@ mod prediction;
 mod processors;
 mod render;
 mod replay;
+mod verified;
 
 pub use error::PredictError;
-pub use prediction::{DEFAULT_BOUND, Predictions};
+pub use prediction::{DEFAULT_BOUND, Prediction, Predictions};
+pub use render::verified_text;
+pub use verified::{TrackRecord, Verified};

@@ -9,6 +9,7 @@ use super::change::{Change, ChangeClass, fixed_shares};
 use super::error::{NotPredicted, PredictError, Unpredictable};
 use super::processors::ProcessorNeed;
 use super::replay::{Replay, Replayed};
+use super::verified::{TrackRecord, Verified};
 use crate::report::bottleneck::StageShare;
 
 /// Error of the model on the job itself above which nothing is predicted.
@@ -37,6 +38,10 @@ pub struct Predictions {
     pub variants: Vec<PredictedVariant>,
     /// Variants without.
     pub not_predicted: Vec<NotPredicted>,
+    /// Predictions that this job was submitted to verify, beside what it measured.
+    pub verified: Vec<Verified>,
+    /// How far the predictions that were verified in the ledger were off; `None`: none was, or nobody looked.
+    pub track_record: Option<TrackRecord>,
 }
 
 /// Predictions for one variant at one point of its sweep.
@@ -167,7 +172,17 @@ impl Predictions {
             return Err(PredictError::Nothing { job: job.record.job, first, others: not_predicted });
         }
         let (id, config) = (job.record.job, job.record.config.clone());
-        Ok(Self { schema: 1, job: id, config, class: "estimated", bound, variants, not_predicted })
+        Ok(Self {
+            schema: 1,
+            job: id,
+            config,
+            class: "estimated",
+            bound,
+            variants,
+            not_predicted,
+            verified: Verified::of_job(job),
+            track_record: None,
+        })
     }
 }
 
@@ -224,13 +239,30 @@ impl PredictedVariant {
         self.changes.iter().find(|one| one.change == Change::LoadingFree)
     }
 
+    /// The `n` settings of the loader that are predicted to bring most, the best first; fewer if fewer bring anything. 0: all settings, also
+    /// those that bring nothing, and other batch sizes.
+    pub fn best_settings(&self, n: usize) -> Vec<&Prediction> {
+        if n == 0 {
+            return self.changes.iter().filter(|one| one.class == ChangeClass::Setting).collect();
+        }
+        let mut best: Vec<&Prediction> = self.helpful_settings().collect();
+        best.sort_by(|a, b| b.gain.total_cmp(&a.gain));
+        best.truncate(n);
+        best
+    }
+
+    /// Settings of the loader that leave the training as it is and bring more than nothing.
+    fn helpful_settings(&self) -> impl Iterator<Item = &Prediction> {
+        let helps =
+            |one: &&Prediction| one.class == ChangeClass::Setting && one.change.keeps_training() && one.gain > AS_MUCH;
+        self.changes.iter().filter(helps)
+    }
+
     /// The setting of the loader that is predicted to bring most; of those that bring as much, the one with the fewest batches in memory.
     /// `None`: none brings more than the job has.
     pub fn best_setting(&self) -> Option<&Prediction> {
-        let helps =
-            |one: &&Prediction| one.class == ChangeClass::Setting && one.change.keeps_training() && one.gain > AS_MUCH;
-        let best = self.changes.iter().filter(helps).map(|one| one.gain).reduce(f64::max)?;
-        let as_much = self.changes.iter().filter(helps).filter(|one| one.gain >= best / AS_MUCH);
+        let best = self.helpful_settings().map(|one| one.gain).reduce(f64::max)?;
+        let as_much = self.helpful_settings().filter(|one| one.gain >= best / AS_MUCH);
         let memory = |one: &Prediction| one.batch_memory_bytes.unwrap_or(one.processors.threads);
         as_much.min_by(|a, b| memory(a).total_cmp(&memory(b)))
     }

@@ -5,6 +5,7 @@ use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 
 use super::prediction::{PredictedVariant, Prediction, Predictions};
+use super::verified::{TrackRecord, Verified};
 use crate::report::compare::Format;
 
 const HEADER: [&str; 8] = [
@@ -42,7 +43,10 @@ impl Predictions {
             format!("{heading}{}", variant.text(&render, top))
         });
         let unknown = self.not_predicted.iter().map(|one| format!("`{}` is not predicted: {}.", one.label, one.reason));
-        parts.chain(unknown).collect::<Vec<_>>().join("\n\n")
+        let verified = (!self.verified.is_empty())
+            .then(|| format!("{}\n\n{}", verified_heading(&self.verified), render(&verified_table(&self.verified))));
+        let record = self.track_record.map(|record| record.words());
+        verified.into_iter().chain(parts).chain(unknown).chain(record).collect::<Vec<_>>().join("\n\n")
     }
 
     fn csv(&self) -> String {
@@ -149,6 +153,70 @@ impl PredictedVariant {
             self.batch_size,
             format::rate(self.calibration.samples_per_s),
             format::round(self.calibration.error * 100.0, 1),
+        )
+    }
+}
+
+/// Predictions beside what was measured of them, as text without a final line feed.
+///
+/// # Errors
+/// Values that have no JSON.
+pub fn verified_text(all: &[Verified], form: Format) -> serde_json::Result<String> {
+    let heading = verified_heading(all);
+    match form {
+        Format::Markdown => Ok(format!("{heading}\n\n{}", verified_table(all).markdown())),
+        Format::Table => Ok(format!("{heading}\n\n{}", verified_table(all).terminal())),
+        Format::Csv => Ok(verified_table(all).csv()),
+        Format::Json => serde_json::to_string_pretty(all),
+    }
+}
+
+fn verified_heading(all: &[Verified]) -> String {
+    format!("Predicted from job {}, and measured:", all.first().map_or(0, |one| one.predicted_from))
+}
+
+fn verified_table(all: &[Verified]) -> Table {
+    let mut table = Table::new([
+        "Variant",
+        "--set",
+        "Predicted gain (estimated)",
+        "95 %",
+        "Measured gain",
+        "95 %",
+        "Runs",
+        "Measured over predicted",
+        "In the interval",
+    ])
+    .right(2..8);
+    for one in all {
+        let two = |value: f64| format::round(value, 2);
+        table.row([
+            one.label.clone(),
+            one.setting.clone(),
+            format::ratio(one.predicted),
+            ends(one.predicted_interval, two),
+            one.measured.map_or_else(|| MISSING.to_owned(), |measured| format::ratio(measured.value)),
+            ends(one.measured.and_then(|measured| measured.interval), two),
+            one.runs.to_string(),
+            one.error().map_or_else(|| MISSING.to_owned(), |error| format!("{} %", format::round(error * 100.0, 1))),
+            one.is_within().map_or(MISSING, |is| if is { "yes" } else { "no" }).to_owned(),
+        ]);
+    }
+    table
+}
+
+impl TrackRecord {
+    /// `Verified so far: 12 predictions, …`.
+    pub fn words(&self) -> String {
+        let percent = |share: f64| format::round(share * 100.0, 1);
+        format!(
+            "Verified so far in this ledger: {}, off by {} % in the median and by {} % at the 90th percentile; {} of {} intervals hold \
+             what was measured.",
+            format::count(self.predictions as u64, "prediction"),
+            percent(self.median_error),
+            percent(self.p90_error),
+            self.within,
+            self.with_interval,
         )
     }
 }

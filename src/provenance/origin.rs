@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use expctl_config::{Config, Plan, ProjectFiles, expand, is_isolation, load_only};
+use expctl_config::{Config, Plan, ProjectFiles, expand, is_isolation, is_verification, load_only};
 use expctl_ledger::{
     ConfigFile, ConfigOrigin, JobDir, JobRecord, LibtorchFound, PROVENANCE_SCHEMA_VERSION, Program, Provenance,
     SourceState, write_atomic, write_json,
@@ -212,8 +212,8 @@ fn untouched_since(path: &Path, time: i64) -> bool {
 }
 
 fn config_changes(files: &dyn ProjectFiles, record: &JobRecord, submitted: &Provenance) -> Vec<String> {
-    // The config of an isolation job comes from a past job, and is in no file that could have changed.
-    if is_isolation(&record.config_path) {
+    // A config that was derived from a past job is in no file that could have changed.
+    if is_isolation(&record.config_path) || is_verification(&record.config_path) {
         return Vec::new();
     }
     let path = submitted.folder.join(&record.config_path);

@@ -1,6 +1,8 @@
 //! `expctl predict`, on ledgers whose steps are those of a known pipeline.
 
-use expctl_ledger::{Environment, JobDir, Stage, StepRecord, TrialState, write_json};
+use expctl_ledger::{
+    Environment, JobDir, Stage, StepRecord, TrialState, VerifiedPrediction, VerifiedPredictions, write_json,
+};
 use expctl_settings::{Mode, Settings, Trial};
 use serde_json::Value;
 
@@ -11,7 +13,7 @@ const MS: u64 = 1_000_000;
 
 /// Steps of a rank with one loader thread, which works 10 ms on a batch (read 2, decode 3, collate 5). A step works 4 ms: forward 2, backward
 /// 1, optimizer 1. Two steps of 120 are warm-up.
-fn one_thread() -> Vec<StepRecord> {
+pub fn one_thread() -> Vec<StepRecord> {
     let mut start_ns = 0;
     let step = |step: u64| {
         // The first step waits for a whole batch; the others began to wait when the thread was in decode.
@@ -37,7 +39,7 @@ fn one_thread() -> Vec<StepRecord> {
 }
 
 /// A trial of these steps on a machine of so many processors.
-fn write(job: &JobDir, trial: &Trial, ranks: &[Vec<StepRecord>], cpus: u32) {
+pub fn write(job: &JobDir, trial: &Trial, ranks: &[Vec<StepRecord>], cpus: u32) {
     let attempt = running(job, trial, ranks);
     let mut environment: Environment = attempt.environment().unwrap().unwrap();
     environment.ranks.iter_mut().for_each(|rank| (rank.host, rank.cpus) = ("node".into(), cpus));
@@ -236,4 +238,83 @@ fn one_variant_of_several_can_be_asked_for() {
     assert!(stderr.contains("there is no job 99"), "{stderr}");
     let (_, stderr) = project.expect(&["predict", "392"], 7);
     assert!(stderr.contains("published by others"), "{stderr}");
+}
+
+#[test]
+fn verified_predictions_are_shown_beside_what_was_measured() {
+    let project = project(16);
+    let changed = |variant: &str, repeat| {
+        project.trial(variant, "Lazy", repeat, |settings| {
+            alone(settings);
+            settings.loader.workers = 1 + u32::from(variant == "lazy-workers2");
+        })
+    };
+    let trials: Vec<Trial> =
+        (1..=3).flat_map(|repeat| ["lazy", "lazy-workers2"].map(|name| changed(name, repeat))).collect();
+    let job = project.submitted_as(13, "086_ddp_verified", trials.clone(), |record| {
+        let promised = VerifiedPrediction {
+            label: "lazy".to_owned(),
+            baseline: "lazy".to_owned(),
+            variant: "lazy-workers2".to_owned(),
+            setting: "loader.workers=2".to_owned(),
+            samples_per_s: 5600.0,
+            gain: 2.0,
+            gain_interval: Some((1.7, 2.3)),
+        };
+        record.verifies = Some(VerifiedPredictions { job: 12, predictions: vec![promised] });
+    });
+    // Steps that are 1.6 times as fast, but for one of the three.
+    for trial in &trials {
+        let mut steps = one_thread();
+        if trial.variant == "lazy-workers2" {
+            let percent = if trial.repeat == 3 { 50 } else { 62 };
+            for step in &mut steps {
+                step.exposed[Stage::Decode] = 0;
+                step.exposed[Stage::Collate] = step.exposed[Stage::Collate] * percent / 100;
+                step.wall_ns = step.exposed.total();
+            }
+        }
+        write(&job, trial, &[steps], 16);
+    }
+    let shown = project.json(&["predict", "13", "--json", "--max-error", "90"], 0);
+    let one = &shown["verified"][0];
+    assert_eq!(
+        (&one["setting"], &one["predicted_from"], &one["runs"]),
+        (&"loader.workers=2".into(), &12.into(), &3.into())
+    );
+    let measured = [10.0 / 7.1, 10.0 / 7.1, 10.0 / 6.5].map(f64::ln).iter().sum::<f64>() / 3.0;
+    close(&one["measured"]["value"], measured.exp());
+    assert!(one["measured"]["interval"]["low"].as_f64().unwrap() < measured.exp(), "{one}");
+    let record = &shown["track_record"];
+    assert_eq!(
+        (&record["predictions"], &record["within"], &record["with_interval"]),
+        (&1.into(), &0.into(), &1.into())
+    );
+    close(&record["median_error"], 1.0 - measured.exp() / 2.0);
+    // Every other job says how predictions did.
+    let (stdout, _) = project.expect(&["predict", "12"], 0);
+    assert!(stdout.contains("Verified so far in this ledger: 1 prediction, off by 27.5 %"), "{stdout}");
+    let (stdout, _) = project.expect(&["predict", "13", "--max-error", "90"], 0);
+    assert!(stdout.starts_with("Predicted from job 12, and measured:\n\n| Variant |"), "{stdout}");
+}
+
+#[test]
+fn nothing_to_verify_is_refused() {
+    let project = TestProject::new();
+    let trial = project.trial("lazy", "Lazy", 1, alone);
+    let job = project.submitted(12, "086_ddp", vec![trial.clone()]);
+    // Batches are always there.
+    let mut steps = one_thread();
+    for step in &mut steps {
+        for stage in [Stage::Read, Stage::Decode, Stage::Collate] {
+            step.busy[stage] = 1000;
+            step.exposed[stage] = 0;
+        }
+        step.wall_ns = step.exposed.total();
+    }
+    write(&job, &trial, &[steps], 16);
+    let (stdout, stderr) = project.expect(&["predict", "12", "--verify"], 7);
+    assert!(stdout.is_empty() && stderr.contains("job 12 leaves nothing to verify"), "{stderr}");
+    let (_, stderr) = project.expect(&["predict", "12", "--repeats", "2"], 2);
+    assert!(stderr.contains("--verify"), "{stderr}");
 }

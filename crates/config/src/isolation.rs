@@ -1,39 +1,19 @@
 //! The config that isolates the parts of a past job: its variants on one rank, in each mode.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-use expctl_settings::{
-    Array, Data, Draw, Estimator, Experiment, ISOLATION_SUFFIX, KEYS, KeySpec, Launch, LearningSchedule, Loader,
-    MaskSource, Measure, Mode, Model, ModelKind, Pipeline, Profile, Sampler, Section, Settings, Slurm, TraceAt, Train,
-    Trial, Workload, is_url, to_json,
-};
-use serde_json::{Map, Value as Json};
+use expctl_settings::{Experiment, ISOLATION_SUFFIX, Launch, LearningSchedule, Measure, Mode, Train, Trial};
+use serde_json::Value as Json;
 
+use crate::past_job::{PastJob, Point, recorded_value, toml_of, write_variant};
 use crate::plan::UnknownName;
-use crate::rules::BUILT_ROWS_KEYS;
 use crate::suggest::closest;
 
 /// Keys that isolation sets; a sweep of the past job over one of them is left out.
 pub const ISOLATED: [&str; 3] = [Train::MODE.name(), Launch::RANKS.name(), Launch::NODES.name()];
 /// Keys over which a sweep of the past job is left out: those, and the epochs, of which isolation runs none.
 const NOT_SWEPT: [&str; 5] = [ISOLATED[0], ISOLATED[1], ISOLATED[2], Train::EPOCHS.name(), Train::PATIENCE.name()];
-
-/// The job whose parts are isolated.
-#[derive(Clone, Copy, Debug)]
-pub struct PastJob<'a> {
-    /// Its id.
-    pub job: u64,
-    /// Name of its config.
-    pub config: &'a str,
-    /// Variant that ratios refer to.
-    pub baseline: Option<&'a str>,
-    /// Published ways to make a rate that its note shows.
-    pub estimators: &'a [Estimator],
-    /// Its trials, in order.
-    pub trials: &'a [Trial],
-}
 
 /// A config as text, for [`load_text`](crate::load_text).
 #[derive(Clone, Debug)]
@@ -45,9 +25,6 @@ pub struct Isolation {
     /// Which variant ran at which point of the past job's sweep, without the keys that isolation sets.
     pub ran: Vec<(String, Point)>,
 }
-
-/// Swept settings of a trial, by dotted key.
-pub type Point = BTreeMap<String, Json>;
 
 /// The modes of an isolated job.
 #[derive(Clone, Debug)]
@@ -101,7 +78,7 @@ impl Isolation {
         repeats: Option<u32>,
         modes: &Modes,
     ) -> Result<Self, UnknownName> {
-        let variants = variants(past);
+        let variants = past.variants();
         if let Some(name) = only.iter().find(|name| !variants.contains(name)) {
             let near = closest(name, variants.iter().map(String::as_str)).map(str::to_owned);
             return Err(UnknownName { name: name.clone(), near, variants });
@@ -145,16 +122,6 @@ pub fn is_isolation(path: &Path) -> bool {
     text.is_some_and(|number| number.parse::<u64>().is_ok())
 }
 
-fn variants(past: PastJob<'_>) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for trial in past.trials {
-        if !names.contains(&trial.variant) {
-            names.push(trial.variant.clone());
-        }
-    }
-    names
-}
-
 /// The trial's point of the sweep, without the keys that isolation sets.
 fn residual(trial: &Trial) -> Point {
     trial
@@ -183,44 +150,32 @@ fn text(
             points.push(point);
         }
     }
-    if let Some(first) = chosen.first() {
-        let settings = flat(first);
-        for spec in KEYS.iter().filter(|spec| spec.per_job) {
-            let is = |key: &str| spec.key == key;
-            let derived = |trial: &&Trial| trial.settings.experiment.study == trial.settings.data.set;
-            if is(&Experiment::STUDY) && chosen.iter().all(derived) {
-                // Derived again. Own files have no study, and one that is written must be a folder.
-                continue;
-            }
-            let value = if is(&Experiment::TITLE) {
-                Json::from(format!("{} (job {}, isolated)", title(past, first), past.job))
-            } else if is(&Experiment::DESCRIPTION) {
-                Json::from("What do the data, the forward pass, the backward pass and the optimizer cost on one rank?")
-            } else if is(&Experiment::MEASURES) {
-                Json::from(vec!["each variant alone, with more of the step in each mode"])
-            } else if is(&Experiment::DOES_NOT_MEASURE) {
-                Json::from(vec!["more than one rank, and with it the exchange of gradients"])
-            } else {
-                setting(&settings, spec.key)
-            };
-            let _ = writeln!(out, "{} = {}", spec.key, toml_of(&value));
+    past.write_job_settings(&mut out, chosen, |key| {
+        let is = |other: &str| key == other;
+        if is(&Experiment::TITLE) {
+            Some(Json::from(format!("{} (job {}, isolated)", past.title(), past.job)))
+        } else if is(&Experiment::DESCRIPTION) {
+            Some(Json::from(
+                "What do the data, the forward pass, the backward pass and the optimizer cost on one rank?",
+            ))
+        } else if is(&Experiment::MEASURES) {
+            Some(Json::from(vec!["each variant alone, with more of the step in each mode"]))
+        } else if is(&Experiment::DOES_NOT_MEASURE) {
+            Some(Json::from(vec!["more than one rank, and with it the exchange of gradients"]))
+        } else {
+            None
         }
-    }
+    });
     let mut written: Vec<&str> = Vec::new();
     for trial in chosen {
         if written.contains(&trial.variant.as_str()) {
             continue;
         }
         written.push(&trial.variant);
-        variant(&mut out, root, trial, repeats);
+        let value = |key: &str, value: Json| isolated_value(key, root, trial, value, repeats);
+        write_variant(&mut out, (&trial.variant, &trial.method), trial, &residual(trial), value);
     }
-    if let Some(baseline) = past.baseline.filter(|name| written.contains(name)) {
-        let _ = writeln!(out, "\ncompare.baseline = {}", toml_of(&Json::from(baseline)));
-    }
-    if !past.estimators.is_empty() {
-        let named: Vec<&str> = past.estimators.iter().map(|estimator| estimator.name()).collect();
-        let _ = writeln!(out, "\ncompare.estimators = {}", toml_of(&Json::from(named)));
-    }
+    past.write_comparison(&mut out, &written);
     let (run, names): (Vec<Mode>, Vec<&str>) = modes
         .modes
         .iter()
@@ -244,44 +199,12 @@ fn text(
     out
 }
 
-fn title(past: PastJob<'_>, trial: &Trial) -> String {
-    let title = &trial.settings.experiment.title;
-    if title.is_empty() { past.config.to_owned() } else { title.clone() }
-}
-
-fn variant(out: &mut String, root: &Path, trial: &Trial, repeats: Option<u32>) {
-    let name = &trial.variant;
-    let _ = writeln!(out, "\nvariant.{name}.method = {}", toml_of(&Json::from(trial.method.as_str())));
-    let settings = flat(trial);
-    let swept = residual(trial);
-    for spec in KEYS.iter().filter(|spec| has_effect(spec, &trial.settings, &swept)) {
-        if spec.per_job || swept.contains_key(spec.key) {
-            continue;
-        }
-        let Some(value) = isolated_value(spec.key, root, trial, &settings, repeats) else { continue };
-        if !goes_without_saying(spec, &value) {
-            let _ = writeln!(out, "variant.{name}.{} = {}", spec.key, toml_of(&value));
-        }
-    }
-}
-
 /// The value of a key in the isolated job; none where the config does not say it.
-fn isolated_value(
-    key: &str,
-    root: &Path,
-    trial: &Trial,
-    settings: &Map<String, Json>,
-    repeats: Option<u32>,
-) -> Option<Json> {
+fn isolated_value(key: &str, root: &Path, trial: &Trial, value: Json, repeats: Option<u32>) -> Option<Json> {
     let trains_epochs = trial.settings.train.epochs > 0;
     let is = |other: &str| key == other;
-    let value = setting(settings, key);
     if is(&Train::MODE) {
         // The sweep says it.
-        return None;
-    }
-    if is(&Model::KIND) && trial.default_model {
-        // Nobody chose it, and the new job says so, too.
         return None;
     }
     if is(&Launch::RANKS) || is(&Launch::NODES) {
@@ -290,15 +213,8 @@ fn isolated_value(
     if is(&Train::EPOCHS) || is(&Train::PATIENCE) {
         return Some(Json::from(0));
     }
-    if trains_epochs && (is(&Model::SEED) || is(&Loader::SEED)) {
-        // A repeat of a training run has seeds of its own; the config had those of the first.
-        return Some(first_seed(&value, trial.repeat));
-    }
-    if is(&Model::PATH) || is(&Train::START_FROM) || is(&Array::FILES) {
-        return Some(as_given(root, value));
-    }
-    if is(&Measure::STEPS) && (trains_epochs || trial.settings.measure.epochs > 0) {
-        // A training run of epochs gets the default number of steps; with measured epochs the steps follow from them.
+    if is(&Measure::STEPS) && trains_epochs {
+        // A training run of epochs gets the default number of steps.
         return None;
     }
     // The schedule waits for validations, of which there are none.
@@ -306,110 +222,13 @@ fn isolated_value(
     if trains_epochs && (is(&Train::SCHEDULE_PATIENCE) || is(&Train::SCHEDULE) && waits) {
         return None;
     }
-    if is(&Measure::REPEATS) {
-        return Some(repeats.map_or(value, Json::from));
+    match repeats.filter(|_| is(&Measure::REPEATS)) {
+        Some(repeats) => Some(Json::from(repeats)),
+        None => recorded_value(key, root, trial, value),
     }
-    Some(value)
-}
-
-/// Whether a config with these settings, and the keys that are `swept`, may say the key at all.
-fn has_effect(spec: &KeySpec, settings: &Settings, swept: &Point) -> bool {
-    let array = settings.reads_array();
-    // Isolated trials run without a profiler.
-    if !spec.applies_to(Workload::from_data(array)) || [Profile::NAME, TraceAt::NAME].contains(&spec.section()) {
-        return false;
-    }
-    let is = |key: &str| spec.key == key;
-    let is_swept = |key: &str| swept.contains_key(key);
-    if is(&Data::SAMPLES) && settings.array.files.iter().any(|file| is_url(file)) {
-        return true;
-    }
-    if BUILT_ROWS_KEYS.contains(&spec.key) {
-        return !array || settings.array.files.is_empty();
-    }
-    if is(&Sampler::CHUNK_ROWS) {
-        return matches!(settings.sampler.draw, Draw::Chunked | Draw::Sequential);
-    }
-    if is(&Sampler::CHUNKS) {
-        return settings.sampler.draw == Draw::Chunked;
-    }
-    if is(&Model::HEADS) {
-        return settings.model.kind != ModelKind::Mlp;
-    }
-    // With a sweep over what they belong to, some point needs them.
-    if is(&Pipeline::GENE_MASKS_MIB) {
-        return settings.pipeline.mask_source == MaskSource::GeneMasks || is_swept(&Pipeline::MASK_SOURCE);
-    }
-    if is(&Pipeline::MASK_SEED) {
-        return settings.pipeline.is_approximate() || is_swept(&Pipeline::MASK_FRACTION);
-    }
-    true
-}
-
-/// Whether nobody needs to set the key for this value. What would have no effect may not even be set; what a user or a
-/// profile says of Slurm lies below a config, so there everything is said.
-fn goes_without_saying(spec: &KeySpec, value: &Json) -> bool {
-    spec.section() != Slurm::NAME && spec.default_value().as_ref() == Some(value)
-}
-
-/// Settings by dotted key. Invariant: as many as [`KEYS`] has, because settings and keys describe the same.
-fn flat(trial: &Trial) -> Map<String, Json> {
-    let whole = to_json(&trial.settings);
-    let sections = whole.as_object().into_iter().flatten();
-    let keys_of = |(section, keys): (&String, &Json)| -> Vec<(String, Json)> {
-        let keys = keys.as_object().into_iter().flatten();
-        keys.map(|(key, value)| (format!("{section}.{key}"), value.clone())).collect()
-    };
-    sections.flat_map(keys_of).collect()
-}
-
-fn setting(settings: &Map<String, Json>, key: &str) -> Json {
-    settings.get(key).cloned().unwrap_or_default()
-}
-
-/// The seed of the first repeat.
-fn first_seed(seed: &Json, repeat: u32) -> Json {
-    let first = seed.as_u64().map(|seed| seed.saturating_sub(u64::from(repeat.saturating_sub(1))));
-    first.map_or_else(|| seed.clone(), Json::from)
-}
-
-/// A path below the project, or each of a list, as a config names it.
-fn as_given(root: &Path, path: Json) -> Json {
-    if let Json::Array(all) = path {
-        return all.into_iter().map(|path| as_given(root, path)).collect();
-    }
-    let below = path.as_str().and_then(|path| Path::new(path).strip_prefix(root).ok()).and_then(Path::to_str);
-    below.map(Json::from).unwrap_or(path)
 }
 
 fn row(point: &Point) -> String {
     let cells: Vec<String> = point.iter().map(|(key, value)| format!("\"{key}\" = {}", toml_of(value))).collect();
     format!("{{ {} }}", cells.join(", "))
-}
-
-/// A plain value as TOML writes it.
-fn toml_of(value: &Json) -> String {
-    toml::Value::try_from(value).map_or_else(|_| "\"\"".to_owned(), |value| value.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_are_toml() {
-        let cases = [
-            (Json::from(0.0), "0.0"),
-            (Json::from(1e-12), "1e-12"),
-            (Json::from(42), "42"),
-            (Json::from(true), "true"),
-            (Json::from("a \"b\" \\"), "'a \"b\" \\'"),
-            (Json::from(vec!["0:3"]), "[\"0:3\"]"),
-        ];
-        for (value, expected) in cases {
-            let text = toml_of(&value);
-            let back: toml::Table = toml::from_str(&format!("v = {text}")).unwrap();
-            assert_eq!(toml::Value::try_from(&value).unwrap(), back["v"], "{expected} {text}");
-        }
-    }
 }

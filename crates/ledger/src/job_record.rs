@@ -11,7 +11,7 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 use crate::layout::read_optional;
-use crate::{JobDir, LedgerError, write_json};
+use crate::{JobDir, LedgerError, VerifiedPredictions, write_json};
 
 /// `job.json`: what was submitted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,6 +41,9 @@ pub struct JobRecord {
     /// Published ways to make a rate that the note shows beside the right one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub estimators: Vec<Estimator>,
+    /// Predictions that it was submitted to verify.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verifies: Option<VerifiedPredictions>,
     /// The trials, in the order of array tasks.
     pub trials: Vec<Trial>,
 }

@@ -35,6 +35,7 @@ mod step_journal;
 mod steps_table;
 mod table;
 mod trace_meta;
+mod verified_predictions;
 
 pub use attempt::{Attempt, AttemptState, read_attempts};
 pub use bench_record::{BENCH_SCHEMA_VERSION, BenchFigure, BenchInterval, BenchRecord};
@@ -74,3 +75,4 @@ pub use step::{Rates, RunTotals, StageSeconds, StepRecord, StepSeconds, StepTota
 pub use step_journal::{Journal, JournalTail, read_journal};
 pub use steps_table::{STEPS_SCHEMA_VERSION, StepsTable, close_step_journal, read_steps, write_steps};
 pub use trace_meta::{TRACE_SCHEMA_VERSION, TraceClock, TraceMeta, trace_microseconds, trace_nanoseconds, trace_rows};
+pub use verified_predictions::{VerifiedPrediction, VerifiedPredictions};

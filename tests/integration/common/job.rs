@@ -159,6 +159,7 @@ pub fn job(config: &str, variants: &[&str], ranks: u32) -> JobRecord {
         expctl_version: "0.0.0".to_owned(),
         baseline: None,
         estimators: Vec::new(),
+        verifies: None,
         trials: variants.iter().map(trial).collect(),
     }
 }

@@ -59,6 +59,7 @@ impl TestProject {
             expctl_version: "0.1.0".into(),
             baseline: None,
             estimators: Vec::new(),
+            verifies: None,
             trials,
         };
         change(&mut record);

@@ -14,6 +14,7 @@ mod load;
 mod local;
 mod nodes;
 mod other_user;
+mod predict;
 mod python_loaders;
 mod rest;
 mod slurm;

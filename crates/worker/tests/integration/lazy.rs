@@ -1,4 +1,4 @@
-//! The lazy model as a whole: computed as published, and on one graph for all samples. That both give the same is tested in `lazy_agreement`.
+//! The lazy model as a whole: computed as published, and on one graph for all samples. That both give the same is tested in `slow::lazy_agreement`.
 
 use std::sync::Arc;
 

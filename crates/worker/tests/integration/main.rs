@@ -5,10 +5,10 @@ mod arrays;
 mod ddp;
 mod device_masks;
 mod lazy;
-mod lazy_agreement;
 mod models;
 #[path = "../../../torch-dist/tests/integration/rank_processes.rs"]
 mod rank_processes;
+mod slow;
 mod support;
 mod trainer;
 mod trainer_ranks;

@@ -77,7 +77,7 @@ fn local_heads_are_one_function() {
 
 #[test]
 fn sizes_are_one_function_with_two_threads() {
-    run_alone("lazy_agreement::precision::sizes_with_two_threads");
+    run_alone("slow::lazy_agreement::precision::sizes_with_two_threads");
 }
 
 #[test]

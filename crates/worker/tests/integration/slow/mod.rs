@@ -1,0 +1,3 @@
+//! Tests that take minutes: `make check` leaves them out.
+
+mod lazy_agreement;

@@ -1,0 +1,43 @@
+//! Predictions that are verified: a real job runs what was predicted from made-up times.
+
+use expctl_ledger::JobRecord;
+use expctl_settings::Trial;
+
+use crate::common::{SMALL, TestProject, text};
+use crate::predict::{one_thread, write};
+
+#[test]
+fn the_best_predictions_run_beside_the_variant_and_are_compared() {
+    let project = TestProject::new();
+    let conf = SMALL.replace("ranks = 2", "ranks = 1").replace("steps = 6", "steps = 120");
+    let path = project.conf("small", &conf);
+    let plan = project.json(&["plan", path.to_str().unwrap(), "--json"], 0);
+    let trials: Vec<Trial> = serde_json::from_value(plan["trials"].clone()).unwrap();
+    let lazy: Vec<Trial> = trials.into_iter().filter(|trial| trial.variant == "lazy").collect();
+    let job = project.submitted(12, "small", lazy.clone());
+    // Recorded with a loader that keeps the step waiting, so that more threads are predicted to help whatever this machine is.
+    write(&job, &lazy[0], &[one_thread()], 16);
+    let output = project.run(&["predict", "12", "--verify", "2", "--repeats", "2", "--backend", "local"]);
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let (id, table) = stdout.split_once('\n').unwrap();
+    assert!(table.starts_with("Predicted from job 12, and measured:\n"), "{stdout}");
+    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| lazy |")).collect();
+    assert_eq!(rows.len(), 2, "{stdout}");
+    assert!(rows[0].contains("| loader.workers=4 | 2.5") && rows[1].contains("| loader.workers=8 | 2.5"), "{stdout}");
+    // What was predicted is in the record of the job, what was measured in its trials.
+    let record: JobRecord = project.job(id).record().unwrap();
+    let verifies = record.verifies.unwrap();
+    assert_eq!((verifies.job, verifies.predictions.len()), (12, 2));
+    let run: Vec<(&str, u32, u32, u64)> = record
+        .trials
+        .iter()
+        .map(|t| (t.variant.as_str(), t.repeat, t.settings.loader.workers, t.settings.measure.warmup))
+        .collect();
+    let expected = [("lazy", 1, 2), ("lazy-workers4", 4, 8), ("lazy-workers8", 8, 16)];
+    let expected = [1, 2].map(|repeat| expected.map(|(name, workers, warmup)| (name, repeat, workers, warmup)));
+    assert_eq!(run, expected.concat(), "one of each, then one of each again");
+    assert!(project.ok(&["status", id]).contains("completed"));
+    assert!(!project.ok(&["status", id]).contains("no longer makes a plan"));
+    assert!(project.ok(&["predict", "12"]).contains("Verified so far in this ledger: 2 predictions, off by "));
+}
