@@ -2,11 +2,11 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-mod h5ad_anndata;
 mod h5ad_matrix;
 mod matrix_cases;
 mod mds;
 mod parquet;
+mod slow;
 mod truth;
 mod zarr_matrix;
 

@@ -225,31 +225,36 @@ fn files_are_converted() {
     }
 }
 
-/// What is written here is what AnnData reads from the file that it was made of.
-#[test]
-fn python_reads_what_is_written() {
-    let folder = tempfile::tempdir().unwrap();
-    run_python("write_anndata.py", &[folder.path()]);
-    let (one, made) = (folder.path().join("one"), folder.path().join("made"));
-    let names = ["csr_columns", "dense_columns_chunked", "csc_columns", "no_rows", "no_values", "raw_and_layers"];
-    let sources: Vec<PathBuf> = names.iter().map(|name| one.join(format!("{name}.h5ad"))).collect();
-    let options = ConvertOptions { jobs: 2, ..ConvertOptions::default() };
-    let to = &mut |_| std::ops::ControlFlow::Continue(());
-    let written = convert_files(&sources, ArrayFormat::Zarr, false, &options, &made, to).unwrap();
-    run_python("read_zarr.py", &[&one, &made]);
-    for (source, zarr) in sources.iter().zip(&written) {
-        let (source, zarr) = (H5adStore::open(source, "").unwrap(), ZarrStore::open(zarr, "").unwrap());
-        assert_eq!((source.len(), source.genes()), (zarr.len(), zarr.genes()));
-        assert_eq!(source.row_names().unwrap().unwrap(), zarr.row_names().unwrap().unwrap());
-        assert_eq!(source.columns().unwrap(), zarr.columns().unwrap());
-        for column in source.columns().unwrap() {
-            assert_eq!(source.labels(&column).unwrap(), zarr.labels(&column).unwrap());
+/// Tests that `make check` leaves out: Python writes and reads files for them.
+mod slow {
+    use super::*;
+
+    /// What is written here is what AnnData reads from the file that it was made of.
+    #[test]
+    fn python_reads_what_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        run_python("write_anndata.py", &[folder.path()]);
+        let (one, made) = (folder.path().join("one"), folder.path().join("made"));
+        let names = ["csr_columns", "dense_columns_chunked", "csc_columns", "no_rows", "no_values", "raw_and_layers"];
+        let sources: Vec<PathBuf> = names.iter().map(|name| one.join(format!("{name}.h5ad"))).collect();
+        let options = ConvertOptions { jobs: 2, ..ConvertOptions::default() };
+        let to = &mut |_| std::ops::ControlFlow::Continue(());
+        let written = convert_files(&sources, ArrayFormat::Zarr, false, &options, &made, to).unwrap();
+        run_python("read_zarr.py", &[&one, &made]);
+        for (source, zarr) in sources.iter().zip(&written) {
+            let (source, zarr) = (H5adStore::open(source, "").unwrap(), ZarrStore::open(zarr, "").unwrap());
+            assert_eq!((source.len(), source.genes()), (zarr.len(), zarr.genes()));
+            assert_eq!(source.row_names().unwrap().unwrap(), zarr.row_names().unwrap().unwrap());
+            assert_eq!(source.columns().unwrap(), zarr.columns().unwrap());
+            for column in source.columns().unwrap() {
+                assert_eq!(source.labels(&column).unwrap(), zarr.labels(&column).unwrap());
+            }
         }
+        // Nothing is left beside them, and nothing is replaced.
+        assert_eq!(std::fs::read_dir(&made).unwrap().count(), names.len());
+        let e = convert_files(&sources, ArrayFormat::Zarr, false, &options, &made, to).unwrap_err().to_string();
+        assert!(e.contains("not replaced"), "{e}");
     }
-    // Nothing is left beside them, and nothing is replaced.
-    assert_eq!(std::fs::read_dir(&made).unwrap().count(), names.len());
-    let e = convert_files(&sources, ArrayFormat::Zarr, false, &options, &made, to).unwrap_err().to_string();
-    assert!(e.contains("not replaced"), "{e}");
 }
 
 /// Columns of obs by name, as text: exact for integers, and the same for text and categories.

@@ -239,9 +239,14 @@ fn steps_on_a_gpu_are_those_of_the_host() {
     steps_are_those_of_the_host(GPU);
 }
 
-#[test]
-fn steps_as_a_gpu_does_them_are_those_of_the_host() {
-    steps_are_those_of_the_host(Gpu::Host);
+/// Tests that `make check` leaves out.
+mod slow {
+    use super::*;
+
+    #[test]
+    fn steps_as_a_gpu_does_them_are_those_of_the_host() {
+        steps_are_those_of_the_host(Gpu::Host);
+    }
 }
 
 #[test]
