@@ -31,6 +31,11 @@ CONFIGURATIONS = {
     "gzip rows": ["conf/choosing.toml", "--only", "single_gzip", "--set", "measure.steps=512"],
     "rows, trained": ["conf/arrayloader_fig3.toml", "--only", "weighted_train", "--set", "data.samples=200000", "--set", "data.files=8",
                       "--set", "measure.steps=120", "--set", "launch.ranks=1"],
+    **{
+        f"gzip rows, emulated steps of {ms} ms": ["conf/choosing.toml", "--only", "single_gzip", "--set", "train.mode=emulate", "--set",
+                                                  f"train.step_ms={ms}", "--set", f"measure.steps={steps}"]
+        for ms, steps in [(0, 512), (1, 512), (10, 400), (100, 60)]
+    },
 }
 
 
