@@ -8,6 +8,7 @@
 //! | `change` | the changes, and what each does to a replay |
 //! | `prediction` | rates with intervals, after the model has reproduced the job itself |
 //! | `render` | tables, markdown, CSV, JSON |
+//! | `suggestion` | the change that a note proposes |
 //!
 //! Invariant: a predicted figure is *estimated*, and comes with the error of the model on the job itself. Where that error is too large,
 //! or the record lacks what a replay needs, nothing is predicted.
@@ -19,6 +20,8 @@ mod prediction;
 mod processors;
 mod render;
 mod replay;
+mod suggestion;
 
 pub use error::PredictError;
 pub use prediction::{DEFAULT_BOUND, Predictions};
+pub use suggestion::next_change;
