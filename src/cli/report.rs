@@ -89,7 +89,16 @@ pub fn note_options(project: &Project, asked: NotesSettings) -> Result<NoteOptio
         LinkStyle::Markdown => NoteLinks::Markdown,
         LinkStyle::Dendron => NoteLinks::Dendron { vault },
     };
-    Ok(NoteOptions { folder, name, template, links, force: false, restore: Vec::new(), alone: false, suggest: next_change })
+    Ok(NoteOptions {
+        folder,
+        name,
+        template,
+        links,
+        force: false,
+        restore: Vec::new(),
+        alone: false,
+        suggest: next_change,
+    })
 }
 
 /// Write the note of a job and print its path.

@@ -27,9 +27,8 @@ pub fn next_change(job: &MeasuredJob, label: &str) -> NextChange {
 
 /// The change to code, data or hardware that is predicted to bring most, if any does; not the ceiling, which no change is.
 fn best_what_if(variant: &PredictedVariant) -> Option<&Prediction> {
-    let helps = |one: &&Prediction| {
-        one.class == ChangeClass::WhatIf && one.change != Change::LoadingFree && one.gain > AS_MUCH
-    };
+    let helps =
+        |one: &&Prediction| one.class == ChangeClass::WhatIf && one.change != Change::LoadingFree && one.gain > AS_MUCH;
     variant.changes.iter().filter(helps).max_by(|a, b| a.gain.total_cmp(&b.gain))
 }
 

@@ -131,7 +131,10 @@ impl Bottleneck {
     /// threads on 2 processors)`, to follow the name of the variant.
     pub fn clause(&self) -> String {
         if self.is_unknown() {
-            return format!("is not known: {} of the step time is not covered by any stage", format::percent(self.open_share));
+            return format!(
+                "is not known: {} of the step time is not covered by any stage",
+                format::percent(self.open_share)
+            );
         }
         let Some(StageShare { stage, share }) = self.waits_for else { return "waits for no stage".to_owned() };
         let (verb, with) = self.verb(stage);

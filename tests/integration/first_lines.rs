@@ -25,9 +25,8 @@ fn report(project: &TestProject, code: i32) -> String {
 /// The rows of the first table of a note, by cells, without the marks of bold text; the first row has the names of the columns.
 fn first_table(note: &str) -> Vec<Vec<String>> {
     let lines = note.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
-    let cells = |line: &str| {
-        let cells = line.replace('*', "").trim_matches('|').split(" | ").map(|c| c.trim().to_owned()).collect::<Vec<_>>();
-        cells
+    let cells = |line: &str| -> Vec<String> {
+        line.replace('*', "").trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect()
     };
     lines.filter(|line| !line.starts_with("|---")).map(cells).collect()
 }
@@ -143,8 +142,14 @@ fn where_nothing_is_predicted_the_largest_share_that_could_be_removed_is_named()
     completed(&dir, &trial, &[few.clone(), few]);
     let head = check(&report(&project, 0));
     let change = line(&head, "Change next");
-    assert!(change.starts_with("- **Change next**: not predicted for `lazy`: it has 10 measured steps, and "), "{change}");
-    assert!(change.contains("the largest share of a step that could be removed is *collate*, 50.0 % (derived)"), "{change}");
+    assert!(
+        change.starts_with("- **Change next**: not predicted for `lazy`: it has 10 measured steps, and "),
+        "{change}"
+    );
+    assert!(
+        change.contains("the largest share of a step that could be removed is *collate*, 50.0 % (derived)"),
+        "{change}"
+    );
 }
 
 #[test]
@@ -162,12 +167,9 @@ fn failed_trials_and_a_job_without_a_run_are_told() {
     assert_eq!(line(&head, "Bottleneck"), "- **Bottleneck** (measured): not known: no run completed");
     // One of two: what there is, and that the other is missing.
     completed(&dir, &trials[0], &ranks);
-    let note = report(&project, 5);
-    let head = check(&note);
+    let head = check(&report(&project, 5));
     assert!(head[2].starts_with("**Highest rate: lazy, 140 samples/s ("), "{head:#?}");
     assert!(line(&head, "Trust").contains("no run: ids"), "{head:#?}");
-    // Both attempts in one line of their kind.
-    assert_eq!(note.lines().filter(|line| line.starts_with("- trial ")).count(), 1, "{note}");
 }
 
 #[test]
@@ -216,7 +218,7 @@ fn a_sweep_names_its_points_and_modes_stay_apart() {
 const RUN_S: f64 = 1.2;
 
 /// Job 12 in the shape of a committed record: its variants, runs, rates and stages, with fewer and equal steps, all times multiplied by `slower`.
-fn recorded(project: &TestProject, name: &str, slower: f64, change: impl Fn(&mut Trial)) {
+fn recorded(project: &TestProject, name: &str, slower: f64) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("results/reference/records/{name}.json"));
     let record = ReferenceRecord::read(&file).unwrap();
     let mut trials: Vec<(Trial, Vec<StepRecord>)> = Vec::new();
@@ -233,7 +235,6 @@ fn recorded(project: &TestProject, name: &str, slower: f64, change: impl Fn(&mut
                 settings.train.mode = Mode::Data;
             });
             trial.config = name.to_owned();
-            change(&mut trial);
             let share = |ns: f64| (ns / figures.step_mean_ns * wall_ns) as u64;
             let step = |step: u64| {
                 let mut one = StepRecord {
@@ -263,7 +264,9 @@ fn recorded(project: &TestProject, name: &str, slower: f64, change: impl Fn(&mut
     std::thread::scope(|scope| {
         for part in trials.chunks(trials.len().div_ceil(16)) {
             let dir = &dir;
-            scope.spawn(move || part.iter().for_each(|(trial, steps)| completed(dir, trial, std::slice::from_ref(steps))));
+            scope.spawn(move || {
+                part.iter().for_each(|(trial, steps)| completed(dir, trial, std::slice::from_ref(steps)))
+            });
         }
     });
 }
@@ -271,7 +274,7 @@ fn recorded(project: &TestProject, name: &str, slower: f64, change: impl Fn(&mut
 #[test]
 fn the_note_of_086_is_at_most_half_as_long_as_it_was() {
     let project = TestProject::new();
-    recorded(&project, "086_dataloader", 1.0, |_| {});
+    recorded(&project, "086_dataloader", 1.0);
     let note = report(&project, 0);
     let head = check(&note);
     assert!(head[2].starts_with("**Fastest: ids, 14"), "{head:#?}");
@@ -283,7 +286,7 @@ fn the_note_of_086_is_at_most_half_as_long_as_it_was() {
 #[test]
 fn a_note_of_47_variants_has_its_table_at_once() {
     let project = TestProject::new();
-    recorded(&project, "peers", 100.0, |_| {});
+    recorded(&project, "peers", 100.0);
     let note = report(&project, 0);
     let head = check(&note);
     assert!(head[2].starts_with("**Fastest: memory_expctl_sparse_2, "), "{head:#?}");

@@ -155,7 +155,8 @@ fn the_summary_says_why_nobody_is_the_fastest() {
     starts(&both, "**No variant is shown to be faster than fast; largest ratio: like, 1.00× fast (95 % 0.9");
     // 20 steps of 30 ms.
     let short = [("fast", [30, 31, 29]), ("slow", [40, 41, 39])];
-    let said = "**No verdict against fast: measured too briefly (less than 1 s per run); largest ratio: slow, 0.75× fast (";
+    let said =
+        "**No verdict against fast: measured too briefly (less than 1 s per run); largest ratio: slow, 0.75× fast (";
     starts(&short, said);
 }
 
@@ -512,7 +513,8 @@ fn one_figure_has_the_same_digits_in_every_section() {
     let note = note(&project, 0);
     for (variant, exposed, longest) in [("lazy", &lazy, Backward), ("dango", &dango, Other)] {
         let stages = below(&note, "### Stage by stage");
-        let tree = stages.split("```").find(|tree| tree.trim_start().starts_with(&format!("{variant}, n = 1"))).unwrap();
+        let tree =
+            stages.split("```").find(|tree| tree.trim_start().starts_with(&format!("{variant}, n = 1"))).unwrap();
         let names = cells(stages, "Variant");
         let row = cells(stages, variant);
         let of = |stage: Stage| &row[names.iter().position(|name| *name == stage.name()).unwrap()];

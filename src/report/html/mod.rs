@@ -453,7 +453,10 @@ mod tests {
         let found = page_body(text, &[], &PageLayout::AnswerFirst(None));
         let folded = "</details>\n</section>\n<details class=\"fold\">\n<summary><h2 id=";
         assert!(found.html.contains(folded), "{}", found.html);
-        assert!(found.html.contains("<section class=\"answer\">\n<h2 id=") && found.html.ends_with("<p>d</p>\n</details>\n"));
+        assert!(
+            found.html.contains("<section class=\"answer\">\n<h2 id=")
+                && found.html.ends_with("<p>d</p>\n</details>\n")
+        );
         for (start, end) in [("<section", "</section>"), ("<details", "</details>"), ("<summary>", "</summary>")] {
             assert_eq!(found.html.matches(start).count(), found.html.matches(end).count(), "{start}: {}", found.html);
         }
@@ -465,7 +468,12 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_by_class() {
-        let found = page_body("| a | b |\n|---|--:|\n| style=\"text-align: right\" | 1 |\n| c | 2 |\n", &[], &PageLayout::AsWritten).html;
+        let found = page_body(
+            "| a | b |\n|---|--:|\n| style=\"text-align: right\" | 1 |\n| c | 2 |\n",
+            &[],
+            &PageLayout::AsWritten,
+        )
+        .html;
         for part in
             ["<th>a</th><th class=\"right\">b</th>", "text-align: right", "<td>c</td><td class=\"right\">2</td>"]
         {
@@ -476,7 +484,12 @@ mod tests {
 
     #[test]
     fn folded_parts_stay_folded_and_carry_nothing_else() {
-        let found = page_body("<details>\n<summary>2 more</summary>\n\n- a\n- b\n\n</details>\n\nend\n", &[], &PageLayout::AsWritten).html;
+        let found = page_body(
+            "<details>\n<summary>2 more</summary>\n\n- a\n- b\n\n</details>\n\nend\n",
+            &[],
+            &PageLayout::AsWritten,
+        )
+        .html;
         assert!(found.contains("<details>\n<summary>2 more</summary>\n<ul>"), "{found}");
         assert!(found.contains("</ul>\n</details>") && found.ends_with("<p>end</p>\n"), "{found}");
         let hostile = "<details open ontoggle=x>\n\n- </details>: a\n\n</details>\n\n<summary>a</summary>\n\n<details>\n<summary><img src=x></summary>\n";

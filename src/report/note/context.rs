@@ -32,8 +32,8 @@ use crate::report::sections::profiler::{operations, trace_summaries};
 use crate::report::sections::provenance::{provenance, slurm_usage, trials};
 use crate::report::sections::ranks::ranks;
 use crate::report::sections::results::{Results, mixed_modes};
-use crate::report::sections::usage::usage;
 use crate::report::sections::stages::stage_tables;
+use crate::report::sections::usage::usage;
 use crate::report::variant_row::{VariantRow, measured_rows};
 use crate::report::warning::{Warning, by_cause, warnings};
 

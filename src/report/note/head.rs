@@ -69,7 +69,8 @@ fn setting(found: &PredictedChange) -> String {
 /// `would bring 1.42× its rate (95 % 1.30–1.55, estimated): 802 samples/s, and then a step …`.
 fn gain(found: &PredictedChange) -> String {
     let sure = found.gain_interval.is_some_and(|gain| gain.low > 1.0);
-    let ends = |Interval { low, high }: Interval| format!("95 % {}–{}, ", format::round(low, 2), format::round(high, 2));
+    let ends =
+        |Interval { low, high }: Interval| format!("95 % {}–{}, ", format::round(low, 2), format::round(high, 2));
     let interval = found.gain_interval.map(ends).unwrap_or_default();
     let then = found.bottleneck.as_ref().map(|stage| format!("; bottleneck then: {stage}")).unwrap_or_default();
     let crowded = found.crowded.map(|(threads, processors)| {
@@ -88,10 +89,15 @@ fn gain(found: &PredictedChange) -> String {
 fn largest_removable(row: &VariantRow) -> Option<String> {
     const MODEL: [Stage; 4] = [Stage::Forward, Stage::Backward, Stage::Clip, Stage::Optimizer];
     let breakdown = row.breakdown.as_ref().filter(|breakdown| breakdown.wall > 0.0)?;
-    let exposed = || breakdown.exposed.iter().filter_map(|(stage, ns)| Some((*stage, (*ns)?))).filter(|(_, ns)| *ns > 0.0);
+    let exposed =
+        || breakdown.exposed.iter().filter_map(|(stage, ns)| Some((*stage, (*ns)?))).filter(|(_, ns)| *ns > 0.0);
     let largest = |all: &mut dyn Iterator<Item = (Stage, f64)>| all.max_by(|a, b| a.1.total_cmp(&b.1));
     let removable = largest(&mut exposed().filter(|(stage, _)| !MODEL.contains(stage)));
-    let what = if removable.is_some() { "the largest share of a step that could be removed" } else { "the largest share of a step" };
+    let what = if removable.is_some() {
+        "the largest share of a step that could be removed"
+    } else {
+        "the largest share of a step"
+    };
     let (stage, ns) = removable.or_else(|| largest(&mut exposed()))?;
     Some(format!("{what} is *{stage}*, {} (derived)", format::share(ns, breakdown.wall)))
 }

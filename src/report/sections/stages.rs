@@ -98,7 +98,8 @@ fn busy(all: &[VariantSteps]) -> Table {
     let stages = happened(all, |breakdown| Some(breakdown.busy.as_slice()));
     let mut table = table(&stages, &["all loading", "all", "steps"]);
     for VariantSteps { label, breakdown, .. } in all {
-        let per_sample = |ns: f64| breakdown.per_sample(ns).map_or_else(|| MISSING.to_owned(), format::milliseconds_in_column);
+        let per_sample =
+            |ns: f64| breakdown.per_sample(ns).map_or_else(|| MISSING.to_owned(), format::milliseconds_in_column);
         let cell = |ns: f64| format!("{} ({})", format::milliseconds_in_column(ns), per_sample(ns));
         let shown = |ns: Option<f64>| ns.map_or_else(missing, cell);
         let of_stages = stages.iter().map(|stage| shown(of_stage(&breakdown.busy, *stage)));

@@ -135,7 +135,11 @@ fn masks_of_the_step_are_no_wait() {
         let line = text.lines().find(|line| line.starts_with(row)).unwrap();
         assert!(line.contains(cells), "{line}");
     }
-    assert!(text.contains("`meant` spends 75.0 % of a step on *mask*") || text.contains("`published` spends 75.0 % of a step on *mask*"), "{text}");
+    assert!(
+        text.contains("`meant` spends 75.0 % of a step on *mask*")
+            || text.contains("`published` spends 75.0 % of a step on *mask*"),
+        "{text}"
+    );
     let legend = "with pipeline.device_masks the step makes masks itself";
     assert!(text.contains(legend), "{text}");
     // Others need no legend of it.

@@ -208,8 +208,9 @@ impl<'a> Results<'a> {
     /// What a reader of the ratios must know beside their verdicts: rows of another class, rows without a ratio, settings that differ.
     pub fn remarks(&self) -> Vec<String> {
         let lone: Vec<&str> = self.lines().filter(|line| line.lone).map(|line| line.row.label.as_str()).collect();
-        let lone = (!lone.is_empty())
-            .then(|| format!("alone they would have had a verdict, among so many ratios they have none: {}", lone.join(", ")));
+        let lone = (!lone.is_empty()).then(|| {
+            format!("alone they would have had a verdict, among so many ratios they have none: {}", lone.join(", "))
+        });
         self.other_classes().into_iter().chain(self.without_ratio()).chain(lone).chain(self.differing()).collect()
     }
 
@@ -234,9 +235,7 @@ impl<'a> Results<'a> {
 
     /// Rows for whose point of the sweep there is no baseline.
     fn without_ratio(&self) -> Option<String> {
-        let alone = |entry: &&ResultLine<'a>| {
-            !entry.line.baseline && entry.base.is_none() && !entry.line.row.profiler
-        };
+        let alone = |entry: &&ResultLine<'a>| !entry.line.baseline && entry.base.is_none() && !entry.line.row.profiler;
         let alone: Vec<&str> = self.0.iter().filter(alone).map(|entry| entry.line.row.label.as_str()).collect();
         let has_baseline = self.0.iter().any(|entry| entry.line.baseline);
         (!alone.is_empty() && has_baseline)
