@@ -5,6 +5,7 @@ use expctl_config::{LinkStyle, NotesSettings};
 use crate::console::{out, say};
 use crate::exit::{Exit, Failure};
 use crate::launch::slurm;
+use crate::predict::next_change;
 use crate::project::Project;
 use crate::report::html::write_page;
 use crate::report::note::{BUILT_IN, NoteLinks, NoteOptions, write_note};
@@ -88,7 +89,16 @@ pub fn note_options(project: &Project, asked: NotesSettings) -> Result<NoteOptio
         LinkStyle::Markdown => NoteLinks::Markdown,
         LinkStyle::Dendron => NoteLinks::Dendron { vault },
     };
-    Ok(NoteOptions { folder, name, template, links, force: false, restore: Vec::new(), alone: false })
+    Ok(NoteOptions {
+        folder,
+        name,
+        template,
+        links,
+        force: false,
+        restore: Vec::new(),
+        alone: false,
+        suggest: next_change,
+    })
 }
 
 /// Write the note of a job and print its path.

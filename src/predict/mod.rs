@@ -9,6 +9,7 @@
 //! | `prediction` | rates with intervals, after the model has reproduced the job itself |
 //! | `verified` | predictions beside what was measured of them |
 //! | `render` | tables, markdown, CSV, JSON |
+//! | `suggestion` | the change that a note proposes |
 //!
 //! Invariant: a predicted figure is *estimated*, and comes with the error of the model on the job itself. Where that error is too large,
 //! or the record lacks what a replay needs, nothing is predicted.
@@ -20,9 +21,11 @@ mod prediction;
 mod processors;
 mod render;
 mod replay;
+mod suggestion;
 mod verified;
 
 pub use error::PredictError;
 pub use prediction::{DEFAULT_BOUND, Prediction, Predictions};
 pub use render::verified_text;
+pub use suggestion::next_change;
 pub use verified::{TrackRecord, Verified};

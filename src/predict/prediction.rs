@@ -19,7 +19,7 @@ pub const DEFAULT_BOUND: f64 = 0.15;
 const MODEL_ERROR: f64 = 0.2;
 
 /// Gains that differ by less than this factor count as the same.
-const AS_MUCH: f64 = 1.05;
+pub const AS_MUCH: f64 = 1.05;
 
 /// Predictions for a job.
 #[derive(Clone, Debug, Serialize)]

@@ -117,18 +117,41 @@ impl Bottleneck {
         })
     }
 
+    /// Verb and preposition for the share of a stage: a step does not wait for its own work.
+    fn verb(&self, stage: Stage) -> (&'static str, &'static str) {
+        let own = match stage {
+            Stage::Forward | Stage::Backward | Stage::Clip | Stage::Optimizer => true,
+            Stage::Mask => self.masks_by != MasksBy::Loader,
+            _ => false,
+        };
+        if own { ("spends", "on") } else { ("waits", "for") }
+    }
+
+    /// The stage with the most exposed time, however small its share, or that it is not known: `waits 40.1 % of a step for *other* (8 loader
+    /// threads on 2 processors)`, to follow the name of the variant.
+    pub fn clause(&self) -> String {
+        if self.is_unknown() {
+            return format!(
+                "is not known: {} of the step time is not covered by any stage",
+                format::percent(self.open_share)
+            );
+        }
+        let Some(StageShare { stage, share }) = self.waits_for else { return "waits for no stage".to_owned() };
+        let (verb, with) = self.verb(stage);
+        let why = match self.crowded_other() {
+            Some(crowded) => format!(" ({})", crowded.words()),
+            None if stage == Stage::Other => format!(" ({OTHER})"),
+            None => String::new(),
+        };
+        format!("{verb} {} of a step {with} *{stage}*{why}", format::percent(share))
+    }
+
     /// A sentence: the stage with more than half of a step of `label`, if there is one, or that it is not known.
     pub fn sentence(&self, label: &str) -> String {
         let crowded = self.crowded_other().map(|found| found.words());
         match self.waits_for.filter(|most| most.share > 0.5) {
             Some(StageShare { stage, share }) => {
-                // A step does not wait for its own work.
-                let own = match stage {
-                    Stage::Forward | Stage::Backward | Stage::Clip | Stage::Optimizer => true,
-                    Stage::Mask => self.masks_by != MasksBy::Loader,
-                    _ => false,
-                };
-                let (verb, with) = if own { ("spends", "on") } else { ("waits", "for") };
+                let (verb, with) = self.verb(stage);
                 let why = crowded.map(|crowded| format!("; {crowded}")).unwrap_or_default();
                 let meaning = if stage == Stage::Other { format!(" ({OTHER}{why})") } else { String::new() };
                 format!("a step of `{label}` {verb} {} of its time {with} *{stage}*{meaning}", format::percent(share))

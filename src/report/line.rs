@@ -314,7 +314,7 @@ impl RatioWords<'_> {
     fn tests(&self) -> Option<String> {
         let line = self.line;
         let p = line.ratio_samples_per_s?.p.filter(|_| line.p_holm.is_some())?;
-        let mut said = vec![format!("{} ({})", p_value(p), if line.paired { "paired t" } else { "Welch" })];
+        let mut said = vec![format!("{} ({})", p_value(p), test_name(line.paired))];
         if let Some(holm) = line.p_holm.filter(|_| self.tested > 1) {
             said.push(format!("{} among the {} ratios of the table (Holm)", p_value(holm), self.tested));
         }
@@ -368,7 +368,13 @@ pub fn percent_words(percent: f64) -> Option<String> {
     })
 }
 
-fn p_value(p: f64) -> String {
+/// Name of the test of a ratio.
+pub const fn test_name(paired: bool) -> &'static str {
+    if paired { "paired t" } else { "Welch" }
+}
+
+/// `p = 0.0123`, `p < 0.0001`.
+pub fn p_value(p: f64) -> String {
     if p < 0.0001 { "p < 0.0001".to_owned() } else { format!("p = {}", format::figure(p)) }
 }
 

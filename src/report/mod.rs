@@ -19,6 +19,7 @@ pub mod epoch_time;
 pub mod html;
 mod learning;
 pub mod line;
+pub mod next_change;
 pub mod note;
 pub mod pictures;
 pub mod rates;

@@ -94,6 +94,18 @@ pub fn sort_by_effect(warnings: &mut [Warning]) {
     warnings.sort_by(|a, b| a.bearing.cmp(&b.bearing).then(effect(b).total_cmp(&effect(a))));
 }
 
+/// The sentences of some warnings, those of one cause in one line.
+pub fn by_cause(warnings: &[&Warning]) -> Vec<String> {
+    let mut lines: Vec<(Cause, String)> = Vec::new();
+    for warning in warnings {
+        match lines.iter_mut().find(|(cause, _)| *cause == warning.cause) {
+            Some((_, line)) => line.push_str(&format!("; {}", warning.text)),
+            None => lines.push((warning.cause, warning.text.clone())),
+        }
+    }
+    lines.into_iter().map(|(_, line)| line).collect()
+}
+
 fn merge(group: &[(String, Caution)], ratios: &[RatioInterval]) -> Option<Warning> {
     let factors: BTreeMap<&str, f64> =
         group.iter().filter_map(|(name, caution)| Some((name.as_str(), caution.rate_without?))).collect();

@@ -14,6 +14,7 @@ mod data_damage;
 mod devices;
 mod docs;
 mod figures;
+mod first_lines;
 #[path = "../../examples/timings_generated/batch_times.rs"]
 #[allow(dead_code, reason = "the example writes files of any size")]
 mod generated_times;

@@ -112,14 +112,10 @@ fn the_summary_answers_first() {
     let summary = below(&text, "### Executive Summary").trim_start();
     let answer = "**Fastest: ids, 4.00× lazy (95 % 3.80–4.21, 3 runs each, derived)**\n";
     assert!(summary.starts_with(answer), "{summary}");
-    assert!(
-        summary.contains("**Bottleneck** (measured): none; no single stage takes more than 50 % of a step\n"),
-        "{text}"
-    );
     let trust = "**Trust**: no warning that may change a verdict; measured for 2 s–8.2 s per run; 3 runs each\n";
     assert!(summary.contains(trust), "{text}");
-    // Pictures follow; what the writer says of them is the writer's.
-    let order = ["### Executive Summary", "### Pictures", "### What This Measures", "### Where a step's time goes"];
+    // The table follows, then pictures; what the writer says of them is the writer's.
+    let order = ["### Executive Summary", "### Where a step's time goes", "### Pictures", "### What This Measures"];
     let places = order.map(|heading| text.find(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("{heading}")));
     assert!(places.is_sorted(), "{places:?}");
     assert!(below(&text, "### Conclusions").trim().is_empty() && !text.contains("### Methods Tested"), "{text}");
@@ -148,14 +144,20 @@ fn the_summary_says_why_nobody_is_the_fastest() {
         let text = note(&project, 0);
         below(&text, "### Executive Summary").trim_start().lines().next().unwrap().to_owned()
     };
+    let starts = |variants: &[(&str, [u64; 3])], said: &str| {
+        let found = answer(variants);
+        assert!(found.starts_with(said), "{found}");
+    };
     let base = ("fast", [100, 101, 99]);
-    assert_eq!(answer(&[base, ("slow", [400, 410, 390])]), "**Fastest: fast (the baseline)**");
+    starts(&[base, ("slow", [400, 410, 390])], "**Fastest: fast (the baseline); next: slow, 0.25× fast (95 % 0.2");
     // With one that may be as fast, nobody is.
     let both = [base, ("slow", [400, 410, 390]), ("like", [99, 101, 100])];
-    assert_eq!(answer(&both), "**No variant is shown to be faster than fast**");
+    starts(&both, "**No variant is shown to be faster than fast; largest ratio: like, 1.00× fast (95 % 0.9");
     // 20 steps of 30 ms.
     let short = [("fast", [30, 31, 29]), ("slow", [40, 41, 39])];
-    assert_eq!(answer(&short), "**No verdict against fast: measured too briefly (less than 1 s per run)**");
+    let said =
+        "**No verdict against fast: measured too briefly (less than 1 s per run); largest ratio: slow, 0.75× fast (";
+    starts(&short, said);
 }
 
 #[test]
@@ -184,25 +186,10 @@ fn a_summary_names_the_bottleneck_of_the_rows_that_answer() {
     let text = note(&project, 0);
     let summary = below(&text, "### Executive Summary");
     for (name, shown) in [("base", true), ("quick", true), ("other", false)] {
-        assert_eq!(summary.contains(&format!("a step of `{name}` waits")), shown, "{name}: {summary}");
-        // Below the results stand all.
-        assert!(text.contains(&format!("\n- a step of `{name}` waits")), "{name}");
+        assert_eq!(summary.contains(&format!("`{name}`")), shown, "{name}: {summary}");
+        // The table has all.
+        assert!(cells(&text, name).contains(&"collate 70.0 %".to_owned()), "{name}");
     }
-}
-
-#[test]
-fn a_long_summary_is_cut() {
-    let project = TestProject::new();
-    let names: Vec<String> = (0..12).map(|i| format!("v{i}")).collect();
-    let variants: Vec<(&str, [u64; 3])> = std::iter::once(("base", [400, 401, 402]))
-        .chain(names.iter().map(|name| (name.as_str(), [200, 201, 202])))
-        .collect();
-    three_repeats(&project, &variants);
-    let text = note(&project, 0);
-    let summary = below(&text, "### Executive Summary");
-    // One of the twelve is the answer.
-    assert_eq!(summary.lines().filter(|line| line.starts_with("- v")).count(), 8, "{summary}");
-    assert!(summary.contains("- and 3 more, in the table of results\n"), "{summary}");
 }
 
 #[test]
@@ -236,9 +223,9 @@ fn the_best_point_of_each_variant_is_named() {
     let text = note(&project, 0);
     let summary = below(&text, "### Executive Summary");
     for line in [
-        "**No verdict against lazy at each of its 2 points: too few runs (3 needed on both sides)**\n",
-        "- lazy: best at loader.workers=1 (its first point; medians of samples/s, no test)\n",
-        "- ids: best at loader.workers=4 (5.00× its first point; medians of samples/s, no test)\n",
+        "**No verdict against lazy at each of its 2 points: too few runs (3 needed on both sides); largest ratio: ids",
+        "- **Best points** (derived): lazy: best at loader.workers=1 (its first point; medians of samples/s, no test); ids: best at \
+         loader.workers=4 (5.00× its first point; medians of samples/s, no test)\n",
     ] {
         assert!(summary.contains(line), "{line}: {summary}");
     }
@@ -271,7 +258,7 @@ fn sections_leave_out_what_says_nothing() {
     let common = below(&text, "### Configuration");
     assert!(common.contains("batch_size = 28") && !common.contains("gradient_compression"), "{common}");
     // The method says no more than the variant.
-    assert!(!below(&text, "### Where a step's time goes").contains("| Method |"), "{text}");
+    assert!(!text.contains("| Method |"), "{text}");
 }
 
 #[test]
@@ -302,15 +289,11 @@ fn a_much_slower_variant_is_said_the_other_way_up() {
         completed(&dir, trial, &[steps(wall, 0), steps(wall, 0)]);
     }
     let text = note(&project, 0);
-    let row = text.lines().find(|line| line.starts_with("| lazy |") && line.contains("| 2.128 |")).unwrap();
+    let row = text.lines().find(|line| line.starts_with("| lazy |") && line.ends_with("| 2.128 |")).unwrap();
+    assert!(row.contains("| 0.21× [") && row.contains("(4.70× slower) | slower |"), "{row}");
     // 470 ms for 28 samples, whatever the number of ranks.
-    assert!(row.contains("| 16.79 |") && row.contains("| 0.21× [") && row.contains("(4.70× slower) |"), "{row}");
-    let finding = below(&text, "### Executive Summary")
-        .lines()
-        .find(|l| l.starts_with("- lazy: slower than ids, 0.21× ["))
-        .unwrap();
-    assert!(finding.ends_with("(−79 %, 4.70× slower) in samples/s (n = 3 and 3)"), "{finding}");
-    assert!(text.contains("\n**Fastest: ids (the baseline)**\n"), "{text}");
+    assert!(cells(below(&text, "### Step times"), "lazy").contains(&"16.79".to_owned()), "{text}");
+    assert!(text.contains("\n**Fastest: ids (the baseline); next: lazy, 0.21× ids ("), "{text}");
     let (table, _) = project.expect(&["compare", "12"], 0);
     assert!(table.contains("(−79 %, 4.70× slower) in samples/s") && table.contains("| 16.79 |"), "{table}");
 }
@@ -328,7 +311,8 @@ fn failed_and_lost_trials_are_told_and_not_counted() {
     assert!(failed.1.contains("1 of 3 trials did not end"), "{}", failed.1);
     running(&dir, &trials[2], &fast);
     let text = note(&project, 6);
-    assert!(text.contains("| **lazy** | **140** | **baseline** | **1** |") && text.contains("| **14.29** |"), "{text}");
+    let row = cells(&text, "lazy");
+    assert!(row[..3] == ["lazy", "140", "baseline"] && row[5] == "1" && text.contains("| **14.29** |"), "{text}");
     assert!(text.contains("1 completed, 1 failed, 1 running or lost"), "{text}");
     assert!(
         text.contains("- trial lazy-r2-0a1b2c is not counted, failed: rank 1 was killed by signal 9 SIGKILL"),
@@ -392,7 +376,8 @@ fn storage_is_what_was_recorded_when_it_was_read() {
     for (variant, method, storage) in
         [("**lazy**", "**Lazy**", "**3.8 GB**"), ("compressed", "Compressed", "8.8 GB (2.3×)"), ("older", "Older", "–")]
     {
-        let of_note = text.lines().find(|l| l.starts_with(&format!("| {variant} |"))).unwrap();
+        let times = below(&text, "### Step times");
+        let of_note = times.lines().find(|l| l.starts_with(&format!("| {variant} |"))).unwrap();
         let of_table = compared.lines().find(|l| l.contains(&format!("| {method} |"))).unwrap();
         for line in [of_note, of_table] {
             assert!(line.contains(&format!("| {storage} |")), "{storage}: {line}");
@@ -402,7 +387,7 @@ fn storage_is_what_was_recorded_when_it_was_read() {
         "- lazy: 332,313 of 332,313 samples of the store json, 3.8 GB on disk (10 GB long)\n",
         "- compressed: 10,000 of 332,313 samples of the store compressed, 8.8 GB on disk (10 GB long); base store 3.8 GB on",
         "- older: –\n",
-        "rows differ in: pipeline.store json/compressed/json",
+        "rows differ in (in this order: lazy, compressed, older): pipeline.store json/compressed/json",
     ];
     read.iter().for_each(|line| assert!(text.contains(line), "{line}: {text}"));
     // A damaged record costs the storage, not the steps.
@@ -425,10 +410,9 @@ fn the_bottleneck_is_named_where_there_is_one() {
     completed(&dir, &trials[1], &[steps(100, 0), steps(100, 0)]);
     let text = note(&project, 0);
     assert!(text.contains("| **collate 75.0 %** | **mask 75.0 %** |"), "{text}");
-    assert!(text.contains("- a step of `lazy` waits 75.0 % of its time for *collate*\n"), "{text}");
-    let cause = "**Bottleneck** (measured): a step of `lazy` waits 75.0 % of its time for *collate* (try another `pipeline.processor`";
+    let cause = "- **Bottleneck** (measured): `ids` waits 50.0 % of a step for *collate*; `lazy`, the baseline, waits 75.0 % of a step for \
+                 *collate*\n";
     assert!(text.contains(cause), "{text}");
-    assert!(text.contains("- a step of `ids`: no stage has more than half of its time\n"), "{text}");
     let (json, _) = project.expect(&["compare", "12", "--json"], 0);
     let all: serde_json::Value = serde_json::from_str(&json).unwrap();
     let line = &all["groups"][0]["lines"][0];
@@ -528,11 +512,15 @@ fn one_figure_has_the_same_digits_in_every_section() {
     }
     let note = note(&project, 0);
     for (variant, exposed, longest) in [("lazy", &lazy, Backward), ("dango", &dango, Other)] {
-        let detail = below(below(&note, "### Stage by stage"), &format!("#### {variant}"));
-        let tree = detail.split("```").nth(1).unwrap();
+        let stages = below(&note, "### Stage by stage");
+        let tree =
+            stages.split("```").find(|tree| tree.trim_start().starts_with(&format!("{variant}, n = 1"))).unwrap();
+        let names = cells(stages, "Variant");
+        let row = cells(stages, variant);
+        let of = |stage: Stage| &row[names.iter().position(|name| *name == stage.name()).unwrap()];
         for (stage, us) in exposed {
-            let row = cells(detail, stage.name());
-            let (ms, share) = (row[1].as_str(), row[2].as_str());
+            let (ms, share) = of(*stage).split_once(" (").unwrap();
+            let share = share.trim_end_matches(')');
             // Each is the raw figure, rounded by itself.
             assert_eq!(ms, format!("{:.3}", *us as f64 / 1e3), "{variant} {stage}");
             assert!((share.trim_end_matches(" %").parse::<f64>().unwrap() - *us as f64 / 99.99).abs() <= 0.0501);
@@ -545,19 +533,11 @@ fn one_figure_has_the_same_digits_in_every_section() {
             assert_eq!(line.contains("← most exposed time"), *stage == longest, "{line}");
         }
         assert_eq!(tree.matches('←').count(), 1, "{tree}");
-        let share = &cells(detail, longest.name())[2];
+        let share = of(longest).split_once(" (").unwrap().1.trim_end_matches(')');
         let row = cells(below(&note, "### Where a step's time goes"), variant);
         assert!(row.contains(&format!("{longest} {share}")), "{share}: {row:?}");
-        // The summary has the bottleneck of the baseline.
-        let headings = ["### Where a step's time goes", "### Executive Summary"];
-        for heading in &headings[..if variant == "lazy" { 2 } else { 1 }] {
-            let said = below(&note, heading);
-            let sentence = said.split(&format!("a step of `{variant}`")).nth(1).unwrap_or_else(|| panic!("{said}"));
-            let sentence = sentence.split("a step of").next().unwrap();
-            let found =
-                sentence.split_whitespace().zip(sentence.split_whitespace().skip(1)).find(|(_, unit)| *unit == "%");
-            assert_eq!(found.map(|(number, _)| format!("{number} %")).as_ref(), Some(share), "{heading}: {sentence}");
-        }
+        let summary = below(&note, "### Executive Summary");
+        assert!(summary.contains(&format!(" {share} of a step ")), "{share}: {summary}");
     }
     // The rates of the table are those of the comparison and of the JSON.
     let all: serde_json::Value =

@@ -68,7 +68,7 @@ def silent(browser, address):
 
 def glance(browser, address, folder):
     attach(browser)
-    for width, mobile in ((1200, False), (390, True)):
+    for width, mobile in ((1800, False), (1200, False), (1100, False), (390, True)):
         browser("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=mobile)
         load(browser, address)
         wide = browser.js("[document.documentElement.scrollWidth, innerWidth]")
@@ -163,13 +163,32 @@ def use(browser, address, folder):
     check(light == ("rgb(255, 255, 255)", "rgb(0, 114, 178)"), "light colours", light)
     shot("light")
 
+    # The answer first, and all that the table has at a width of 1,100 points, its bottleneck first; the rest is folded.
+    size(1100, 900)
+    seen = browser.js("document.querySelector('.answer > p strong').getBoundingClientRect().bottom")
+    check(0 < seen < 300, "the answer is at the top", seen)
+    results = "document.querySelector('.answer ~ section table')"
+    fits = browser.js(f"(() => {{ const b = {results}.closest('.scroll'); return [b.scrollWidth, b.clientWidth]; }})()")
+    check(fits[0] <= fits[1], "the table fits 1,100 points", fits)
+    waits = browser.js(f"[...{results}.tHead.rows[0].cells].find(c => c.textContent.includes('waits most')).getBoundingClientRect().right")
+    check(0 < waits < 1000, "the bottleneck is in sight", waits)
+    folded = browser.js("[document.querySelectorAll('details.fold').length, document.querySelectorAll('details.fold[open]').length]")
+    check(folded[0] > 4 and folded[1] == 0, "all other sections are folded", folded)
+    anchor = browser.js("[...document.querySelectorAll('nav a')].pop().getAttribute('href')")
+    browser.js(f"location.hash = {json.dumps(anchor)}")
+    time.sleep(0.2)
+    check(browser.js("document.querySelectorAll('details.fold[open]').length") == 1, "a link unfolds its section")
+    browser.js("document.querySelectorAll('main details').forEach(d => { d.open = true; })")
+    size(1200, 900)
+    shot("open")
+
     # What came from a config is words.
     check(browser.js("window.stolen === undefined && !document.querySelector('img, iframe, main b')"), "no markup from outside")
     check(browser.js("document.body.textContent.includes('<img src=x onerror=')"), "names from outside are shown")
 
     # Tables.
     table = "[...document.querySelectorAll('main table')].find(t => t.textContent.includes('samples/s') && t.tBodies[0].rows.length > 3)"
-    column = f"[...{table}.tHead.rows[0].cells].findIndex(c => c.textContent.trim() === 'samples/s')"
+    column = f"[...{table}.tHead.rows[0].cells].findIndex(c => c.textContent.startsWith('samples/s'))"
     browser.js(f"{table}.tHead.rows[0].cells[{column}].id = 'by-rate'")
     rates = f"[...{table}.tBodies[0].rows].map(r => parseFloat(r.cells[{column}].textContent.replace(/,/g, '')))"
     before = browser.js(rates)

@@ -11,7 +11,7 @@ use pulldown_cmark::{Alignment, CowStr, Event, HeadingLevel, Options, Parser, Ta
 use serde_json::Value;
 
 use super::note::{NoteOptions, Picture, generated, submission};
-use super::pictures::{LEARNING, charts};
+use super::pictures::{LEARNING, charts, overview_chart};
 use crate::console::say;
 use crate::exit::Failure;
 use crate::project::Project;
@@ -36,7 +36,9 @@ pub fn write_page(
     });
     let markdown = generated(project, job, note, &shown.collect::<Vec<_>>(), options)?;
     let source = PageSource { name: &job.record.config, identity: &submission(&job.record), words: "this submission" };
-    write_html(note.with_extension("html"), &markdown, &plots, &source)
+    let lead = overview_chart(job).map(PagePlot::new).transpose().map_err(Failure::internal)?;
+    let body = page_body(&markdown, &plots, &PageLayout::AnswerFirst(lead.as_ref()));
+    write_html(note.with_extension("html"), &body, &source)
 }
 
 /// Write markdown with its charts, which it links by [`PageChart::link`], as one page at `path`. Gives its path. `source` identifies the page: a
@@ -51,7 +53,8 @@ pub fn write_markdown_page(
     source: &str,
 ) -> Result<PathBuf, Failure> {
     let plots = charts.into_iter().map(PagePlot::new).collect::<Result<Vec<_>, _>>().map_err(Failure::internal)?;
-    write_html(path, markdown, &plots, &PageSource { name: source, identity: source, words: "this source" })
+    let body = page_body(markdown, &plots, &PageLayout::AsWritten);
+    write_html(path, &body, &PageSource { name: source, identity: source, words: "this source" })
 }
 
 /// The source of a page.
@@ -64,10 +67,10 @@ struct PageSource<'a> {
     words: &'a str,
 }
 
-fn write_html(first: PathBuf, markdown: &str, plots: &[PagePlot], source: &PageSource<'_>) -> Result<PathBuf, Failure> {
+fn write_html(first: PathBuf, body: &PageBody, source: &PageSource<'_>) -> Result<PathBuf, Failure> {
     // The line that identifies the page.
     let mark = format!("<meta name=\"expctl-page\" content=\"{}\">", HtmlEscape(source.identity));
-    let page = page(&page_body(markdown, plots), source.name, &mark).map_err(Failure::internal)?;
+    let page = page(body, source.name, &mark).map_err(Failure::internal)?;
     let path = own_or_free(&first, &mark)?;
     if path != first {
         let (first, path) = (first.display(), path.display());
@@ -154,8 +157,56 @@ fn item_text(text: CowStr<'_>) -> Vec<Event<'_>> {
     }
 }
 
+/// How the sections of a page, those under a heading of the second level, are laid out.
+enum PageLayout<'a> {
+    /// One below the other.
+    AsWritten,
+    /// The first section, which answers, stands out; below it a picture of the answer; then the second section, which has the table. All
+    /// others are folded.
+    AnswerFirst(Option<&'a PagePlot>),
+}
+
+impl PageLayout<'_> {
+    /// HTML before the heading of a section, counted from 0, which ends the one before it.
+    fn before(&self, section: usize) -> String {
+        match (self, section) {
+            (Self::AsWritten, _) => String::new(),
+            (Self::AnswerFirst(_), 0) => "<section class=\"answer\">\n".to_owned(),
+            (Self::AnswerFirst(lead), 1) => {
+                let picture = lead.map(|plot| {
+                    let caption = HtmlEscape(&plot.chart.caption);
+                    format!("{}<p class=\"caption\">{caption}</p>\n", plot.html())
+                });
+                format!("</section>\n{}<section>\n", picture.unwrap_or_default())
+            }
+            (Self::AnswerFirst(_), 2) => format!("</section>\n{FOLD}"),
+            (Self::AnswerFirst(_), _) => format!("</details>\n{FOLD}"),
+        }
+    }
+
+    /// HTML after the heading of a section.
+    fn after_heading(&self, section: usize) -> &'static str {
+        match self {
+            Self::AnswerFirst(_) if section > 1 => "</summary>\n",
+            _ => "",
+        }
+    }
+
+    /// HTML at the end of a page with so many sections.
+    fn end(&self, sections: usize) -> &'static str {
+        match (self, sections) {
+            (Self::AsWritten, _) | (_, 0) => "",
+            (Self::AnswerFirst(_), 1 | 2) => "</section>\n",
+            (Self::AnswerFirst(_), _) => "</details>\n",
+        }
+    }
+}
+
+/// The start of a folded section.
+const FOLD: &str = "<details class=\"fold\">\n<summary>";
+
 /// Convert markdown to HTML. Raw HTML becomes text, tables get a scrolling box, links to pictures become the pictures.
-fn page_body(markdown: &str, plots: &[PagePlot]) -> PageBody {
+fn page_body(markdown: &str, plots: &[PagePlot], layout: &PageLayout<'_>) -> PageBody {
     let mut events = Vec::new();
     let (mut contents, mut title) = (Vec::new(), String::new());
     // The heading that is being read, and the picture whose alternative text is being skipped.
@@ -191,8 +242,14 @@ fn page_body(markdown: &str, plots: &[PagePlot]) -> PageBody {
                 // The note's own heading is of the second level, because its title stands in the frontmatter.
                 let number = (level as usize).saturating_sub(1).max(1);
                 let anchor = format!("s{}", events.len());
-                events.insert(at, Event::Html(format!("<h{number} id=\"{anchor}\">").into()));
-                events.push(Event::Html(format!("</h{number}>\n").into()));
+                let section = (number == 2).then_some(contents.len());
+                // Parts that were folded in the note end with their section.
+                let ends = if section.is_some() { std::mem::take(&mut open) } else { 0 };
+                let before = section.map(|section| layout.before(section)).unwrap_or_default();
+                let after = section.map(|section| layout.after_heading(section)).unwrap_or_default();
+                let start = format!("{}{before}<h{number} id=\"{anchor}\">", "</details>\n".repeat(ends));
+                events.insert(at, Event::Html(start.into()));
+                events.push(Event::Html(format!("</h{number}>\n{after}").into()));
                 match number {
                     1 if title.is_empty() => title = words,
                     2 => contents.push((anchor, words)),
@@ -240,6 +297,7 @@ fn page_body(markdown: &str, plots: &[PagePlot]) -> PageBody {
         }
     }
     events.extend((0..open).map(|_| Event::Html("</details>\n".into())));
+    events.push(Event::Html(layout.end(contents.len()).into()));
     let mut text = String::new();
     html::push_html(&mut text, events.into_iter());
     // A figure is not allowed inside of a paragraph.
@@ -383,15 +441,39 @@ mod tests {
 
     #[test]
     fn marks_of_list_items_are_words() {
-        let found = page_body("- ✅ collation\n- ❌ forward pass\n- of ✅ and ❌\n", &[]).html;
+        let found = page_body("- ✅ collation\n- ❌ forward pass\n- of ✅ and ❌\n", &[], &PageLayout::AsWritten).html;
         assert!(found.contains("<li><strong>yes:</strong> collation</li>"), "{found}");
         assert!(found.contains("<li><strong>no:</strong> forward pass</li>"), "{found}");
         assert!(found.contains("<li>of ✅ and ❌</li>"), "{found}");
     }
 
     #[test]
+    fn sections_after_the_answer_and_the_table_are_folded() {
+        let text = "## T\n\n### Answer\n\na\n\n### Table\n\n<details>\n\nb\n\n### Third\n\nc\n\n### Fourth\n\nd\n";
+        let found = page_body(text, &[], &PageLayout::AnswerFirst(None));
+        let folded = "</details>\n</section>\n<details class=\"fold\">\n<summary><h2 id=";
+        assert!(found.html.contains(folded), "{}", found.html);
+        assert!(
+            found.html.contains("<section class=\"answer\">\n<h2 id=")
+                && found.html.ends_with("<p>d</p>\n</details>\n")
+        );
+        for (start, end) in [("<section", "</section>"), ("<details", "</details>"), ("<summary>", "</summary>")] {
+            assert_eq!(found.html.matches(start).count(), found.html.matches(end).count(), "{start}: {}", found.html);
+        }
+        assert_eq!(found.contents.len(), 4);
+        // A note of one section.
+        let one = page_body("### Answer\n\na\n", &[], &PageLayout::AnswerFirst(None)).html;
+        assert!(one.ends_with("<p>a</p>\n</section>\n"), "{one}");
+    }
+
+    #[test]
     fn columns_are_aligned_by_class() {
-        let found = page_body("| a | b |\n|---|--:|\n| style=\"text-align: right\" | 1 |\n| c | 2 |\n", &[]).html;
+        let found = page_body(
+            "| a | b |\n|---|--:|\n| style=\"text-align: right\" | 1 |\n| c | 2 |\n",
+            &[],
+            &PageLayout::AsWritten,
+        )
+        .html;
         for part in
             ["<th>a</th><th class=\"right\">b</th>", "text-align: right", "<td>c</td><td class=\"right\">2</td>"]
         {
@@ -402,11 +484,16 @@ mod tests {
 
     #[test]
     fn folded_parts_stay_folded_and_carry_nothing_else() {
-        let found = page_body("<details>\n<summary>2 more</summary>\n\n- a\n- b\n\n</details>\n\nend\n", &[]).html;
+        let found = page_body(
+            "<details>\n<summary>2 more</summary>\n\n- a\n- b\n\n</details>\n\nend\n",
+            &[],
+            &PageLayout::AsWritten,
+        )
+        .html;
         assert!(found.contains("<details>\n<summary>2 more</summary>\n<ul>"), "{found}");
         assert!(found.contains("</ul>\n</details>") && found.ends_with("<p>end</p>\n"), "{found}");
         let hostile = "<details open ontoggle=x>\n\n- </details>: a\n\n</details>\n\n<summary>a</summary>\n\n<details>\n<summary><img src=x></summary>\n";
-        let found = page_body(hostile, &[]).html;
+        let found = page_body(hostile, &[], &PageLayout::AsWritten).html;
         assert!(!found.contains("<details open") && !found.contains("<img") && !found.contains("<summary"), "{found}");
         // One that is never closed ends with the page.
         assert_eq!((found.matches("<details>").count(), found.matches("</details>").count()), (1, 1), "{found}");
@@ -416,7 +503,7 @@ mod tests {
     fn what_comes_from_outside_is_words() {
         let text = "## Title\n\n### A <b>part</b>\n\n<script>alert(1)</script>\n\n| a |\n|---|\n| <img src=x onerror=y> |\n\n\
                     <!-- expctl: job 1 -->\n\n[a](javascript:alert(1)) [b](other.md) [c](https://example.org/x:y)\n";
-        let found = page_body(text, &[]);
+        let found = page_body(text, &[], &PageLayout::AsWritten);
         assert!(!found.html.contains("<script") && !found.html.contains("<img") && !found.html.contains("<b>"));
         assert!(!found.html.contains("expctl: job") && !found.html.contains("javascript:"), "{}", found.html);
         assert!(found.html.contains("href=\"other.md\"") && found.html.contains("href=\"https://example.org/x:y\""));

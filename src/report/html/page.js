@@ -31,6 +31,17 @@
     setTheme(theme);
     stored(theme);
   });
+  // A link leads into a folded section; paper has all of them.
+  const open = (details) => { details.open = true; };
+  const reveal = () => {
+    const target = document.getElementById(location.hash.slice(1));
+    if (!target) return;
+    for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS") open(at);
+    target.scrollIntoView();
+  };
+  addEventListener("hashchange", reveal);
+  reveal();
+  addEventListener("beforeprint", () => document.querySelectorAll("main details").forEach(open));
   addEventListener("beforeprint", () => setTheme("light"));
   addEventListener("afterprint", () => setTheme(theme));
 

@@ -4,19 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use expctl_ledger::{Attempt, Ledger, MeasuredJob, Run};
-use expctl_settings::Mode;
 use expctl_text::Frontmatter;
 use expctl_text::format::{self, MISSING};
 use serde_json::{Map, Value, json};
 
 use super::file::{KnownNote, identity, known_notes, link_to_name, link_to_note};
+use super::head::{bottleneck, causes, next_change, no_answer, no_cause, trust};
+use super::measures::{measures_of_modes, not_shown};
 use super::{NoteOptions, Picture, learning_picture, picture_link, shown_path};
 use crate::console::say;
 use crate::exit::Failure;
 use crate::ledger::flatten_in_job;
 use crate::project::Project;
 use crate::report::attempts::attempts_table;
-use crate::report::bottleneck::{OTHER, advice};
+use crate::report::bottleneck::OTHER;
 use crate::report::caution::Bearing;
 use crate::report::compare::{CompareError, Comparison, Format, Published};
 use crate::report::learning::learning;
@@ -24,14 +25,17 @@ use crate::report::scaling::scaling;
 use crate::report::sections::TitledTable;
 use crate::report::sections::breakdowns::breakdowns;
 use crate::report::sections::configuration::{common_settings, data_read, shuffle, variant_differences};
+use crate::report::sections::epochs::epochs;
+use crate::report::sections::estimated::estimated;
 use crate::report::sections::isolation::{isolation, loading_answers};
 use crate::report::sections::profiler::{operations, trace_summaries};
 use crate::report::sections::provenance::{provenance, slurm_usage, trials};
 use crate::report::sections::ranks::ranks;
-use crate::report::sections::results::{Results, epochs, estimated, measured_per_run, mixed_modes};
+use crate::report::sections::results::{Results, mixed_modes};
+use crate::report::sections::stages::stage_tables;
 use crate::report::sections::usage::usage;
 use crate::report::variant_row::{VariantRow, measured_rows};
-use crate::report::warning::{Warning, warnings};
+use crate::report::warning::{Warning, by_cause, warnings};
 
 /// All values for a template. docs/guide/notes.md lists them, and a test compares the two.
 pub fn values(
@@ -54,9 +58,13 @@ pub fn values(
     let rows = results.rows();
     // Without a baseline all rows answer.
     let answering = Some(results.answering_rows()).filter(|rows| !rows.is_empty()).unwrap_or_else(|| rows.clone());
+    let lead = results.lead();
+    let next = lead.map(|(row, _)| next_change(&(options.suggest)(job, &row.label), row, record.job));
+    let in_trees: Vec<&str> =
+        lead.into_iter().flat_map(|(row, base)| [Some(row), base]).flatten().map(|row| row.label.as_str()).collect();
     let (folded, shown_warnings): (Vec<_>, Vec<_>) =
         warnings.iter().partition(|warning| warning.bearing == Bearing::ChangesNoVerdict);
-    let texts = |all: &[&Warning]| json!(all.iter().map(|warning| &warning.text).collect::<Vec<_>>());
+    let texts = |all: &[&Warning]| json!(by_cause(all));
     let folder = path.parent().unwrap_or(project.root());
     let to_name = |name: &String| link_to_name(folder, name, &options.links);
     let plot = picture_link(&learning_picture(path));
@@ -91,10 +99,15 @@ pub fn values(
         ("masks_in_step", json!(results.masks_in_step())),
         ("other", json!(OTHER)),
         ("verdicts", json!(verdicts)),
+        ("tests", json!(results.tests().map(|table| table.markdown()))),
+        ("remarks", json!(results.remarks())),
         ("answers", json!(loading_answers(job).into_iter().chain(results.answers()).collect::<Vec<_>>())),
         ("best_points", json!(results.best_points())),
         ("others", json!(without_tests(results.other_findings()))),
-        ("no_answer", json!(no_answer(&rows))),
+        ("no_answer", json!(no_answer(lead.map(|(row, _)| row), &rows))),
+        ("bottleneck", json!(bottleneck(lead))),
+        ("next_change", json!(next)),
+        ("not_shown", json!(not_shown(job))),
         ("trust", json!(trust(&rows, &shown_warnings))),
         ("findings", json!(without_tests(results.findings()))),
         ("causes", json!(causes(&answering))),
@@ -113,6 +126,7 @@ pub fn values(
         ("mixed_modes", json!(mixed_modes(job))),
         ("steps_of", json!("the measured steps of all completed runs")),
         ("breakdowns", json!(titled(breakdowns(job)))),
+        ("stages", json!(stage_tables(job, &results.labels(), &in_trees))),
         ("operations", json!(titled(operations(job)))),
         ("profile", json!(trace_summaries(&project.job(record.job), job))),
         ("ranks", json!(titled(ranks(job)))),
@@ -157,7 +171,7 @@ fn earlier_notes(project: &Project, folder: &Path, job: &MeasuredJob, options: &
         .collect()
 }
 
-/// The job beside the last earlier ones of its config, as a comparison; alone if there are none that compare. Below it: which of them are
+/// The job beside the last earlier ones of its config, as a comparison, if there are some that compare. Below it: which of them are
 /// missing, and why. An earlier job without a completed trial is left out.
 fn comparison(project: &Project, job: &MeasuredJob, rows: &[&VariantRow], options: &NoteOptions) -> Option<String> {
     let record = &job.record;
@@ -207,7 +221,9 @@ fn comparison(project: &Project, job: &MeasuredJob, rows: &[&VariantRow], option
         missing.push(format!("Earlier jobs are missing: {}", reason(project, &why.join("; "))));
         Comparison::new(&[own], &[], 0)
     });
-    let table = comparison.ok().and_then(|comparison| comparison.render(Format::Markdown).ok());
+    // Alone, its rows are those of the results; only what a profiler costs is not there.
+    let says_more = jobs.len() > 1 || rows.iter().any(|row| row.profiler);
+    let table = comparison.ok().filter(|_| says_more).and_then(|comparison| comparison.render(Format::Markdown).ok());
     let parts: Vec<String> = table.into_iter().chain(missing).collect();
     (!parts.is_empty()).then(|| parts.join("\n\n"))
 }
@@ -223,105 +239,6 @@ fn published(project: &Project, rows: &[&VariantRow]) -> Option<String> {
 fn reason(project: &Project, message: &str) -> String {
     let root = format!("{}/", project.root().display());
     message.replace(&root, "").split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Contents of the steps of each mode of a job, for configs that do not say it.
-pub fn measures_of_modes(job: &MeasuredJob) -> Vec<Value> {
-    let mut modes: Vec<Mode> = Vec::new();
-    for run in &job.runs {
-        let mode = run.trial.settings.train.mode;
-        if !modes.contains(&mode) {
-            modes.push(mode);
-        }
-    }
-    modes
-        .iter()
-        .map(|mode| json!({ "mode": mode.name(), "yes": mode_contents(*mode).0, "no": mode_contents(*mode).1 }))
-        .collect()
-}
-
-fn mode_contents(mode: Mode) -> (Vec<&'static str>, Vec<&'static str>) {
-    const DATA: &str = "sampling, reading, decoding, masks, collation, copy to the device";
-    const PARTS: [&str; 3] = ["forward pass", "backward pass", "clipping and optimizer step"];
-    let done = match mode {
-        Mode::Data => 0,
-        Mode::Forward => 1,
-        Mode::ForwardBackward => 2,
-        Mode::Train => 3,
-        Mode::ZeroLoss => {
-            let yes =
-                vec![DATA, "backward pass and optimizer step on a loss of zero, as in the published data-only runs"];
-            return (yes, vec!["forward pass"]);
-        }
-    };
-    let yes = std::iter::once(DATA).chain(PARTS.into_iter().take(done)).collect();
-    (yes, PARTS.into_iter().skip(done).collect())
-}
-
-/// The bottleneck of each variant with one stage above half of a step, or that waits most for *other* because of too few processors, or whose
-/// steps are for the most part in no stage; one sentence each, with settings to try where it is a stage of the loader.
-fn causes(rows: &[&VariantRow]) -> Vec<String> {
-    let cause = |row: &&VariantRow| {
-        let bottleneck = row.bottleneck?;
-        let above_half = bottleneck.waits_for.is_some_and(|most| most.share > 0.5);
-        let found = above_half || bottleneck.is_unknown() || bottleneck.crowded_other().is_some();
-        found.then(|| {
-            let sentence = bottleneck.sentence(&row.label);
-            // The stages of a program are its own.
-            let runs_command = row.settings.contains_key("worker.command");
-            let reads_array = row.settings.contains_key("array.format");
-            let advice = advice(&bottleneck, reads_array, row.batch_bytes).filter(|_| !runs_command);
-            advice.map_or(sentence.clone(), |advice| format!("{sentence} (try {advice})"))
-        })
-    };
-    rows.iter().filter_map(cause).collect()
-}
-
-/// Why none of these rows, some of all, has a bottleneck.
-fn no_cause(all: &[&VariantRow], answering: &[&VariantRow]) -> String {
-    let of = |rows: &[&VariantRow]| rows.iter().map(|row| row.label.as_str()).collect::<Vec<_>>().join(", ");
-    if all.iter().all(|row| row.bottleneck.is_none()) {
-        "not known: no run completed".to_owned()
-    } else if answering.iter().all(|row| row.bottleneck.is_none()) {
-        format!("not known: no run of {} completed", of(answering))
-    } else if answering.len() == all.len() || causes(all).is_empty() {
-        "none; no single stage takes more than 50 % of a step".to_owned()
-    } else {
-        format!("none; no single stage takes more than 50 % of a step of {}", of(answering))
-    }
-}
-
-/// Why no variant is the fastest, for a job without ratios.
-fn no_answer(rows: &[&VariantRow]) -> &'static str {
-    match rows {
-        _ if rows.iter().all(|row| row.n == 0) => "No run completed",
-        [_] => "Only one variant: nothing to compare",
-        _ => "No ratios: nothing to compare with",
-    }
-}
-
-/// What the answer rests on: warnings that may change it, for how long each run was measured, and how many runs a row has, in one line; `None`
-/// without a completed run.
-fn trust(rows: &[&VariantRow], warnings: &[&Warning]) -> Option<String> {
-    let mut causes: Vec<&str> = Vec::new();
-    for words in warnings.iter().map(|warning| warning.cause.words()) {
-        if !causes.contains(&words) {
-            causes.push(words);
-        }
-    }
-    let warned = match warnings.len() {
-        0 => "no warning that may change a verdict".to_owned(),
-        n => {
-            let all = format::count(n as u64, "warning");
-            format!("{all} that may change or forbid a verdict ({})", causes.join(", "))
-        }
-    };
-    let seconds: Vec<f64> = rows.iter().flat_map(|row| row.measured_s.iter().copied()).collect();
-    let measured = measured_per_run(&seconds)?;
-    let runs = rows.iter().map(|row| row.n).filter(|n| *n > 0);
-    let (fewest, most) = (runs.clone().min()?, runs.max()?);
-    let each = if fewest == most { format::count(most as u64, "run") } else { format!("{fewest} to {most} runs") };
-    Some(format!("{warned}; measured for {measured} per run; {each} each"))
 }
 
 /// Findings without their p values, which are below the table of results.

@@ -2,6 +2,8 @@
 
 mod context;
 mod file;
+mod head;
+mod measures;
 mod template;
 
 use std::path::{Path, PathBuf};
@@ -14,6 +16,7 @@ use file::{HEAD_BYTES, NoteFile, identity, link_target};
 use serde::Serialize;
 pub use template::BUILT_IN;
 
+use super::next_change::SuggestChange;
 use super::pictures::{LEARNING, charts};
 use crate::console::say;
 use crate::exit::{Exit, Failure};
@@ -48,6 +51,8 @@ pub struct NoteOptions {
     pub restore: Vec<String>,
     /// Leave earlier jobs of the config out of the performance comparison table.
     pub alone: bool,
+    /// Finds the change that the note proposes.
+    pub suggest: SuggestChange,
 }
 
 /// A path relative to the root of the project, if it is inside.

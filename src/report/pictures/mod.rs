@@ -19,8 +19,8 @@ pub use steps::{TimeBox, WHISKERS, box_panel};
 pub fn charts(job: &MeasuredJob) -> Vec<Chart> {
     [
         rates::rates_chart(job),
-        rates::epoch_time_chart(job),
         steps::stages_chart(job),
+        rates::epoch_time_chart(job),
         steps::boxplot_chart(job),
         steps::times_chart(job),
         timeline::timeline_chart(job),
@@ -32,6 +32,26 @@ pub fn charts(job: &MeasuredJob) -> Vec<Chart> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// The picture of the answer: the rate of each variant with its interval, and below it the stages of its mean step. `None` without a
+/// completed run.
+pub fn overview_chart(job: &MeasuredJob) -> Option<Chart> {
+    let (rates, stages) = (rates::rates_chart(job)?, steps::stages_chart(job)?);
+    let titled = |panel: Option<Panel>, title: &str| panel.map(|panel| Panel { title: title.into(), ..panel });
+    // Of steps of very different lengths the last panel has shares.
+    let panels = [
+        titled(rates.panels.into_iter().next(), "samples per second, with their interval"),
+        titled(stages.panels.into_iter().last(), "where a step's time goes"),
+    ];
+    Some(Chart {
+        name: "overview".into(),
+        title: "How fast each variant is, and why".into(),
+        alt: "Samples per second of each variant with the interval over its runs, and below them the stages of its mean step.".into(),
+        caption: format!("{} {}", rates.caption, stages.caption),
+        panels: panels.into_iter().flatten().collect(),
+        columns: 1,
+    })
 }
 
 /// Name of the chart of learning curves, which has its own section in a note.

@@ -2,12 +2,15 @@
 
 pub mod breakdowns;
 pub mod configuration;
+pub mod epochs;
+pub mod estimated;
 pub mod isolation;
 mod isolation_summary;
 pub mod profiler;
 pub mod provenance;
 pub mod ranks;
 pub mod results;
+pub mod stages;
 pub mod usage;
 
 /// A table under a heading, with a sentence below it.

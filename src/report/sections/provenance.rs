@@ -11,26 +11,71 @@ use serde_json::Value;
 
 use crate::ledger::setting_text;
 
-/// Every trial with its state and reason.
-pub fn trials(job: &MeasuredJob) -> Table {
-    let mut table = Table::new(["Trial", "Repeat", "State", "Attempts", "Steps", "Started", "Reason"]);
-    for run in &job.runs {
-        let reason = match &run.state {
+/// A row of the table of trials.
+struct TrialRow<'a> {
+    /// Its runs; several only if they differ in nothing but the repeat.
+    runs: Vec<&'a Run>,
+}
+
+impl<'a> TrialRow<'a> {
+    fn steps(run: &Run) -> usize {
+        run.ranks.iter().map(Vec::len).min().unwrap_or(0)
+    }
+
+    /// Whether a run differs from those of the row in its repeat alone, after one attempt that completed.
+    fn takes(&self, run: &Run) -> bool {
+        let first = self.runs[0];
+        let plain = |run: &Run| run.completed() && run.attempts == 1 && repeats_id(&run.trial.id, &[run]).is_some();
+        let same_id = || repeats_id(&first.trial.id, &[first]) == repeats_id(&run.trial.id, &[first]);
+        plain(first) && plain(run) && same_id() && Self::steps(first) == Self::steps(run)
+    }
+
+    fn cells(&self) -> [String; 7] {
+        let first = self.runs[0];
+        let reason = match &first.state {
             RunState::Failed(reason) | RunState::Unreadable(reason) => reason.clone(),
             RunState::Unfinished => "no outcome was written".to_owned(),
             _ => String::new(),
         };
-        let steps = run.ranks.iter().map(Vec::len).min().unwrap_or(0);
-        table.row([
-            run.trial.name(),
-            run.trial.repeat.to_string(),
-            run.state.name().to_owned(),
-            run.attempts.to_string(),
-            steps.to_string(),
-            run.outcome.as_ref().map_or_else(|| MISSING.to_owned(), |o| format::moment(o.started)),
+        let id = if self.runs.len() > 1 { repeats_id(&first.trial.id, &self.runs) } else { None };
+        let name = id.map_or_else(|| first.trial.name(), |id| first.trial.name().replacen(&first.trial.id, &id, 1));
+        let repeats: Vec<String> = self.runs.iter().map(|run| run.trial.repeat.to_string()).collect();
+        let started = || self.runs.iter().filter_map(|run| run.outcome.as_ref()).map(|outcome| outcome.started);
+        let moments = [started().min(), started().max()].map(|at| at.map_or_else(missing, format::moment));
+        let started = if moments[0] == moments[1] { moments[0].clone() } else { moments.join(" to ") };
+        [
+            name,
+            repeats.join(", "),
+            first.state.name().to_owned(),
+            first.attempts.to_string(),
+            Self::steps(first).to_string(),
+            started,
             reason,
-        ]);
+        ]
     }
+}
+
+/// The id of a trial with the repeats of all these runs in the place of its own, as a shell expands it: `lazy-r{1,2,3}-d473942e`. `None` for an
+/// id without its repeat.
+fn repeats_id(id: &str, runs: &[&Run]) -> Option<String> {
+    let (before, rest) = id.rsplit_once("-r")?;
+    let (repeat, after) = rest.split_once('-')?;
+    repeat.parse::<u32>().ok()?;
+    let repeats: Vec<String> = runs.iter().map(|run| run.trial.repeat.to_string()).collect();
+    Some(format!("{before}-r{{{}}}-{after}", repeats.join(",")))
+}
+
+/// Every trial with its state and reason; repeats that completed at once and have as many steps share a row.
+pub fn trials(job: &MeasuredJob) -> Table {
+    let mut rows: Vec<TrialRow<'_>> = Vec::new();
+    for run in &job.runs {
+        match rows.iter_mut().find(|row| row.takes(run)) {
+            Some(row) => row.runs.push(run),
+            None => rows.push(TrialRow { runs: vec![run] }),
+        }
+    }
+    let mut table = Table::new(["Trial", "Repeat", "State", "Attempts", "Steps", "Started", "Reason"]);
+    rows.iter().for_each(|row| table.row(row.cells()));
     table
 }
 
