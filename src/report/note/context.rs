@@ -19,6 +19,7 @@ use crate::report::attempts::attempts_table;
 use crate::report::bottleneck::{OTHER, advice};
 use crate::report::caution::Bearing;
 use crate::report::compare::{CompareError, Comparison, Format, Published};
+use crate::report::emulation::AU_MEANING;
 use crate::report::learning::learning;
 use crate::report::scaling::scaling;
 use crate::report::sections::TitledTable;
@@ -87,6 +88,8 @@ pub fn values(
         ("shuffle", json!(shuffle(job).map(|t| t.markdown()))),
         ("usage", json!(usage.as_ref().map(|u| u.table.markdown()))),
         ("sampled", json!(usage.as_ref().filter(|u| u.sampled).map(|u| json!({ "gpu": u.gpu })))),
+        ("emulated", json!(results.emulated())),
+        ("au", json!(AU_MEANING)),
         ("bottlenecks", json!(results.bottlenecks())),
         ("masks_in_step", json!(results.masks_in_step())),
         ("other", json!(OTHER)),
@@ -252,6 +255,14 @@ fn mode_contents(mode: Mode) -> (Vec<&'static str>, Vec<&'static str>) {
             let yes =
                 vec![DATA, "backward pass and optimizer step on a loss of zero, as in the published data-only runs"];
             return (yes, vec!["forward pass"]);
+        }
+        Mode::Emulate => {
+            let yes = vec![
+                DATA,
+                "the loader beside a step of a given time, in which an emulated accelerator would compute",
+                "a barrier of the ranks behind each step, and the all-reduce of a payload where one is set",
+            ];
+            return (yes, PARTS.to_vec());
         }
     };
     let yes = std::iter::once(DATA).chain(PARTS.into_iter().take(done)).collect();

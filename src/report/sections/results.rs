@@ -12,10 +12,14 @@ use serde_json::{Value, json};
 use super::TitledTable;
 use crate::report::bottleneck::MasksBy;
 use crate::report::differences::{Difference, confound_words, confounds, differences, rows_differ_in};
+use crate::report::emulation::Emulation;
 use crate::report::epoch_time::FirstEpoch;
 use crate::report::line::{Line, RatioWords, lines_of_job};
 use crate::report::rates::{StepTimes, all_rates, completed_steps, estimated_rates, step_times};
 use crate::report::variant_row::{VariantRow, measured_rows};
+
+/// Column of the utilisation of emulated accelerators: behind what a step waits for.
+const UTILISATION_COLUMN: usize = 5;
 
 /// A line of the results with its runs.
 struct ResultLine<'a> {
@@ -102,7 +106,14 @@ impl<'a> Results<'a> {
             "Storage",
         ];
         header.extend(has_methods.then_some("Method"));
-        let mut table = Table::new(header).right([1, 2, 3, 6, 7, 8, 9, 10]);
+        let emulates = self.0.iter().any(|entry| entry.line.row.emulation.is_some());
+        if emulates {
+            header.insert(UTILISATION_COLUMN, "AU");
+        }
+        let numbers = ["samples/s (median)", "n", "AU", "it/s (median)", "95 % (samples/s)", "ms/sample", "MiB/batch", "Storage"];
+        let is_number = |name: &str| numbers.contains(&name) || name.starts_with('×');
+        let right: Vec<usize> = (0..header.len()).filter(|column| is_number(header[*column])).collect();
+        let mut table = Table::new(header).right(right);
         for entry in &self.0 {
             let (line, row) = (&entry.line, &entry.line.row);
             let ratio = match (&line.ratio_samples_per_s, line.baseline) {
@@ -125,10 +136,35 @@ impl<'a> Results<'a> {
                 row.storage_bytes.map_or_else(missing, |s| format::bytes_with_ratio(s, line.ratio_storage)),
             ];
             let method = has_methods.then(|| entry.runs[0].trial.method.clone());
-            let cells = cells.into_iter().chain(method);
+            let mut cells: Vec<String> = cells.into_iter().chain(method).collect();
+            if emulates {
+                cells.insert(UTILISATION_COLUMN, row.utilisation().unwrap_or_else(missing));
+            }
             if entry.line.baseline { table.bold_row(cells) } else { table.row(cells) }
         }
         table
+    }
+
+    /// What emulated steps did, one sentence for the variants whose steps are alike, with the utilisation of each.
+    pub fn emulated(&self) -> Vec<String> {
+        let mut alike: Vec<(String, Vec<&VariantRow>)> = Vec::new();
+        for row in self.0.iter().map(|entry| &entry.line.row) {
+            let Some(sentence) = row.emulation.as_ref().map(Emulation::sentence) else { continue };
+            match alike.iter_mut().find(|(known, _)| *known == sentence) {
+                Some((_, rows)) => rows.push(row),
+                None => alike.push((sentence, vec![row])),
+            }
+        }
+        let said = |(sentence, rows): (String, Vec<&VariantRow>)| {
+            let labels: Vec<&str> = rows.iter().map(|row| row.label.as_str()).collect();
+            let used: Vec<String> = match rows.as_slice() {
+                [row] => row.utilisation().into_iter().collect(),
+                _ => rows.iter().filter_map(|row| Some(format!("{} {}", row.label, row.utilisation()?))).collect(),
+            };
+            let used = if used.is_empty() { String::new() } else { format!("; AU (derived): {}", used.join(", ")) };
+            format!("{}: {sentence}{used}", labels.join(", "))
+        };
+        alike.into_iter().map(said).collect()
     }
 
     /// The bottleneck of each variant with a completed run, one sentence each.
