@@ -13,6 +13,7 @@ mod data_arrays;
 mod data_damage;
 mod devices;
 mod docs;
+mod emulation;
 mod figures;
 #[path = "../../examples/timings_generated/batch_times.rs"]
 #[allow(dead_code, reason = "the example writes files of any size")]
