@@ -3,8 +3,8 @@ use std::ops::Range;
 
 use expctl_ledger::{Environment, MeasuredJob, Run, RunPart};
 use expctl_settings::{
-    AcceleratorPreset, Array, Data, Draw, Experiment, KeySpec, MaskSource, Measure, Mode, Model, NO_DATA_SET, Pipeline, Profile, Sampler,
-    Section, Select, Settings, Slurm, TraceAt, Train, Worker, find, to_json,
+    AcceleratorPreset, Array, Data, Draw, Experiment, KeySpec, MaskSource, Measure, Mode, Model, NO_DATA_SET, Pipeline,
+    Profile, Sampler, Section, Select, Settings, Slurm, TraceAt, Train, Worker, find, to_json,
 };
 use serde_json::Value;
 

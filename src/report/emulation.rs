@@ -135,7 +135,8 @@ mod tests {
     fn steps(n: u64, warmup: u64, wall: u64, forward: u64) -> Vec<StepRecord> {
         (0..n)
             .map(|step| {
-                let mut record = StepRecord { step, measured: step >= warmup, wall_ns: wall * 1_000_000, ..Default::default() };
+                let mut record =
+                    StepRecord { step, measured: step >= warmup, wall_ns: wall * 1_000_000, ..Default::default() };
                 record.exposed[Stage::Forward] = forward * 1_000_000;
                 record
             })

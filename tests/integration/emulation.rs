@@ -15,8 +15,14 @@ const MS: u64 = 1_000_000;
 fn emulated(load_ms: u64, step_ms: u64) -> Vec<StepRecord> {
     let wall_ns = load_ms.max(step_ms) * MS;
     let step = |step: u64| {
-        let mut record =
-            StepRecord { step, measured: step >= 2, start_ns: step * wall_ns, wall_ns, samples: 28, ..StepRecord::default() };
+        let mut record = StepRecord {
+            step,
+            measured: step >= 2,
+            start_ns: step * wall_ns,
+            wall_ns,
+            samples: 28,
+            ..StepRecord::default()
+        };
         (record.busy[Stage::Read], record.exposed[Stage::Read]) = (load_ms * MS, wall_ns - step_ms * MS);
         (record.busy[Stage::Forward], record.exposed[Stage::Forward]) = (step_ms * MS, step_ms * MS);
         record
@@ -123,7 +129,11 @@ fn recorded_times_are_those_of_the_measured_steps_of_one_variant() {
     for name in ["33/lazy", "33/lazy-r1-0a1b2c"] {
         let planned = planned(&project, &format!("train.step_times_of = \"{name}\"")).unwrap();
         let times = [[50.0; 20], [100.0; 20]].concat();
-        assert!(planned.iter().all(|trial| trial.recorded_step_ms == times), "{name}: {:?}", planned[0].recorded_step_ms);
+        assert!(
+            planned.iter().all(|trial| trial.recorded_step_ms == times),
+            "{name}: {:?}",
+            planned[0].recorded_step_ms
+        );
         let drawn = StepTimes::from_trial(&planned[0]).unwrap();
         assert!((0..100).map(|step| drawn.ns(0, step)).all(|ns| ns == 50 * MS || ns == 100 * MS));
         // Ranks are told the times, and not the job.

@@ -38,8 +38,8 @@ pub use pipeline::{
 };
 pub use secret::looks_secret;
 pub use settings::{
-    EMULATED, Experiment, ISOLATION_SUFFIX, KEYS, NO_DATA_SET, SECTIONS, Settings, TRIAL_SCHEMA_VERSION, Trial, find, reference,
-    with_point,
+    EMULATED, Experiment, ISOLATION_SUFFIX, KEYS, NO_DATA_SET, SECTIONS, Settings, TRIAL_SCHEMA_VERSION, Trial, find,
+    reference, with_point,
 };
 pub use train::{
     Checkpoint, Gather, GradientCompression, LearningSchedule, Loss, Mode, Monitored, Optimizer, Precision,

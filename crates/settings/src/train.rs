@@ -233,12 +233,8 @@ pub struct Train {
 
 impl Train {
     /// Keys that say how a step is emulated.
-    pub const EMULATION: [&'static str; 4] = [
-        Self::EMULATE.name(),
-        Self::STEP_MS.name(),
-        Self::STEP_TIMES_OF.name(),
-        Self::ALLREDUCE_BYTES.name(),
-    ];
+    pub const EMULATION: [&'static str; 4] =
+        [Self::EMULATE.name(), Self::STEP_MS.name(), Self::STEP_TIMES_OF.name(), Self::ALLREDUCE_BYTES.name()];
 
     /// `accumulation` as pairs of an epoch and the batches of one optimizer step from it on, by epoch.
     ///

@@ -189,7 +189,8 @@ mod tests {
     }
 
     fn batch() -> Batch {
-        let graph = CellGraph { genes: vec!["G0".to_owned(), "G1".to_owned()], edge_types: Vec::new(), metabolism: None };
+        let graph =
+            CellGraph { genes: vec!["G0".to_owned(), "G1".to_owned()], edge_types: Vec::new(), metabolism: None };
         let samples = [0, 1].map(|gene| Sample { genes: vec![gene], ..Sample::default() });
         collate(Processor::Ids, &Arc::new(graph), &samples)
     }
@@ -235,7 +236,8 @@ mod tests {
                     let mut accelerator = accelerator(&[if rank == 0 { 1.0 } else { 50.0 }], 10, &group);
                     let _ = accelerator.payload.as_mut().unwrap().fill_(f64::from(rank + 1));
                     let (activity, batch) = (Activity::default(), batch());
-                    let context = StepContext { batch: &batch, masks: &[], epoch: 0, group: &group, activity: &activity };
+                    let context =
+                        StepContext { batch: &batch, masks: &[], epoch: 0, group: &group, activity: &activity };
                     let started = accelerator.start(0, &context, None).unwrap();
                     let end = started.end;
                     let result = accelerator.finish(started, &context).unwrap();

@@ -110,7 +110,8 @@ impl<'a> Results<'a> {
         if emulates {
             header.insert(UTILISATION_COLUMN, "AU");
         }
-        let numbers = ["samples/s (median)", "n", "AU", "it/s (median)", "95 % (samples/s)", "ms/sample", "MiB/batch", "Storage"];
+        let numbers =
+            ["samples/s (median)", "n", "AU", "it/s (median)", "95 % (samples/s)", "ms/sample", "MiB/batch", "Storage"];
         let is_number = |name: &str| numbers.contains(&name) || name.starts_with('×');
         let right: Vec<usize> = (0..header.len()).filter(|column| is_number(header[*column])).collect();
         let mut table = Table::new(header).right(right);

@@ -95,11 +95,14 @@ fn a_loader_that_is_faster_than_the_step_keeps_eight_accelerators_busy() {
     // Busy machines wake threads late; a loader in the way of the step would leave much less.
     assert!(all > 0.75 && all <= 1.0, "{all}");
     let note = std::fs::read_to_string(project.path().join(format!("results/small_{job}.md"))).unwrap();
-    for said in ["default (emulated)", "**Emulated**: default (emulated): the step is emulated, no model is computed", "| AU |"] {
+    for said in
+        ["default (emulated)", "**Emulated**: default (emulated): the step is emulated, no model is computed", "| AU |"]
+    {
         assert!(note.contains(said), "{said}: {note}");
     }
     // A second job draws its steps from this one's.
-    let drawn = ROWS.replace("step_ms = 100", &format!("step_times_of = \"{job}/default\"")).replace("steps = 30", "steps = 5");
+    let drawn =
+        ROWS.replace("step_ms = 100", &format!("step_times_of = \"{job}/default\"")).replace("steps = 30", "steps = 5");
     let second = project.completed(&drawn, &[]);
     for step in self::steps(&project, &second).iter().flatten() {
         assert_eq!(step.exposed[Stage::Forward], 100_000_000);

@@ -101,7 +101,8 @@ impl Judge<'_> {
         if values.at(&Train::MODE).is_some() || values.runs_command() {
             return;
         }
-        let is_off = |key: &str| key == Train::EMULATE.name() && values.get(Train::EMULATE) == Some(AcceleratorPreset::None);
+        let is_off =
+            |key: &str| key == Train::EMULATE.name() && values.get(Train::EMULATE) == Some(AcceleratorPreset::None);
         let mut set = Train::EMULATION.into_iter().filter(|key| !is_off(key));
         let Some((key, at)) = set.find_map(|key| Some((key, values.at(key)?))) else { return };
         let message = format!("`{key}` is set, but `{}` is not \"{}\"", Train::MODE, Mode::Emulate.name());
