@@ -3,6 +3,7 @@
 mod data_size;
 mod data_state;
 mod project_data;
+mod recorded_steps;
 
 pub use data_size::DataSize;
 pub use data_state::{DataState, StoredForm, data_states, store_state};

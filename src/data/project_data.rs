@@ -10,6 +10,7 @@ use expctl_datasets::array::{ArrayDataset, ArrayRecipe, Refusal, rehearse};
 use expctl_datasets::graph::{Dataset, Recipe};
 use expctl_settings::{Array, Settings, Trial, is_url};
 
+use crate::data::recorded_steps::step_times;
 use crate::exit::Failure;
 use crate::launch::command::TrialFiles;
 use crate::project::Project;
@@ -70,6 +71,10 @@ impl ProjectFiles for ProjectData<'_> {
             ArrayRefusal { key, message: message.to_owned() }
         };
         refusals.into_iter().map(of_config).collect()
+    }
+
+    fn step_times(&self, named: &str) -> Result<Vec<f64>, Reason> {
+        Ok(step_times(self.0, named)?)
     }
 }
 

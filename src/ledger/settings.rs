@@ -3,8 +3,8 @@ use std::ops::Range;
 
 use expctl_ledger::{Environment, MeasuredJob, Run, RunPart};
 use expctl_settings::{
-    Array, Data, Draw, Experiment, KeySpec, MaskSource, Measure, Model, NO_DATA_SET, Pipeline, Profile, Sampler,
-    Section, Select, Settings, Slurm, TraceAt, Train, Worker, find, to_json,
+    AcceleratorPreset, Array, Data, Draw, Experiment, KeySpec, MaskSource, Measure, Mode, Model, NO_DATA_SET, Pipeline,
+    Profile, Sampler, Section, Select, Settings, Slurm, TraceAt, Train, Worker, find, to_json,
 };
 use serde_json::Value;
 
@@ -37,6 +37,9 @@ fn has_effect(spec: &KeySpec, settings: &Settings) -> bool {
     if in_section(&[Profile::NAME, TraceAt::NAME]) {
         return settings.profiles() || is(&Profile::OPERATIONS);
     }
+    if Train::EMULATION.contains(&spec.key) {
+        return settings.train.mode == Mode::Emulate && !is_left_out(spec, &settings.train);
+    }
     if is(&Array::FORMAT) {
         return settings.reads_array();
     }
@@ -47,6 +50,14 @@ fn has_effect(spec: &KeySpec, settings: &Settings) -> bool {
         return settings.pipeline.is_approximate();
     }
     !is(&Measure::EPOCHS) || settings.measure.epochs > 0
+}
+
+/// Whether the key of emulated steps says nothing: another one says how long they take.
+fn is_left_out(spec: &KeySpec, train: &Train) -> bool {
+    let is = |key: &str| spec.key == key;
+    (is(&Train::EMULATE) && train.emulate == AcceleratorPreset::None)
+        || (is(&Train::STEP_MS) && !train.step_times_of.is_empty())
+        || (is(&Train::STEP_TIMES_OF) && train.step_times_of.is_empty())
 }
 
 /// A command for one line of a table: words that hold more than a name or a number are in quotes, with escapes.
@@ -74,9 +85,10 @@ pub fn flatten_in_job(job: &MeasuredJob, settings: &Settings) -> BTreeMap<String
     flat
 }
 
-/// Leaves out the settings of model and training, but for `train.mode`, which says that no model is computed.
+/// Leaves out the settings of model and training, but for those that say what a step does without a model.
 fn drop_model(flat: &mut BTreeMap<String, String>) {
-    flat.retain(|key, _| **key == *Train::MODE || ![Model::NAME, Train::NAME].contains(&section(key)));
+    let is_kept = |key: &str| key == Train::MODE.name() || Train::EMULATION.contains(&key);
+    flat.retain(|key, _| is_kept(key) || ![Model::NAME, Train::NAME].contains(&section(key)));
 }
 
 /// The part of a dotted key before its dot.

@@ -11,6 +11,7 @@ use super::processors::ProcessorNeed;
 use super::replay::{Replay, Replayed};
 use super::verified::{TrackRecord, Verified};
 use crate::report::bottleneck::StageShare;
+use crate::report::emulation::Emulation;
 
 /// Error of the model on the job itself above which nothing is predicted.
 pub const DEFAULT_BOUND: f64 = 0.15;
@@ -49,6 +50,9 @@ pub struct Predictions {
 pub struct PredictedVariant {
     /// The variant, with its swept settings.
     pub label: String,
+    /// Its emulated steps, in words; `None` if they are not emulated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub emulated: Option<String>,
     /// Completed runs that were replayed.
     pub runs: usize,
     /// Measured samples per second of all ranks, geometric mean over the runs.
@@ -220,6 +224,7 @@ impl PredictedVariant {
         changes.sort_by(|a, b| rank(a).total_cmp(&rank(b)));
         Ok(Self {
             label: label.to_owned(),
+            emulated: Emulation::from_runs(runs).map(|emulation| emulation.sentence()),
             runs: replays.len(),
             measured_samples_per_s: measured,
             measured_it_per_s: geometric_mean(replays.iter().map(|replay| 1.0 / replay.measured_step_s)),

@@ -2,7 +2,7 @@
 //!
 //! The flow, from the bottom up (docs/design/flow-report.md has it file by file):
 //!
-//! * [`rates`], [`breakdown`], [`bottleneck`], [`epoch_time`], `caution`: figures of the runs of one variant;
+//! * [`rates`], [`breakdown`], [`bottleneck`], [`emulation`], [`epoch_time`], `caution`: figures of the runs of one variant;
 //! * [`variant_row`]: these figures for each variant of a job; [`mod@line`]: a row against its baseline; `warning`: what makes rows doubtful;
 //! * `sections` and [`note`]: the report of one job; [`compare`]: several jobs side by side; [`pictures`] and [`html`]: charts and pages.
 //!
@@ -15,6 +15,7 @@ pub mod breakdown;
 mod caution;
 pub mod compare;
 mod differences;
+pub mod emulation;
 pub mod epoch_time;
 pub mod html;
 mod learning;

@@ -11,6 +11,7 @@ use super::attempts::attempt_sentences;
 use super::bottleneck::{Bottleneck, MasksBy, Oversubscription};
 use super::breakdown::Breakdown;
 use super::caution::{Caution, cautions, sentences};
+use super::emulation::Emulation;
 use super::epoch_time::EpochTime;
 use super::learning::Learning;
 use super::rates::{EstimatedRate, all_rates, batch_bytes, completed_steps, measured_s, run_estimates, run_rates};
@@ -94,6 +95,9 @@ pub struct VariantRow {
     pub batch_bytes: Option<f64>,
     /// Exposed time of loading and of the copy to the device in the mean step, ns; `None` for imported rows.
     pub waits_for_data_ns: Option<f64>,
+    /// Its emulated steps, and how well they use the accelerator; `None` if they are not emulated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub emulation: Option<Emulation>,
     /// Bottleneck of a step; `None` for imported rows and without completed runs.
     pub bottleneck: Option<Bottleneck>,
     /// Total time of a rank in its steps; `None` for imported rows and without completed runs.
@@ -143,6 +147,11 @@ impl VariantRow {
     /// Samples per iteration over all ranks.
     pub fn global_batch(&self) -> u64 {
         self.batch_size * self.ranks
+    }
+
+    /// Accelerator utilisation of emulated steps, in words; `None` for other steps, and without a completed run.
+    pub fn utilisation(&self) -> Option<String> {
+        Some(self.emulation.as_ref()?.utilisation.as_ref()?.words())
     }
 
     /// Whether whole epochs were timed.
@@ -268,6 +277,7 @@ pub fn published_row(row: &PublishedRow) -> VariantRow {
         storage_bytes: row.storage_gb.map(|gb| gb * 1e9),
         batch_bytes: row.batch_mib.map(|mib| mib * f64::from(1 << 20)),
         waits_for_data_ns: None,
+        emulation: None,
         bottleneck: None,
         totals: None,
         batch_size: row.batch_size,
@@ -338,6 +348,7 @@ pub fn measured_row(job: &MeasuredJob, label: String, runs: &[&Run]) -> VariantR
         storage_bytes: runs.iter().find_map(|r| Some(r.data()?.size.allocated_bytes as f64)),
         batch_bytes: batch_bytes(completed_steps(runs)),
         waits_for_data_ns: breakdown.as_ref().map(Breakdown::waits_for_data),
+        emulation: Emulation::from_runs(runs),
         bottleneck: breakdown
             .as_ref()
             .map(|b| Bottleneck::from_breakdown(b, MasksBy::from_pipeline(&settings.pipeline)).with_threads(threads)),

@@ -383,6 +383,10 @@ fn every_choice_makes_settings() {
                     set.push("array.format=h5ad".to_owned());
                 }
                 match (spec.key, *word) {
+                    ("train.mode", "emulate") => set.push("train.step_ms=60".to_owned()),
+                    ("train.emulate", "unet3d_h100") => {
+                        set.extend(["train.mode=emulate", "loader.batch_size=7"].map(str::to_owned));
+                    }
                     ("sampler.draw", "weighted" | "balanced") => set.push("sampler.by=cell_type".to_owned()),
                     ("sampler.preset", _) => {
                         set.extend(["sampler.draw=chunked", "array.format=parquet"].map(str::to_owned))

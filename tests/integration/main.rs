@@ -13,6 +13,7 @@ mod data_arrays;
 mod data_damage;
 mod devices;
 mod docs;
+mod emulation;
 mod figures;
 mod first_lines;
 #[path = "../../examples/timings_generated/batch_times.rs"]

@@ -175,6 +175,19 @@ pub fn accept(value_type: &ValueType, key: &str, node: &Node) -> Result<Json, Bo
             });
             numbers.collect::<Result<Vec<_>, _>>().map(Json::from)
         }
+        (ValueType::Numbers { min, max }, NodeValue::Integer(_) | NodeValue::Float(_)) => {
+            accept(&ValueType::Number { min, above: false, max }, key, node)
+        }
+        (ValueType::Numbers { min, max }, NodeValue::Array(items)) => {
+            let one = ValueType::Number { min, above: false, max };
+            let numbers = items.iter().map(|item| match item.value {
+                NodeValue::Integer(_) | NodeValue::Float(_) => accept(&one, key, item),
+                _ => Err(wrong_type(item)),
+            });
+            // One number is the same alone and in an array.
+            let mut numbers = numbers.collect::<Result<Vec<_>, _>>()?;
+            Ok(if numbers.len() == 1 { numbers.remove(0) } else { Json::from(numbers) })
+        }
         _ => Err(wrong_type(node)),
     }
 }
@@ -185,7 +198,7 @@ fn repair(value_type: &ValueType, key: &str, node: &Node) -> Option<String> {
         (ValueType::Choice { .. }, NodeValue::Integer(n)) if word_synonym(key, &n.to_string()).is_some() => {
             word_synonym(key, &n.to_string()).map(|synonym| synonym.help(key))
         }
-        (ValueType::Integer { .. } | ValueType::Number { .. }, NodeValue::Text(text))
+        (ValueType::Integer { .. } | ValueType::Number { .. } | ValueType::Numbers { .. }, NodeValue::Text(text))
             if text.parse::<f64>().is_ok() =>
         {
             Some(format!("write it without quotes: {text}"))
@@ -206,7 +219,12 @@ fn repair(value_type: &ValueType, key: &str, node: &Node) -> Option<String> {
             ValueType::Text | ValueType::Choice { .. },
             NodeValue::Integer(_) | NodeValue::Float(_) | NodeValue::Bool(_),
         ) => Some("put it in quotes".to_owned()),
-        (_, NodeValue::Array(_)) if !matches!(value_type, ValueType::TextList | ValueType::NumberList { .. }) => {
+        (_, NodeValue::Array(_))
+            if !matches!(
+                value_type,
+                ValueType::TextList | ValueType::NumberList { .. } | ValueType::Numbers { .. }
+            ) =>
+        {
             Some("to run one trial for each value, put the array under [sweep.grid]".to_owned())
         }
         _ => None,

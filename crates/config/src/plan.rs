@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
-use expctl_settings::{Estimator, Measure, Model, Settings, TRIAL_SCHEMA_VERSION, Trial, find};
+use expctl_settings::{Estimator, Measure, Mode, Model, Settings, TRIAL_SCHEMA_VERSION, Trial, find};
 use serde_json::Value as Json;
 
 use crate::config::{Config, Run};
@@ -88,9 +88,17 @@ pub fn expand(project: &dyn ProjectFiles, config: &Config) -> Result<Plan, ConfE
     refuse_too_many(config)?;
     let repeats = config.runs.iter().filter_map(|run| run.values.get(Measure::REPEATS)).max().unwrap_or(0);
     let mut trials = Vec::new();
+    let mut recorded: HashMap<String, Vec<f64>> = HashMap::new();
     for repeat in 1..=repeats {
         for run in &config.runs {
-            trials.extend(trial(project, config, run, repeat));
+            let Some(mut trial) = trial(project, config, run, repeat) else { continue };
+            let train = &trial.settings.train;
+            if train.mode == Mode::Emulate && !train.step_times_of.is_empty() {
+                // They can be read: the config was judged.
+                let read = || project.step_times(&train.step_times_of).unwrap_or_default();
+                trial.recorded_step_ms = recorded.entry(train.step_times_of.clone()).or_insert_with(read).clone();
+            }
+            trials.push(trial);
         }
     }
     Ok(Plan {
@@ -151,6 +159,7 @@ fn trial(project: &dyn ProjectFiles, config: &Config, run: &Run, repeat: u32) ->
         repeat,
         data_dir: project.folders().data_dir(&settings.data),
         default_model,
+        recorded_step_ms: Vec::new(),
         settings,
     })
 }

@@ -92,6 +92,12 @@ pub trait ProjectFiles {
     /// All that the ranks of a trial with these settings would refuse of its array files before their first step; nothing of files that are
     /// remote, or not built yet.
     fn array_refusals(&self, settings: &Settings) -> Vec<ArrayRefusal>;
+
+    /// The recorded step times of the job, variant or trial that `named` stands for (`JOB` or `JOB/NAME`), ms, ascending; at least one.
+    ///
+    /// # Errors
+    /// There is no such job or variant, or none of its steps computed anything.
+    fn step_times(&self, named: &str) -> Result<Vec<f64>, Reason>;
 }
 
 /// What ranks would refuse of array files.

@@ -48,7 +48,7 @@ pub struct PublishedRow {
     pub variant: String,
     /// Name of the method in the source.
     pub method: String,
-    /// What its steps did, a word of `train.mode`: data, zero_loss, forward, forward_backward, train.
+    /// What its steps did, a word of `train.mode`: data, zero_loss, forward, forward_backward, train, emulate.
     pub mode: String,
     /// Lowest and highest published rate, iterations per second; equal if the source gives one.
     pub it_per_s: (f64, f64),

@@ -82,6 +82,13 @@ pub enum ValueType {
         /// Largest.
         max: i64,
     },
+    /// A number, or an array of numbers, both bounds included.
+    Numbers {
+        /// Smallest.
+        min: f64,
+        /// Largest.
+        max: f64,
+    },
     /// `true` or `false`.
     Bool,
     /// A whole number, both bounds included.
@@ -133,6 +140,7 @@ impl ValueType {
     pub const fn min_number(self, min: f64) -> Self {
         match self {
             Self::Number { max, .. } => Self::Number { min, above: false, max },
+            Self::Numbers { max, .. } => Self::Numbers { min, max },
             other => other,
         }
     }
@@ -151,6 +159,7 @@ impl ValueType {
     pub const fn max_number(self, max: f64) -> Self {
         match self {
             Self::Number { min, above, .. } => Self::Number { min, above, max },
+            Self::Numbers { min, .. } => Self::Numbers { min, max },
             other => other,
         }
     }
@@ -161,6 +170,7 @@ impl ValueType {
             Self::Text => "text".to_owned(),
             Self::TextList => "an array of texts".to_owned(),
             Self::NumberList { .. } => "an array of whole numbers, 0 or more".to_owned(),
+            Self::Numbers { min, max } => format!("a number from {min} to {max}, or an array of them"),
             Self::Bool => "true or false".to_owned(),
             Self::Integer { min, max: i64::MAX } => format!("a whole number, {min} or more"),
             Self::Integer { min, max } => format!("a whole number, {min} to {max}"),

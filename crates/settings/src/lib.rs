@@ -13,6 +13,7 @@ extern crate self as expctl_settings;
 mod advice;
 mod array;
 mod data;
+mod emulation;
 mod graph_type;
 mod key;
 mod launch;
@@ -26,6 +27,7 @@ mod train;
 pub use advice::{Advice, Converted};
 pub use array::{Array, ArrayFormat, Draw, Fetch, GeneJoin, Output, Sampler, SamplerPreset, is_url};
 pub use data::{Data, LabelSource, Networks, SampleSet, Select, Split};
+pub use emulation::{AcceleratorPreset, PublishedStep, StepMs, StepTimes};
 pub use graph_type::{GraphType, MergeError, MergeProblem, OPERANDS, graph_types};
 pub use key::{InId, Key, KeyDefault, KeySpec, Section, SettingValue, ValueType, Workload, to_json};
 pub use launch::{BackendChoice, DeviceChoice, Launch, Readers, Slurm, Worker};
@@ -36,8 +38,8 @@ pub use pipeline::{
 };
 pub use secret::looks_secret;
 pub use settings::{
-    Experiment, ISOLATION_SUFFIX, KEYS, NO_DATA_SET, SECTIONS, Settings, TRIAL_SCHEMA_VERSION, Trial, find, reference,
-    with_point,
+    EMULATED, Experiment, ISOLATION_SUFFIX, KEYS, NO_DATA_SET, SECTIONS, Settings, TRIAL_SCHEMA_VERSION, Trial, find,
+    reference, with_point,
 };
 pub use train::{
     Checkpoint, Gather, GradientCompression, LearningSchedule, Loss, Mode, Monitored, Optimizer, Precision,

@@ -237,7 +237,7 @@ impl Model {
 /// (docs/reference/lazy-model.md), and when it does not read the masks that the step makes. Empty when no layer of it is computed.
 pub fn model_remarks(settings: &Settings) -> Vec<String> {
     let Settings { model, pipeline, train, .. } = settings;
-    let computes = !matches!(train.mode, Mode::Data | Mode::ZeroLoss);
+    let computes = train.mode.computes_model() && train.mode != Mode::ZeroLoss;
     if !computes || settings.runs_command() || settings.reads_array() || model.kind != ModelKind::Lazy {
         return Vec::new();
     }

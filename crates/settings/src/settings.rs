@@ -152,7 +152,7 @@ impl Settings {
 
     /// Whether steps compute a model of expctl's own worker. Without, the settings of model and training have no effect.
     pub fn computes_model(&self) -> bool {
-        !self.runs_command() && self.train.mode != Mode::Data
+        !self.runs_command() && self.train.mode.computes_model()
     }
 
     /// Whether steps change a state that later ones depend on; without, there is nothing to keep in a checkpoint.
@@ -235,7 +235,13 @@ pub struct Trial {
     /// field.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub default_model: bool,
+    /// The step times that `train.step_times_of` stands for, ms, ascending; empty without it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recorded_step_ms: Vec<f64>,
 }
+
+/// What the label of a row with emulated steps says.
+pub const EMULATED: &str = "emulated";
 
 /// The id of a trial with its swept settings in words, which may be empty.
 pub fn with_point(id: &str, point: &str) -> String {
@@ -243,12 +249,12 @@ pub fn with_point(id: &str, point: &str) -> String {
 }
 
 impl Trial {
-    /// Label of a row in tables: the variant and its swept settings, without the repeat.
+    /// Label of a row in tables: the variant and its swept settings, without the repeat. It says of emulated steps that they are.
     pub fn label(&self) -> String {
-        if self.point.is_empty() {
-            return self.variant.clone();
-        }
-        format!("{} ({})", self.variant, self.point_words())
+        let emulates = self.settings.train.mode == Mode::Emulate && !self.point.contains_key(Train::MODE.name());
+        let words = [self.point_words(), if emulates { EMULATED.to_owned() } else { String::new() }];
+        let words: Vec<String> = words.into_iter().filter(|said| !said.is_empty()).collect();
+        with_point(&self.variant, &words.join(", "))
     }
 
     /// Its swept settings, `loader.workers=2, train.mode="data"`; empty without a sweep.

@@ -3,6 +3,8 @@
 use expctl_settings_derive::{Words, section};
 use serde::{Deserialize, Serialize};
 
+use crate::{AcceleratorPreset, StepMs};
+
 /// The work of a step after the batch has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Words)]
 pub enum Mode {
@@ -19,12 +21,19 @@ pub enum Mode {
     /// A full training step.
     #[word(alias = "training")]
     Train,
+    /// No model: wait as long as an accelerator would compute, then for the other ranks. Batches reach the device as in training.
+    Emulate,
 }
 
 impl Mode {
     /// Whether steps change parameters.
     pub const fn steps_parameters(self) -> bool {
         matches!(self, Self::ZeroLoss | Self::Train)
+    }
+
+    /// Whether steps compute anything of a model.
+    pub const fn computes_model(self) -> bool {
+        !matches!(self, Self::Data | Self::Emulate)
     }
 }
 
@@ -129,6 +138,19 @@ pub struct Train {
     /// What a step does after the batch has arrived.
     #[setting(default = Mode::Data, workloads(Graph, Array, Program))]
     pub mode: Mode,
+    /// With `emulate`: the published step of a workload, for its batch size (docs/guide/emulate.md).
+    #[setting(default = AcceleratorPreset::None, added)]
+    pub emulate: AcceleratorPreset,
+    /// With `emulate`: time of a step in milliseconds; of several, steps take one after the other, and start again.
+    #[setting(derived = "that of `emulate`", added = StepMs::NONE, min = 0.0, max = 600_000.0)]
+    pub step_ms: StepMs,
+    /// With `emulate`: a job, or a variant or trial of it, `"JOB/NAME"`: each step of each rank takes one of its recorded step times, drawn with
+    /// `loader.seed`. A step time is what forward, backward, clipping and optimizer took.
+    #[setting(default = "", added)]
+    pub step_times_of: String,
+    /// With `emulate`: bytes that the ranks sum up after each step, as float32; 0 is a barrier alone.
+    #[setting(default = 0, added)]
+    pub allreduce_bytes: u64,
     /// The optimizer.
     #[setting(default = Optimizer::Adamw)]
     pub optimizer: Optimizer,
@@ -210,6 +232,10 @@ pub struct Train {
 }
 
 impl Train {
+    /// Keys that say how a step is emulated.
+    pub const EMULATION: [&'static str; 4] =
+        [Self::EMULATE.name(), Self::STEP_MS.name(), Self::STEP_TIMES_OF.name(), Self::ALLREDUCE_BYTES.name()];
+
     /// `accumulation` as pairs of an epoch and the batches of one optimizer step from it on, by epoch.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ pub enum Phase {
     Transfer,
     /// Forward pass.
     Forward,
-    /// Waits within the forward pass for other ranks: for their predictions, or for the order of the gradient buckets.
+    /// Waits within a step for other ranks: for their predictions, for the order of the gradient buckets, or after an emulated step.
     Gather,
     /// Backward pass, with the averaging of gradients in it.
     Backward,

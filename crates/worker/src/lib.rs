@@ -7,6 +7,7 @@ mod activity;
 mod checkpoint;
 mod device;
 pub mod device_masks;
+mod emulation;
 mod error;
 pub mod losses;
 pub mod metrics;

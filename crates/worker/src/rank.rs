@@ -12,20 +12,21 @@ use expctl_ledger::{
     AttemptDir, DroppedPages, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, EXIT_STUCK, Journal,
     LastWords, LedgerError, RankEnv, RankStatus, RankUsage, write_json,
 };
-use expctl_settings::{Mode, Settings, Trial};
+use expctl_settings::{Mode, Settings, StepTimes, Trial};
 use host_metrics::{MetricsOptions, MetricsRecorder, WatchedProcesses, drop_from_page_cache, peak_resident};
 use torch_dist::{ProcessGroup, Store, check_libtorch};
 
 use crate::activity::{Activity, Phase};
 use crate::checkpoint::Checkpointer;
 use crate::device::{Gpu, LeakOnFailure, Placement, Prefetcher, choose_gpu_backend};
+use crate::emulation::EmulatedAccelerator;
 use crate::error::RankError;
 use crate::monitor::{CHECKPOINT_GRACE, GRACE, LostRank, Monitor, MonitorOptions, done_key, publish_lost_rank};
 use crate::profile::StepProfiler;
 use crate::progress::{Progress, start_from};
 use crate::session::{Session, Signals, connect, describe_environment, exchange_hardware};
 use crate::source::{ArrayData, GraphData, RankBatches, TrialData};
-use crate::step_loop::StepLoop;
+use crate::step_loop::{StepLoop, StepWork};
 use crate::trainer::Trainer;
 use crate::training_run::{Epochs, TrainingRun};
 
@@ -235,7 +236,7 @@ impl Rank<'_> {
         let Session { store, monitor, group, .. } = session;
         self.activity.enter(Phase::Rendezvous);
         let trainer = match settings.train.mode {
-            Mode::Data => None,
+            Mode::Data | Mode::Emulate => None,
             Mode::ZeroLoss | Mode::Forward | Mode::ForwardBackward | Mode::Train => {
                 Some(data.trainer(group, placement.device)?)
             }
@@ -264,12 +265,18 @@ impl Rank<'_> {
             trainer.set_start(first, progress.first_epoch, per_epoch);
         }
         let (loader, masks) = (batches.start(first, progress.first_epoch * per_epoch)?, batches.step_masks());
-        let model = trainer.as_mut().map(|trainer| (trainer, training));
+        let work = match (trainer.as_mut(), StepTimes::from_trial(self.trial)) {
+            (Some(trainer), _) => StepWork::Compute(trainer, Box::new(training)),
+            (None, Some(times)) => {
+                StepWork::Emulate(EmulatedAccelerator::new(times, settings, group, placement.device)?)
+            }
+            (None, None) => StepWork::Load,
+        };
         let prefetcher = gpu.filter(|_| settings.loader.pin_memory).map(Prefetcher::new).transpose()?;
         let checkpointer = self.checkpointer.as_ref();
         let prefetched = None;
         let steps =
-            StepLoop { session, checkpointer, loader, prefetched, prefetcher, gpu, masks, model, profiler, journal };
+            StepLoop { session, checkpointer, loader, prefetched, prefetcher, gpu, masks, work, profiler, journal };
         let result = steps.run(first);
         if result.is_err() {
             trainer.drop_after(&result);

@@ -10,6 +10,7 @@ use torch_dist::ProfilerRange;
 use crate::activity::Phase;
 use crate::checkpoint::Checkpointer;
 use crate::device::{DeviceError, DeviceTimer, Gpu, LeakOnFailure, PinningBuilder, Prefetcher, StagedBatch};
+use crate::emulation::EmulatedAccelerator;
 use crate::error::RankError;
 use crate::models::{ModelBatch, StepContext};
 use crate::profile::StepProfiler;
@@ -34,11 +35,30 @@ pub struct StepLoop<'a, B: Batcher<Batch: ModelBatch, Error: Into<RankError>>> {
     pub gpu: Option<Gpu>,
     /// `None` where the loader makes all masks.
     pub masks: Option<StepMasks<B::Batch>>,
-    /// `None` in data mode.
-    pub model: Option<(&'a mut Trainer, TrainingRun)>,
+    pub work: StepWork<'a>,
     /// `None` where this rank records no profile.
     pub profiler: Option<StepProfiler<'a>>,
     pub journal: &'a mut Journal,
+}
+
+/// What a step does with its batch.
+pub enum StepWork<'a> {
+    /// Nothing.
+    Load,
+    /// Waits, as it would for an accelerator.
+    Emulate(EmulatedAccelerator),
+    /// Computes a model.
+    Compute(&'a mut Trainer, Box<TrainingRun>),
+}
+
+impl StepWork<'_> {
+    /// The model's side of the step; `None` where no model is computed.
+    fn model(&mut self) -> Option<(&mut Trainer, &mut TrainingRun)> {
+        match self {
+            Self::Compute(trainer, training) => Some((trainer, training)),
+            Self::Load | Self::Emulate(_) => None,
+        }
+    }
 }
 
 /// Times of a step so far, ns.
@@ -100,7 +120,8 @@ impl<B: Batcher<Batch: ModelBatch, Error: Into<RankError>>> StepLoop<'_, B> {
             profiler.finish(end, &self.loader)?;
         }
         self.session.activity.enter(Phase::End);
-        if let Some((trainer, _)) = self.model.as_ref().filter(|_| self.session.settings().keeps_state()) {
+        let keeps_state = self.session.settings().keeps_state();
+        if let Some((trainer, _)) = self.work.model().filter(|_| keeps_state) {
             // No later loss shows whether the last update left finite parameters.
             all_finite(&trainer.state())?;
         }
@@ -154,7 +175,7 @@ impl<B: Batcher<Batch: ModelBatch, Error: Into<RankError>>> StepLoop<'_, B> {
             cost.add_host_time(Stage::Other, from);
             let end = now();
             drop(range);
-            if let (Some(profiler), Some((trainer, _))) = (&mut self.profiler, &self.model) {
+            if let (Some(profiler), Some((trainer, _))) = (&mut self.profiler, self.work.model()) {
                 profiler.record_buckets(step, trainer.reducer());
             }
             previous_end = end;
@@ -179,7 +200,7 @@ impl<B: Batcher<Batch: ModelBatch, Error: Into<RankError>>> StepLoop<'_, B> {
             if let Some(loss) = loss.filter(|l| !l.is_finite()) {
                 return Err(RankError::LossNotFinite { step, loss });
             }
-            let Some((trainer, training)) = &mut self.model else { continue };
+            let Some((trainer, training)) = self.work.model() else { continue };
             training.record_loss(loss.unwrap_or_default(), samples);
             if training.ends_epoch(step) {
                 let outcome = training.end_epoch(step, trainer, &self.session)?;
@@ -199,7 +220,7 @@ impl<B: Batcher<Batch: ModelBatch, Error: Into<RankError>>> StepLoop<'_, B> {
         if let Some(lost) = monitor.lost_rank().filter(|_| !stop) {
             return Err(RankError::PeerLost(lost));
         }
-        if let (Some(checkpointer), Some((trainer, training))) = (self.checkpointer, &mut self.model) {
+        if let (Some(checkpointer), Some((trainer, training))) = (self.checkpointer, self.work.model()) {
             let from = Instant::now();
             let range = ProfilerRange::open(Stage::Other.name());
             let written = checkpointer.write_if_due(step, trainer, training, &self.session, self.journal)?;
@@ -237,7 +258,7 @@ impl<B: Batcher<Batch: ModelBatch, Error: Into<RankError>>> StepLoop<'_, B> {
         Ok(())
     }
 
-    /// Make the masks and step the model on a batch; returns the loss.
+    /// Make the masks, and step on a batch; returns the loss, if a model has one.
     fn compute(
         &mut self,
         step: u64,
@@ -259,8 +280,18 @@ impl<B: Batcher<Batch: ModelBatch, Error: Into<RankError>>> StepLoop<'_, B> {
             cost.end_stage(Stage::Mask, from, timer.as_mut())?;
         }
         let mut loss = None;
-        if let Some((trainer, _)) = &mut self.model {
-            let context = StepContext { batch: &loaded.batch, masks: &masks, epoch: loaded.epoch, group, activity };
+        let context = StepContext { batch: &loaded.batch, masks: &masks, epoch: loaded.epoch, group, activity };
+        if let StepWork::Emulate(accelerator) = &mut self.work {
+            if timer.is_none() {
+                timer = self.gpu.map(DeviceTimer::start).transpose()?;
+            }
+            let started = accelerator.start(step, &context, timer.take())?;
+            Self::prefetch_next(&mut self.loader, &mut self.prefetched, self.prefetcher.as_ref())?;
+            let result = accelerator.finish(started, &context)?;
+            cost.add(&result.busy, &result.exposed);
+            cost.device = result.device;
+        }
+        if let Some((trainer, _)) = self.work.model() {
             if timer.is_none() {
                 timer = trainer.start_device_timer()?;
             }

@@ -6,6 +6,7 @@ use expctl_text::format;
 use super::comparison::{Comparison, Group};
 use super::decomposition;
 use crate::report::differences::{Difference, rows_differ_in};
+use crate::report::emulation::AU_MEANING;
 use crate::report::line::{Line, RatioWords, needed, percent_words};
 use crate::report::variant_row::{RateClass, VariantRow};
 use crate::report::warning::{RatioInterval, Warning, merged, sort_by_effect};
@@ -47,6 +48,11 @@ impl Comparison {
         if self.rows().any(|r| r.class == RateClass::Measured) {
             let text = "measured: it/s of the slowest rank, samples/s summed over ranks, median over the n runs; ms/sample (derived): ranks over samples/s";
             all.push(text.to_owned());
+        }
+        if self.rows().any(|r| r.emulation.is_some()) {
+            all.push(AU_MEANING.to_owned());
+            let said = |row: &VariantRow| Some(format!("{}: {}", row.name(), row.emulation.as_ref()?.sentence()));
+            all.extend(self.rows().filter_map(said));
         }
         if self.rows().any(|r| r.learning.is_some()) {
             let text = "Pearson, Spearman, MSE: on the validation set at the best epoch of each run, median over the runs; (1 of 3): only so many have the figure";

@@ -34,14 +34,18 @@ const INTERVAL: &str = "95 % (samples/s)";
 /// Column of the epoch time, only if whole epochs were timed.
 const EPOCH: &str = "s/epoch";
 
-/// Columns of the published table, time per sample, epoch time, batch size, validation figures, and three on how far to trust the row.
-const HEADER: [&str; 18] = [
+/// Column of the utilisation of emulated accelerators, only if a step is emulated.
+const UTILISATION: &str = "AU";
+
+/// Columns of the published table, time per sample, utilisation, epoch time, batch size, validation figures, and three on how far to trust the row.
+const HEADER: [&str; 19] = [
     "Job ID",
     "Config",
     "Method",
     "Speed (it/s)",
     "samples/s",
     "ms/sample",
+    UTILISATION,
     EPOCH,
     "Storage",
     "Batch Size",
@@ -57,10 +61,11 @@ const HEADER: [&str; 18] = [
 ];
 
 /// Columns of numbers.
-const NUMBERS: [&str; 11] = [
+const NUMBERS: [&str; 12] = [
     "Speed (it/s)",
     "samples/s",
     "ms/sample",
+    UTILISATION,
     EPOCH,
     "Batch Size",
     BATCH,
@@ -107,12 +112,14 @@ impl Comparison {
             // Most jobs have no validation.
             let learned = group.lines.iter().any(|line| line.row.learning.is_some());
             let epochs = group.lines.iter().any(|line| line.row.has_epochs());
+            let emulates = group.lines.iter().any(|line| line.row.emulation.is_some());
             let intervals =
                 group.lines.iter().any(|line| line.row.samples_per_s_rate.is_some_and(|rate| rate.interval.is_some()));
             let shown = |column: &usize| match HEADER[*column] {
                 BATCH => batches,
                 INTERVAL => intervals,
                 EPOCH => epochs,
+                UTILISATION => emulates,
                 name if LEARNING_COLUMNS.contains(&name) => learned,
                 _ => true,
             };
@@ -198,6 +205,7 @@ fn cells(line: &Line, group: Option<&Group>) -> Vec<String> {
         ),
         with(samples.unwrap_or_else(missing), per_sample.as_ref().map(format::ratio_with_interval), &[across]),
         row.ms_per_sample().map_or_else(missing, |(low, high)| format::milliseconds_range(low * 1e6, high * 1e6)),
+        row.utilisation().unwrap_or_else(missing),
         row.epoch_time.map_or_else(missing, |time| time.cell()),
         row.storage_bytes.map_or_else(missing, |s| format::bytes_with_ratio(s, line.ratio_storage)),
         row.batch_size.to_string(),
@@ -218,6 +226,7 @@ impl Comparison {
     fn csv(&self) -> String {
         let learned = self.rows().any(|row| row.learning.is_some());
         let epochs = self.rows().any(VariantRow::has_epochs);
+        let emulates = self.rows().any(|row| row.emulation.is_some());
         let header = [
             "job",
             "config",
@@ -268,6 +277,8 @@ impl Comparison {
         let more = ["pearson", "spearman", "mse"].into_iter().filter(|_| learned);
         let of_epochs = ["s_per_epoch", "s_per_epoch_ci_low", "s_per_epoch_ci_high", "s_per_epoch_class", "epochs"];
         let more = more.chain(of_epochs.into_iter().filter(|_| epochs));
+        let of_emulation = ["emulated_step_ms", "au", "au_lowest_rank", "au_highest_rank"];
+        let more = more.chain(of_emulation.into_iter().filter(|_| emulates));
         let mut table = Table::new(header.into_iter().chain(more));
         let number = |v: Option<f64>| v.map(|v| v.to_string()).unwrap_or_default();
         for (group, line) in self.groups.iter().flat_map(|g| g.lines.iter().map(move |l| (g, l))) {
@@ -335,6 +346,12 @@ impl Comparison {
                 cells.extend([number(interval.map(|i| i.low)), number(interval.map(|i| i.high))]);
                 cells.push(row.epoch_time.map(|time| time.class().to_owned()).unwrap_or_default());
                 cells.push(row.epoch_time.map(|time| time.epochs.to_string()).unwrap_or_default());
+            }
+            if emulates {
+                let used = row.emulation.as_ref().and_then(|emulation| emulation.utilisation.as_ref());
+                cells.push(number(row.emulation.as_ref().map(|emulation| emulation.mean_step_ms)));
+                cells.push(number(used.map(|used| used.all_ranks)));
+                cells.extend([number(used.map(|used| used.lowest_rank)), number(used.map(|used| used.highest_rank))]);
             }
             table.row(cells);
         }

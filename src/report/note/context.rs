@@ -20,6 +20,7 @@ use crate::report::attempts::attempts_table;
 use crate::report::bottleneck::OTHER;
 use crate::report::caution::Bearing;
 use crate::report::compare::{CompareError, Comparison, Format, Published};
+use crate::report::emulation::AU_MEANING;
 use crate::report::learning::learning;
 use crate::report::scaling::scaling;
 use crate::report::sections::TitledTable;
@@ -95,6 +96,8 @@ pub fn values(
         ("shuffle", json!(shuffle(job).map(|t| t.markdown()))),
         ("usage", json!(usage.as_ref().map(|u| u.table.markdown()))),
         ("sampled", json!(usage.as_ref().filter(|u| u.sampled).map(|u| json!({ "gpu": u.gpu })))),
+        ("emulated", json!(results.emulated())),
+        ("au", json!(AU_MEANING)),
         ("bottlenecks", json!(results.bottlenecks())),
         ("masks_in_step", json!(results.masks_in_step())),
         ("other", json!(OTHER)),

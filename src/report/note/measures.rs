@@ -28,6 +28,14 @@ fn mode_contents(mode: Mode) -> (Vec<&'static str>, Vec<&'static str>) {
                 vec![DATA, "backward pass and optimizer step on a loss of zero, as in the published data-only runs"];
             return (yes, vec!["forward pass"]);
         }
+        Mode::Emulate => {
+            let yes = vec![
+                DATA,
+                "the loader beside a step of a given time, in which an emulated accelerator would compute",
+                "a barrier of the ranks behind each step, and the all-reduce of a payload where one is set",
+            ];
+            return (yes, PARTS.to_vec());
+        }
     };
     let yes = std::iter::once(DATA).chain(PARTS.into_iter().take(done)).collect();
     (yes, PARTS.into_iter().skip(done).collect())

@@ -9,6 +9,7 @@ use expctl_text::format::{self, MISSING};
 use super::TitledTable;
 use crate::ledger::totals_sentence;
 use crate::report::breakdown::{Breakdown, Closure, step_parts};
+use crate::report::emulation::Emulation;
 use crate::report::rates::completed_steps;
 
 /// Explanation of the columns for steps on a GPU.
@@ -28,6 +29,10 @@ pub fn breakdowns(job: &MeasuredJob) -> Vec<TitledTable> {
                 table(&breakdown).markdown()
             );
             let mut said = sentences(&breakdown);
+            let emulation = Emulation::from_runs(&runs);
+            let used = emulation.as_ref().and_then(|emulation| emulation.utilisation.as_ref());
+            said.extend(emulation.as_ref().map(|emulation| format!("*forward*: {}.", emulation.sentence())));
+            said.extend(used.map(|used| format!("Accelerator utilisation (derived): {}.", used.words())));
             said.extend(RunTotals::from_runs(&runs).map(|totals| totals_sentence(&totals)));
             Some(TitledTable { label, table, sentence: said.join(" ") })
         })

@@ -146,7 +146,8 @@ fn lazy_model(job: &MeasuredJob) -> Option<String> {
     let mut found: BTreeMap<&'static str, BTreeSet<&str>> = BTreeMap::new();
     for run in &job.runs {
         let Settings { model, train, .. } = &run.trial.settings;
-        let computes = !run.trial.settings.runs_command() && !matches!(train.mode, Mode::Data | Mode::ZeroLoss);
+        let computes =
+            !run.trial.settings.runs_command() && train.mode.computes_model() && train.mode != Mode::ZeroLoss;
         if computes && model.kind == ModelKind::Lazy {
             for environment in run.environments() {
                 let running = model.implementation.running(environment.device == "cpu");

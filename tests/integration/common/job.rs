@@ -145,6 +145,7 @@ pub fn job(config: &str, variants: &[&str], ranks: u32) -> JobRecord {
         settings: settings(ranks),
         data_dir: "/nonexistent".into(),
         default_model: false,
+        recorded_step_ms: Vec::new(),
     };
     JobRecord {
         schema: TRIAL_SCHEMA_VERSION,

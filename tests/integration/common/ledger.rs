@@ -86,6 +86,7 @@ impl TestProject {
             settings,
             data_dir: self.data_dir(),
             default_model: false,
+            recorded_step_ms: Vec::new(),
         }
     }
 }

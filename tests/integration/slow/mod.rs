@@ -5,6 +5,7 @@ mod checkpoint;
 mod cluster;
 mod command_workers;
 mod damaged_input;
+mod emulation;
 mod faults;
 mod gpu_script;
 mod hardware;

@@ -3,6 +3,7 @@
 
 mod array;
 mod data_set;
+mod emulation;
 mod model;
 mod pipeline;
 mod steps;
@@ -31,6 +32,8 @@ pub struct Judge<'a> {
     array_data_sets: BTreeMap<String, u64>,
     /// Rows of the user's files, by file and layer.
     file_rows: BTreeMap<(PathBuf, String), Result<u64, Arc<Reason>>>,
+    /// Recorded step times, by the name of their job.
+    recorded_steps: BTreeMap<String, Result<(), Arc<Reason>>>,
     /// What ranks would refuse of array files, by the settings that it depends on, as JSON.
     array_refusals: BTreeMap<String, Vec<ArrayRefusal>>,
 }
@@ -44,6 +47,7 @@ impl<'a> Judge<'a> {
             graph_data_sets: BTreeMap::new(),
             array_data_sets: BTreeMap::new(),
             file_rows: BTreeMap::new(),
+            recorded_steps: BTreeMap::new(),
             array_refusals: BTreeMap::new(),
         }
     }
@@ -65,6 +69,7 @@ impl<'a> Judge<'a> {
             self.device(values, problems);
         }
         self.batches(values, problems);
+        self.emulation(values, problems);
         self.warm_up(values, problems);
         self.sampling(values, problems);
         self.cold_cache(values, problems);
@@ -112,6 +117,13 @@ impl<'a> Judge<'a> {
         self.followed(values, problems);
         self.selection(values, problems);
         self.graph_model(values, problems);
+    }
+
+    /// Whether the job or variant `named` has recorded step times.
+    fn step_times(&mut self, named: &str) -> Result<(), Arc<Reason>> {
+        let project = self.project;
+        let read = || project.step_times(named).map(|_| ()).map_err(Arc::new);
+        self.recorded_steps.entry(named.to_owned()).or_insert_with(read).clone()
     }
 
     /// The project folder.

@@ -63,7 +63,7 @@ impl Judge<'_> {
                 |graph_type: &GraphType| graph_type.members.iter().all(|member| member.starts_with("string12_0_"));
             let chosen = types.iter().filter(|graph_type| !dango || is_string(graph_type));
             let read: Vec<String> = chosen.map(|graph_type| graph_type.name.clone()).collect();
-            let uses_model = values.get(Train::MODE).is_some_and(|mode| mode != Mode::Data);
+            let uses_model = values.get(Train::MODE).is_some_and(Mode::computes_model);
             if read.is_empty() && uses_model {
                 let at = self.at(values, &Pipeline::EDGE_TYPES);
                 let problem = Problem::new(at, "the model has no edge types to read", "no `string12_0_*` type here");
@@ -78,7 +78,7 @@ impl Judge<'_> {
         // The values keep the text as it was given: trial ids come from them, and are the same wherever the project lies.
         self.existing_file(values, &Model::PATH, values.get(Model::PATH), problems);
         self.start_from(values, problems);
-        if values.get(Train::MODE).is_none_or(|mode| mode == Mode::Data) {
+        if values.get(Train::MODE).is_none_or(|mode| !mode.computes_model()) {
             return;
         }
         let (Some(kind), Some(processor)) = (values.get(Model::KIND), values.get(Pipeline::PROCESSOR)) else { return };
@@ -161,7 +161,7 @@ impl Judge<'_> {
     /// A model of arrays tells the classes of a label.
     pub fn array_model(&self, values: &Values, problems: &mut Vec<Problem>) {
         let Some(kind) = values.get(Model::KIND) else { return };
-        if values.get(Train::MODE).is_none_or(|mode| mode == Mode::Data) {
+        if values.get(Train::MODE).is_none_or(|mode| !mode.computes_model()) {
             return;
         }
         let mut report = |key: &str, message: String, label: &str, help: &str| {

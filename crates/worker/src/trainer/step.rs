@@ -38,7 +38,7 @@ pub struct StepResult {
 
 impl StepResult {
     /// Add time that the step's own thread spent on a stage: to `busy`, and to `exposed` if `exposed` is set.
-    fn add(&mut self, stage: Stage, ns: u64, exposed: bool) {
+    pub fn add(&mut self, stage: Stage, ns: u64, exposed: bool) {
         self.busy[stage] += ns;
         if exposed {
             self.exposed[stage] += ns;

@@ -12,6 +12,7 @@ use expctl_text::format::{self, missing};
 
 use crate::report::bottleneck::MasksBy;
 use crate::report::differences::{Difference, confound_words, differences, rows_differ_in};
+use crate::report::emulation::Emulation;
 use crate::report::line::{Line, RatioWords, lines_of_job, p_value, test_name};
 use crate::report::rates::{StepTimes, completed_steps, step_times};
 use crate::report::variant_row::{VariantRow, measured_rows};
@@ -96,8 +97,13 @@ impl<'a> Results<'a> {
         let mut header = vec!["Variant", "samples/s (median)", "× faster (geometric means)"];
         header.extend(judged.then_some("Verdict"));
         let bottleneck = header.len();
-        header.extend(["A step waits most for", "The loader works most on", "n", "95 % (samples/s)", "it/s (median)"]);
-        let mut table = Table::new(header).right([1, 2, bottleneck + 2, bottleneck + 3, bottleneck + 4]);
+        header.push("A step waits most for");
+        let emulates = self.lines().any(|line| line.row.emulation.is_some());
+        header.extend(emulates.then_some("AU"));
+        header.extend(["The loader works most on", "n", "95 % (samples/s)", "it/s (median)"]);
+        let au = bottleneck + usize::from(emulates);
+        let numbers = [1, 2, au + 2, au + 3, au + 4].into_iter().chain(emulates.then_some(au));
+        let mut table = Table::new(header).right(numbers);
         for entry in self.by_rate() {
             let row = &entry.line.row;
             let verdict = entry.line.verdict.map_or_else(missing, |verdict| verdict.words().to_owned());
@@ -107,8 +113,9 @@ impl<'a> Results<'a> {
                 entry.ratio_cell(),
             ];
             cells.extend(judged.then_some(verdict));
+            cells.push(row.bottleneck.and_then(|b| b.waits_in_words()).unwrap_or_else(missing));
+            cells.extend(emulates.then(|| row.utilisation().unwrap_or_else(missing)));
             cells.extend([
-                row.bottleneck.and_then(|b| b.waits_in_words()).unwrap_or_else(missing),
                 row.bottleneck.and_then(|b| b.works_on).map_or_else(missing, |part| part.words()),
                 row.n.to_string(),
                 row.samples_per_s_rate.and_then(|rate| format::rate_interval(&rate)).unwrap_or_else(missing),
@@ -117,6 +124,28 @@ impl<'a> Results<'a> {
             if entry.line.baseline { table.bold_row(cells) } else { table.row(cells) }
         }
         table
+    }
+
+    /// What emulated steps did, one sentence for the variants whose steps are alike, with the utilisation of each.
+    pub fn emulated(&self) -> Vec<String> {
+        let mut alike: Vec<(String, Vec<&VariantRow>)> = Vec::new();
+        for row in self.0.iter().map(|entry| &entry.line.row) {
+            let Some(sentence) = row.emulation.as_ref().map(Emulation::sentence) else { continue };
+            match alike.iter_mut().find(|(known, _)| *known == sentence) {
+                Some((_, rows)) => rows.push(row),
+                None => alike.push((sentence, vec![row])),
+            }
+        }
+        let said = |(sentence, rows): (String, Vec<&VariantRow>)| {
+            let labels: Vec<&str> = rows.iter().map(|row| row.label.as_str()).collect();
+            let used: Vec<String> = match rows.as_slice() {
+                [row] => row.utilisation().into_iter().collect(),
+                _ => rows.iter().filter_map(|row| Some(format!("{} {}", row.label, row.utilisation()?))).collect(),
+            };
+            let used = if used.is_empty() { String::new() } else { format!("; AU (derived): {}", used.join(", ")) };
+            format!("{}: {sentence}{used}", labels.join(", "))
+        };
+        alike.into_iter().map(said).collect()
     }
 
     /// The bottleneck of each variant with a completed run, one sentence each.
