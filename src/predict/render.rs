@@ -101,7 +101,10 @@ impl PredictedVariant {
         let shown = if top == 0 { self.changes.len() } else { top.min(self.changes.len()) };
         let mut table = Table::new(HEADER).right(NUMBERS);
         self.changes[..shown].iter().for_each(|one| table.row(row(one)));
-        let emulated = self.emulated.as_ref().map(|said| format!("Measured with emulated steps: {said}.\n\n"));
+        let emulated = self
+            .emulated
+            .as_ref()
+            .map(|said| format!("Measured with emulated steps: {said}. They take as long with any batch size.\n\n"));
         let mut text = format!("{}{}\n\n{}", emulated.unwrap_or_default(), self.answer(), render(&table));
         if shown < self.changes.len() {
             text.push_str(&format!("\n\n{} more changes with --top 0.", self.changes.len() - shown));

@@ -5,7 +5,7 @@
 //! several accelerators the mean. Compute is the stage *forward*, in which emulated time is recorded.
 
 use expctl_ledger::{Run, Stage, StepRecord};
-use expctl_settings::{StepTimes, Trial};
+use expctl_settings::{EmulatedStepTimes, Trial};
 use expctl_stats::{mean, median};
 use expctl_text::format;
 use serde::Serialize;
@@ -46,7 +46,7 @@ impl Emulation {
     /// The emulated steps of the runs of a variant; `None` if they are not emulated.
     pub fn from_runs(runs: &[&Run]) -> Option<Self> {
         let trial = &runs.first()?.trial;
-        let times = StepTimes::from_trial(trial)?;
+        let times = EmulatedStepTimes::from_trial(trial)?;
         Some(Self {
             step: step_words(trial, &times),
             mean_step_ms: times.mean_ms(),
@@ -107,14 +107,14 @@ fn rank_utilisation(steps: &[StepRecord]) -> Option<f64> {
 const MANY_TIMES: usize = 4;
 
 /// `60 ms`; `50 ms and 70 ms in turn`; `323 ms (unet3d_h100: MLPerf Storage, …)`; `58 ms on average, drawn from the steps of 41/lazy`.
-fn step_words(trial: &Trial, times: &StepTimes) -> String {
+fn step_words(trial: &Trial, times: &EmulatedStepTimes) -> String {
     let ms = |ms: f64| format!("{} ms", format::milliseconds(ms * 1e6));
     let train = &trial.settings.train;
     match times {
-        StepTimes::Drawn { .. } => {
+        EmulatedStepTimes::Drawn { .. } => {
             format!("{} on average, drawn from the steps of {}", ms(times.mean_ms()), train.step_times_of)
         }
-        StepTimes::InTurn(all) => match (all.as_slice(), train.emulate.published()) {
+        EmulatedStepTimes::InTurn(all) => match (all.as_slice(), train.emulate.published()) {
             ([one], Some(step)) => {
                 format!("{} ({}: {})", ms(*one), train.emulate.name(), step.source)
             }

@@ -2,7 +2,7 @@
 
 use expctl_config::{expand, load};
 use expctl_ledger::{Stage, StepRecord};
-use expctl_settings::{Mode, Settings, StepMs, StepTimes, Trial};
+use expctl_settings::{EmulatedStepTimes, Mode, Settings, StepMs, Trial};
 
 use crate::common::ledger::{completed, steps};
 use crate::common::{TestProject, close};
@@ -62,7 +62,7 @@ fn utilisation_is_that_of_arithmetic_wherever_it_stands() {
     let (table, _) = project.expect(&["compare", "31", "--format", "markdown"], 0);
     for said in [
         "| AU |",
-        "| 100.0 % |",
+        "| **100.0 %** |",
         "| 73.1 % (ranks 60.0 %–75.0 %) |",
         "fast (emulated)",
         "AU (derived): accelerator utilisation as MLPerf Storage defines it",
@@ -97,7 +97,7 @@ fn jobs_without_emulated_steps_do_not_speak_of_them() {
     project.expect(&["report", "32"], 0);
     let note = std::fs::read_to_string(project.file("results/086_ddp_32.md")).unwrap();
     for text in [table, csv, note, project.compare(&["32"]).to_string()] {
-        assert!(!text.contains("mulat") && !text.contains("step_ms") && !text.contains("AU"), "{text}");
+        assert!(!text.contains("emulat") && !text.contains("step_ms") && !text.contains("AU"), "{text}");
     }
 }
 
@@ -134,11 +134,11 @@ fn recorded_times_are_those_of_the_measured_steps_of_one_variant() {
             "{name}: {:?}",
             planned[0].recorded_step_ms
         );
-        let drawn = StepTimes::from_trial(&planned[0]).unwrap();
+        let drawn = EmulatedStepTimes::from_trial(&planned[0]).unwrap();
         assert!((0..100).map(|step| drawn.ns(0, step)).all(|ns| ns == 50 * MS || ns == 100 * MS));
         // Ranks are told the times, and not the job.
         let told: Trial = serde_json::from_str(&serde_json::to_string(&planned[1]).unwrap()).unwrap();
-        assert_eq!(StepTimes::from_trial(&told), Some(drawn));
+        assert_eq!(EmulatedStepTimes::from_trial(&told), Some(drawn));
     }
     let refused = |name: &str| planned(&project, &format!("train.step_times_of = \"{name}\"")).unwrap_err().join("\n");
     for (name, said) in [
@@ -169,7 +169,7 @@ fn a_step_time_is_a_number_a_list_or_a_preset() {
         (7, "train.emulate = \"unet3d_h100\"", vec![323.0]),
     ] {
         let trial = planned_with(&project, batch, step).unwrap()[0].clone();
-        assert_eq!(StepTimes::from_trial(&trial), Some(StepTimes::InTurn(ms.clone())), "{step}");
+        assert_eq!(EmulatedStepTimes::from_trial(&trial), Some(EmulatedStepTimes::InTurn(ms.clone())), "{step}");
         assert_eq!(trial.settings.train.step_ms, StepMs(ms));
     }
     let swept = planned(&project, "[sweep.grid]\n\"train.step_ms\" = [0, 60, [50, 70]]").unwrap();

@@ -82,7 +82,7 @@ impl SettingValue for StepMs {
 
 /// Times of the steps of an emulated accelerator.
 #[derive(Clone, Debug, PartialEq)]
-pub enum StepTimes {
+pub enum EmulatedStepTimes {
     /// These times in turn, ms, on every rank; step 0 has the first.
     InTurn(Vec<f64>),
     /// One of these times, ms, for each step of each rank: drawn with replacement.
@@ -94,7 +94,7 @@ pub enum StepTimes {
     },
 }
 
-impl StepTimes {
+impl EmulatedStepTimes {
     /// The times that a trial asks for; `None` where its steps are not emulated.
     pub fn from_trial(trial: &Trial) -> Option<Self> {
         let settings = &trial.settings;
@@ -145,14 +145,17 @@ mod tests {
 
     #[test]
     fn times_come_in_turn_on_every_rank() {
-        let times = StepTimes::InTurn(vec![50.0, 0.5]);
+        let times = EmulatedStepTimes::InTurn(vec![50.0, 0.5]);
         assert_eq!([0, 1, 2, 3].map(|step| times.ns(7, step)), [50_000_000, 500_000, 50_000_000, 500_000]);
-        assert_eq!((StepTimes::InTurn(Vec::new()).ns(0, 3), StepTimes::InTurn(Vec::new()).mean_ms()), (0, 0.0));
+        assert_eq!(
+            (EmulatedStepTimes::InTurn(Vec::new()).ns(0, 3), EmulatedStepTimes::InTurn(Vec::new()).mean_ms()),
+            (0, 0.0)
+        );
     }
 
     #[test]
     fn drawn_times_repeat_and_have_the_frequencies_of_the_record() {
-        let times = |seed| StepTimes::Drawn { ms: vec![10.0, 10.0, 10.0, 30.0], seed };
+        let times = |seed| EmulatedStepTimes::Drawn { ms: vec![10.0, 10.0, 10.0, 30.0], seed };
         let drawn = |seed, rank| (0..4000).map(|step| times(seed).ns(rank, step)).collect::<Vec<_>>();
         assert_eq!(drawn(1, 0), drawn(1, 0));
         assert!(drawn(1, 0) != drawn(1, 1) && drawn(1, 0) != drawn(2, 0));

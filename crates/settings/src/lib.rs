@@ -27,7 +27,7 @@ mod train;
 pub use advice::{Advice, Converted};
 pub use array::{Array, ArrayFormat, Draw, Fetch, GeneJoin, Output, Sampler, SamplerPreset, is_url};
 pub use data::{Data, LabelSource, Networks, SampleSet, Select, Split};
-pub use emulation::{AcceleratorPreset, PublishedStep, StepMs, StepTimes};
+pub use emulation::{AcceleratorPreset, EmulatedStepTimes, PublishedStep, StepMs};
 pub use graph_type::{GraphType, MergeError, MergeProblem, OPERANDS, graph_types};
 pub use key::{InId, Key, KeyDefault, KeySpec, Section, SettingValue, ValueType, Workload, to_json};
 pub use launch::{BackendChoice, DeviceChoice, Launch, Readers, Slurm, Worker};

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use expctl_ledger::Stage;
-use expctl_settings::{Settings, StepTimes};
+use expctl_settings::{EmulatedStepTimes, Settings};
 use tch::{Device, Kind, Tensor};
 use torch_dist::{ProcessGroup, ProfilerRange};
 
@@ -21,7 +21,7 @@ const VALUE_BYTES: u64 = 4;
 /// Steps of an emulated accelerator, one of which belongs to each rank.
 #[derive(Debug)]
 pub struct EmulatedAccelerator {
-    times: StepTimes,
+    times: EmulatedStepTimes,
     rank: u32,
     has_peers: bool,
     /// float32 `[values]`, zeros, on `device`: what the ranks sum up. `None`: they only wait for each other.
@@ -48,7 +48,7 @@ impl EmulatedAccelerator {
     /// # Errors
     /// There is no memory for `train.allreduce_bytes`.
     pub fn new(
-        times: StepTimes,
+        times: EmulatedStepTimes,
         settings: &Settings,
         group: &ProcessGroup,
         device: Device,
@@ -196,7 +196,7 @@ mod tests {
     }
 
     fn accelerator(ms: &[f64], allreduce_bytes: u64, group: &ProcessGroup) -> EmulatedAccelerator {
-        let times = StepTimes::InTurn(ms.to_vec());
+        let times = EmulatedStepTimes::InTurn(ms.to_vec());
         EmulatedAccelerator::new(times, &settings(allreduce_bytes), group, Device::Cpu).unwrap()
     }
 

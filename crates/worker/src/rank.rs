@@ -12,7 +12,7 @@ use expctl_ledger::{
     AttemptDir, DroppedPages, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, EXIT_STUCK, Journal,
     LastWords, LedgerError, RankEnv, RankStatus, RankUsage, write_json,
 };
-use expctl_settings::{Mode, Settings, StepTimes, Trial};
+use expctl_settings::{EmulatedStepTimes, Mode, Settings, Trial};
 use host_metrics::{MetricsOptions, MetricsRecorder, WatchedProcesses, drop_from_page_cache, peak_resident};
 use torch_dist::{ProcessGroup, Store, check_libtorch};
 
@@ -265,7 +265,7 @@ impl Rank<'_> {
             trainer.set_start(first, progress.first_epoch, per_epoch);
         }
         let (loader, masks) = (batches.start(first, progress.first_epoch * per_epoch)?, batches.step_masks());
-        let work = match (trainer.as_mut(), StepTimes::from_trial(self.trial)) {
+        let work = match (trainer.as_mut(), EmulatedStepTimes::from_trial(self.trial)) {
             (Some(trainer), _) => StepWork::Compute(trainer, Box::new(training)),
             (None, Some(times)) => {
                 StepWork::Emulate(EmulatedAccelerator::new(times, settings, group, placement.device)?)

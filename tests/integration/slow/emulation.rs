@@ -209,7 +209,7 @@ fn serve(socket: &TcpStream, path: &Path, wait: Duration) -> std::io::Result<()>
         std::thread::sleep(wait);
         let mut answer = head.into_bytes();
         file.seek(SeekFrom::Start(first))?;
-        file.by_ref().take(length).read_to_end(&mut answer)?;
+        Read::by_ref(&mut file).take(length).read_to_end(&mut answer)?;
         socket.write_all(&answer)?;
     }
 }

@@ -8,7 +8,7 @@ mod gpu;
 mod layers;
 
 /// A batch of `samples` on `graph`, as the loader makes it.
-fn collate(processor: Processor, graph: &Arc<CellGraph>, samples: &[Sample]) -> Batch {
+pub fn collate(processor: Processor, graph: &Arc<CellGraph>, samples: &[Sample]) -> Batch {
     let mut assembler = Assembler::new(&GraphBatchOptions::new(processor), Arc::clone(graph)).unwrap();
     let mut batch = assembler.empty();
     assembler.mask(samples, &[], &mut batch);
