@@ -245,6 +245,9 @@ pub fn measures_of_modes(job: &MeasuredJob) -> Vec<Value> {
 
 fn mode_contents(mode: Mode) -> (Vec<&'static str>, Vec<&'static str>) {
     const DATA: &str = "sampling, reading, decoding, masks, collation, copy to the device";
+    const EMULATED_STEP: &str = "the loader beside a step of a given time, in which an accelerator would compute";
+    const EMULATED_EXCHANGE: &str =
+        "a barrier of the ranks after each step, and the all-reduce of a payload if one is set";
     const PARTS: [&str; 3] = ["forward pass", "backward pass", "clipping and optimizer step"];
     let done = match mode {
         Mode::Data => 0,
@@ -257,12 +260,7 @@ fn mode_contents(mode: Mode) -> (Vec<&'static str>, Vec<&'static str>) {
             return (yes, vec!["forward pass"]);
         }
         Mode::Emulate => {
-            let yes = vec![
-                DATA,
-                "the loader beside a step of a given time, in which an emulated accelerator would compute",
-                "a barrier of the ranks behind each step, and the all-reduce of a payload where one is set",
-            ];
-            return (yes, PARTS.to_vec());
+            return (vec![DATA, EMULATED_STEP, EMULATED_EXCHANGE], PARTS.to_vec());
         }
     };
     let yes = std::iter::once(DATA).chain(PARTS.into_iter().take(done)).collect();
