@@ -31,8 +31,8 @@ fn mode_contents(mode: Mode) -> (Vec<&'static str>, Vec<&'static str>) {
         Mode::Emulate => {
             let yes = vec![
                 DATA,
-                "the loader beside a step of a given time, in which an emulated accelerator would compute",
-                "a barrier of the ranks behind each step, and the all-reduce of a payload where one is set",
+                "the loader beside a step of a given time, in which an accelerator would compute",
+                "a barrier of the ranks after each step, and the all-reduce of a payload if one is set",
             ];
             return (yes, PARTS.to_vec());
         }
