@@ -209,9 +209,9 @@ fn a_sweep_names_its_points_and_modes_stay_apart() {
     }
     let note = report(&other, 0);
     let rows = first_table(&note);
-    assert_eq!([&rows[1][0], &rows[2][0]], ["lazy (train.mode=train)", "lazy (train.mode=data)"]);
+    assert_eq!([&rows[1][0], &rows[2][0]], [r#"lazy (train.mode="train")"#, r#"lazy (train.mode="data")"#]);
     let bottleneck = visible(&note).into_iter().find(|line| line.starts_with("- **Bottleneck**")).unwrap();
-    assert!(bottleneck.contains("`lazy (train.mode=train)`"), "{bottleneck}");
+    assert!(bottleneck.contains(r#"`lazy (train.mode="train")`"#), "{bottleneck}");
 }
 
 /// Measured time of a run in a job of the shape of a record, s.
