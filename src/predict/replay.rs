@@ -13,6 +13,8 @@ use crate::report::breakdown::Breakdown;
 pub const MIN_STEPS: usize = 20;
 /// Steps of a run that are replayed, at most: enough for every slow step that matters, and some milliseconds to simulate.
 const MAX_STEPS: usize = 6000;
+/// Steps of the warm-up that are replayed, at most: many times more than a loader has batches ahead.
+const MAX_WARMUP: usize = 1000;
 /// Share of a step without stages above which its record says too little.
 const MAX_OPEN_SHARE: f64 = 0.5;
 /// Simulations that search for the work behind times that were measured while processors were shared.
@@ -96,9 +98,15 @@ impl Replay {
         let environment = run.environments().last().ok_or(Unpredictable::NoMachine)?;
         let processors = SharedProcessors::from_environment(environment, run.ranks.len(), on_slurm)
             .ok_or(Unpredictable::NoMachine)?;
-        let steps = run.ranks.iter().map(Vec::len).min().unwrap_or(0).min(MAX_STEPS);
-        let ranks: Vec<&[StepRecord]> = run.ranks.iter().map(|steps_of| &steps_of[..steps]).collect();
-        let warmup = ranks.iter().map(|of| of.iter().take_while(|step| !step.measured).count()).max().unwrap_or(0);
+        let of_warmup = |of: &Vec<StepRecord>| of.iter().take_while(|step| !step.measured).count();
+        let warmup = run.ranks.iter().map(of_warmup).max().unwrap_or(0);
+        // The replay starts late in a long warm-up: else no measured step would be among those that are replayed.
+        let skipped = warmup.saturating_sub(MAX_WARMUP);
+        let warmup = warmup - skipped;
+        let recorded = run.ranks.iter().map(Vec::len).min().unwrap_or(0);
+        let steps = recorded.saturating_sub(skipped).min(MAX_STEPS);
+        let ranks: Vec<&[StepRecord]> =
+            run.ranks.iter().map(|of| of.get(skipped..skipped + steps).unwrap_or_default()).collect();
         if steps < warmup + MIN_STEPS {
             return Err(Unpredictable::FewSteps { steps: steps.saturating_sub(warmup), needed: MIN_STEPS });
         }

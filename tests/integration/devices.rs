@@ -77,26 +77,24 @@ fn device_times_have_a_column_of_their_own_where_there_are_any() {
     ran(&dir, &trials[0], Some("NVIDIA H100 80GB HBM3"), &[on_gpu(), other]);
     ran(&dir, &trials[1], None, &[steps(100, 10), steps(100, 10)]);
     let text = note(&project);
-    let gpu = part(&text, "breakdown", "gpu");
     for row in [
-        "| Stage | Exposed (ms/step) | Exposed (%) | Busy (ms/step) | Device (ms/step) |",
-        "| collate | 50.000 | 50.0 % | 200.000 | – |",
-        "| transfer | – | – | – | 4.500 |",
-        "| forward | 20.000 | 20.0 % | 2.000 | 20.000 |",
-        "| unattributed | 20.000 | 20.0 % | – | – |",
-        "| **step** | **100.000** | **100.0 %** | **232.000** | **24.500** |",
-        "Mean of 40 steps. Device (measured): time between two events of the GPU around a stage's work, by the GPU's clock and in the \
-         order of its stream. The host hands work over and goes on: busy of a stage of the step is the host's time for that, exposed \
-         the GPU's.",
+        "| Variant | transfer | forward | all |\n",
+        "| gpu | 4.500 | 20.000 | 24.500 |\n",
+        "| host | – | – | – |\n",
+        "Device (measured): ms between two events of the GPU around a stage's work, by the GPU's clock and in the order of its stream.",
     ] {
-        assert!(gpu.contains(row), "{row}: {gpu}");
+        assert!(text.contains(row), "{row}: {text}");
     }
-    let host = part(&text, "breakdown", "host");
-    assert!(
-        host.contains("| Stage | Exposed (ms/step) | Exposed (%) | Busy (ms/step) | Busy (ms/sample) |\n"),
-        "{host}"
-    );
-    assert!(!host.contains("Device"), "{host}");
+    // Exposed, and busy.
+    for cells in [["50.000 (50.0 %)", "20.000 (20.0 %)", "100.000"], ["200.000 (", "2.000 (", "232.000 ("]] {
+        let row = text.lines().find(|line| line.starts_with("| gpu |") && cells.iter().all(|cell| line.contains(cell)));
+        assert!(row.is_some(), "{cells:?}: {text}");
+    }
+    // Without a device there is none.
+    let plain = TestProject::new();
+    let dir = plain.submitted(12, "086_ddp", vec![trials[1].clone()]);
+    ran(&dir, &trials[1], None, &[steps(100, 10), steps(100, 10)]);
+    assert!(!note(&plain).contains("Device (measured)"));
 }
 
 #[test]
@@ -108,7 +106,7 @@ fn steps_without_device_times_do_not_lower_their_mean() {
     half.iter_mut().filter(|step| step.step % 2 == 0).for_each(|step| step.device = None);
     ran(&dir, &trial, Some("NVIDIA H100"), &[half.clone(), half]);
     let text = note(&project);
-    assert!(part(&text, "breakdown", "gpu").contains("| forward | 20.000 | 20.0 % | 2.000 | 20.000 |"), "{text}");
+    assert!(text.contains("| gpu | 3.000 | 20.000 | 23.000 |\n"), "{text}");
 }
 
 #[test]

@@ -159,7 +159,7 @@ fn a_damaged_marker_is_an_error_and_the_note_stays() {
     let results = section(&sound, "results");
     let begin = results.lines().next().unwrap();
     for (name, damaged, at, said) in [
-        ("begin without end", sound.replace("<!-- expctl:end results -->\n", ""), "expctl:begin step_times", ""),
+        ("begin without end", sound.replace("<!-- expctl:end results -->\n", ""), "expctl:begin pictures", ""),
         (
             "end without begin",
             sound.replace(&format!("{begin}\n"), ""),

@@ -110,6 +110,21 @@ fn a_loader_that_is_the_limit_gets_threads_until_the_step_is() {
 }
 
 #[test]
+fn a_long_warm_up_is_not_all_that_is_replayed() {
+    let project = TestProject::new();
+    let trial = project.trial("lazy", "Lazy", 1, alone);
+    let job = project.submitted(12, "086_ddp", vec![trial.clone()]);
+    let usual = one_thread();
+    let mut steps: Vec<StepRecord> = (0..7000).map(|i| usual[1 + i % 120].clone()).chain(usual[2..].to_vec()).collect();
+    for (index, step) in steps.iter_mut().enumerate() {
+        (step.step, step.measured) = (index as u64, index >= 7000);
+    }
+    write(&job, &trial, &[steps], 16);
+    let found = gain(&predicted(&project), "2 loader threads");
+    assert!((found - 2.0).abs() < 0.02, "{found}");
+}
+
+#[test]
 fn processors_that_are_not_there_make_nothing_faster() {
     // 14 ms of work a step on two processors: 7 ms, however many threads.
     let variant = predicted(&project(2));

@@ -216,7 +216,9 @@ fn comparison(project: &Project, job: &MeasuredJob, rows: &[&VariantRow], option
             }
         }
     }
+    let mut together = jobs.len() > 1;
     let comparison = Comparison::new(&jobs, &[], 0).or_else(|refused| {
+        together = false;
         let mut why = vec![refused.to_string()];
         if let CompareError::NothingComparable { details } = refused {
             why.extend(details);
@@ -225,7 +227,7 @@ fn comparison(project: &Project, job: &MeasuredJob, rows: &[&VariantRow], option
         Comparison::new(&[own], &[], 0)
     });
     // Alone, its rows are those of the results; only what a profiler costs is not there.
-    let says_more = jobs.len() > 1 || rows.iter().any(|row| row.profiler);
+    let says_more = together || rows.iter().any(|row| row.profiler);
     let table = comparison.ok().filter(|_| says_more).and_then(|comparison| comparison.render(Format::Markdown).ok());
     let parts: Vec<String> = table.into_iter().chain(missing).collect();
     (!parts.is_empty()).then(|| parts.join("\n\n"))

@@ -202,8 +202,11 @@ impl<'a> Results<'a> {
         header.extend(several_bases.then(|| "Against".to_owned()));
         header.push("p".to_owned());
         header.extend((tested.len() > 1).then(|| format!("p among the {} ratios (Holm)", tested.len())));
-        header.push("p by permutation [least possible]".to_owned());
-        header.push(format!("Ratio that would have been detected ({:.0} % power)", POWER * 100.0));
+        let permuted = tested.iter().any(|e| e.line.permutation.is_some());
+        header.extend(permuted.then(|| "p by permutation [least possible]".to_owned()));
+        let undetected = tested.iter().any(|e| e.line.detectable.is_some());
+        let detectable = || format!("Ratio that would have been detected ({:.0} % power)", POWER * 100.0);
+        header.extend(undetected.then(detectable));
         header.extend(mixed.then(|| "× faster per iteration".to_owned()));
         let mut table = Table::new(header);
         for entry in &tested {
@@ -221,8 +224,10 @@ impl<'a> Results<'a> {
             cells.extend(entry.base.clone().filter(|_| several_bases));
             cells.push(p.map_or_else(missing, |p| format!("{} ({})", p_value(p), test_name(line.paired))));
             cells.extend((tested.len() > 1).then(|| line.p_holm.map_or_else(missing, p_value)));
-            cells.extend([permutation.unwrap_or_else(missing), detectable.unwrap_or_else(missing)]);
-            let per_iteration = line.ratio_it_per_s.as_ref().map_or_else(missing, format::ratio_with_interval);
+            cells.extend(permuted.then(|| permutation.unwrap_or_else(missing)));
+            cells.extend(undetected.then(|| detectable.unwrap_or_else(missing)));
+            let per_iteration = line.ratio_it_per_s.filter(|_| line.mixed_batch());
+            let per_iteration = per_iteration.as_ref().map_or_else(missing, format::ratio_with_interval);
             cells.extend(mixed.then_some(per_iteration));
             table.row(cells);
         }
