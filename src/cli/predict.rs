@@ -129,20 +129,21 @@ fn verify(
 
 /// What was predicted of each variant of the verification.
 fn promised(chosen: &[(&Run, Vec<&Prediction>)], config: &Verification) -> Vec<VerifiedPrediction> {
-    let of_trial = |((run, best), (own, changed)): (&(&Run, Vec<&Prediction>), &(String, Vec<String>))| {
-        let label = run.trial.label();
-        let one = |(one, variant): (&&Prediction, &String)| VerifiedPrediction {
-            label: label.clone(),
-            baseline: own.clone(),
-            variant: variant.clone(),
-            setting: one.setting.clone().unwrap_or_default(),
-            samples_per_s: one.samples_per_s,
-            gain: one.gain,
-            gain_interval: one.gain_interval.map(|interval| (interval.low, interval.high)),
-        };
-        best.iter().zip(changed).map(one).collect::<Vec<_>>()
-    };
-    chosen.iter().zip(&config.variants).flat_map(of_trial).collect()
+    let mut all = Vec::new();
+    for ((run, best), (own, changed)) in chosen.iter().zip(&config.variants) {
+        for (one, variant) in best.iter().zip(changed) {
+            all.push(VerifiedPrediction {
+                label: run.trial.label(),
+                baseline: own.clone(),
+                variant: variant.clone(),
+                setting: one.setting.clone().unwrap_or_default(),
+                samples_per_s: one.samples_per_s,
+                gain: one.gain,
+                gain_interval: one.gain_interval.map(|interval| (interval.low, interval.high)),
+            });
+        }
+    }
+    all
 }
 
 impl From<PredictError> for Failure {

@@ -79,7 +79,6 @@ fn utilisation_is_that_of_arithmetic_wherever_it_stands() {
         "**Emulated**: fast (emulated), slow (emulated): the step is emulated",
         "AU (derived): fast (emulated) 100.0 %, slow (emulated) 73.1 % (ranks 60.0 %–75.0 %)",
         "| AU |",
-        "Accelerator utilisation (derived): 73.1 % (ranks 60.0 %–75.0 %).",
         "allreduce_bytes = 4000000, mode = emulate, step_ms = 60.0",
     ] {
         assert!(note.contains(said), "{said}: {note}");

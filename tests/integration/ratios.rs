@@ -318,7 +318,8 @@ fn runs_of_milliseconds_have_no_verdict() {
     let (stdout, _) = project.expect(&["report", "12"], 0);
     let note = std::fs::read_to_string(stdout.trim().replace("ROOT", project.path().to_str().unwrap())).unwrap();
     assert!(note.contains(warning) && note.matches(warning).count() == 1 && !note.contains(": faster than"), "{note}");
-    let answer = "**No verdict against lazy: measured too briefly (less than 1 s per run)**";
+    let answer =
+        "**No verdict against lazy: measured too briefly (less than 1 s per run); largest ratio: ids, 4.07× lazy (";
     assert!(note.contains(answer), "{note}");
     assert!(note.contains("| **400 ms–420 ms** |") && note.contains("| 100 ms |"), "{note}");
     // A gate decides on the figure, and says so.
