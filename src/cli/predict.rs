@@ -112,7 +112,7 @@ fn verify(
         trials: &record.trials,
     };
     let config = Verification::new(project.root(), past, &trials, args.repeats);
-    let verifies = VerifiedPredictions { job: record.job, predictions: promised(&chosen, &config) };
+    let verifies = VerifiedPredictions { job: record.job, predictions: predictions_to_verify(&chosen, &config) };
     let shown = verification_path(record.job);
     let config = expctl_config::load_text(&ProjectData(project), &config.name, &shown, &config.text, &[])
         .map_err(|errors| Failure::from(errors).hint("the settings are those of the job, with one of them changed"))?;
@@ -128,7 +128,7 @@ fn verify(
 }
 
 /// What was predicted of each variant of the verification.
-fn promised(chosen: &[(&Run, Vec<&Prediction>)], config: &Verification) -> Vec<VerifiedPrediction> {
+fn predictions_to_verify(chosen: &[(&Run, Vec<&Prediction>)], config: &Verification) -> Vec<VerifiedPrediction> {
     let mut all = Vec::new();
     for ((run, best), (own, changed)) in chosen.iter().zip(&config.variants) {
         for (one, variant) in best.iter().zip(changed) {

@@ -253,7 +253,7 @@ fn a_job_of_arrays_is_isolated() {
         assert_eq!((settings.launch.ranks, settings.measure.warmup + settings.measure.steps), (1, 38));
     }
     let note = std::fs::read_to_string(project.path().join("results/small_isolation_2.md")).unwrap();
-    for part in ["### Isolation", "| data pipeline |", "| backward |", "Loading (sample to collate) is "] {
+    for part in ["### Isolation", "| data pipeline |", "| backward |", "| all loading |"] {
         assert!(note.contains(part), "{part}\n{note}");
     }
 }
