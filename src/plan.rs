@@ -4,7 +4,7 @@
 
 use std::fmt::{self, Display};
 
-use expctl_config::{ConfErrors, Plan, UnknownName};
+use expctl_config::{ConfErrors, PastJob, Plan, UnknownName};
 use expctl_ledger::JobRecord;
 use expctl_settings::{NO_DATA_SET, Settings, StoreKind, TRIAL_SCHEMA_VERSION, Trial, model_remarks};
 use expctl_text::Table;
@@ -42,6 +42,17 @@ pub fn job_record(plan: &Plan, backend: &str) -> JobRecord {
         estimators: plan.estimators.clone(),
         verifies: None,
         trials: plan.trials.clone(),
+    }
+}
+
+/// A recorded job, for configs that are derived from it.
+pub fn past_job(record: &JobRecord) -> PastJob<'_> {
+    PastJob {
+        job: record.job,
+        config: &record.config,
+        baseline: record.baseline.as_deref(),
+        estimators: &record.estimators,
+        trials: &record.trials,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use expctl_config::{ConfErrors, Config, ISOLATED, Isolation, Modes, PastJob, Plan, Point};
+use expctl_config::{ConfErrors, Config, ISOLATED, Isolation, Modes, Plan, Point};
 use expctl_ledger::{JobRecord, Ledger};
 use expctl_settings::Mode;
 
@@ -80,13 +80,7 @@ pub fn run(project: &Project, args: &IsolateArgs) -> Result<(), Failure> {
 /// The config of the isolated job. A variant that cannot run in a mode (its batches do not have what its model reads, say) is left
 /// out of that mode, which is said with the reason.
 fn load(project: &Project, args: &IsolateArgs, record: &JobRecord) -> Result<(Isolation, Config), Failure> {
-    let past = PastJob {
-        job: record.job,
-        config: &record.config,
-        baseline: record.baseline.as_deref(),
-        estimators: &record.estimators,
-        trials: &record.trials,
-    };
+    let past = plan::past_job(record);
     let of = |only: &[String], modes: &Modes| Isolation::new(project.root(), past, only, args.repeats, modes);
     let shown = expctl_config::isolation_path(args.job);
     let read = |isolation: &Isolation, overrides: &[String]| {

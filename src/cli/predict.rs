@@ -1,12 +1,13 @@
 use std::io::IsTerminal;
 
-use expctl_config::{ChangedSetting, PastJob, Verification, VerifiedTrial, verification_path};
+use expctl_config::{ChangedSetting, Verification, VerifiedTrial, verification_path};
 use expctl_ledger::{Ledger, MeasuredJob, Run, VerifiedPrediction, VerifiedPredictions};
 
 use super::run_plan::{BackendName, RunOptions, submit_plan};
 use crate::console::{out, say};
 use crate::data::ProjectData;
 use crate::exit::{Exit, Failure};
+use crate::plan;
 use crate::predict::{DEFAULT_BOUND, PredictError, Prediction, Predictions, TrackRecord, Verified, verified_text};
 use crate::project::Project;
 use crate::report::compare::Format;
@@ -104,21 +105,15 @@ fn verify(
         })
         .collect();
     let record = &job.record;
-    let past = PastJob {
-        job: record.job,
-        config: &record.config,
-        baseline: record.baseline.as_deref(),
-        estimators: &record.estimators,
-        trials: &record.trials,
-    };
+    let past = plan::past_job(record);
     let config = Verification::new(project.root(), past, &trials, args.repeats);
     let verifies = VerifiedPredictions { job: record.job, predictions: predictions_to_verify(&chosen, &config) };
     let shown = verification_path(record.job);
     let config = expctl_config::load_text(&ProjectData(project), &config.name, &shown, &config.text, &[])
         .map_err(|errors| Failure::from(errors).hint("the settings are those of the job, with one of them changed"))?;
-    let plan = expctl_config::expand(&ProjectData(project), &config)?;
+    let whole = expctl_config::expand(&ProjectData(project), &config)?;
     let run = RunOptions::waiting(args.backend);
-    let Some(submitted) = submit_plan(project, &config, (&plan, plan.clone()), &run, Some(verifies))? else {
+    let Some(submitted) = submit_plan(project, &config, (&whole, whole.clone()), &run, Some(verifies))? else {
         return Ok(());
     };
     let measured = MeasuredJob::load(&Ledger::open(project)?.measured(submitted.job)?)?;

@@ -11,7 +11,7 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 use crate::layout::read_optional;
-use crate::{JobDir, LedgerError, VerifiedPredictions, write_json};
+use crate::{JobDir, LedgerError, write_json};
 
 /// `job.json`: what was submitted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,6 +46,36 @@ pub struct JobRecord {
     pub verifies: Option<VerifiedPredictions>,
     /// The trials, in the order of array tasks.
     pub trials: Vec<Trial>,
+}
+
+/// Predictions that a job was submitted to verify. What was predicted is written before the job runs; what was measured is in its trials
+/// alone.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VerifiedPredictions {
+    /// The job from whose record was predicted.
+    pub job: u64,
+    /// The predictions.
+    pub predictions: Vec<VerifiedPrediction>,
+}
+
+/// A predicted rate, and the variants of the job that show whether it is right.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VerifiedPrediction {
+    /// The variant that was predicted from, with its swept settings, as the earlier job names it.
+    pub label: String,
+    /// The variant with its settings.
+    pub baseline: String,
+    /// The variant with the change.
+    pub variant: String,
+    /// The change: `loader.workers=4`.
+    pub setting: String,
+    /// Predicted rate, samples per second of all ranks.
+    pub samples_per_s: f64,
+    /// Predicted rate over the rate that was measured then.
+    pub gain: f64,
+    /// 95 % interval of the gain, lower and upper end; `None` if the record was too short for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gain_interval: Option<(f64, f64)>,
 }
 
 impl JobRecord {

@@ -35,7 +35,6 @@ mod step_journal;
 mod steps_table;
 mod table;
 mod trace_meta;
-mod verified_predictions;
 
 pub use attempt::{Attempt, AttemptState, read_attempts};
 pub use bench_record::{BENCH_SCHEMA_VERSION, BenchFigure, BenchInterval, BenchRecord};
@@ -46,7 +45,9 @@ pub use environment::{CudaFacts, Environment, ProgramFacts, share_gpus, variable
 pub use error::{CheckpointMismatch, LedgerError, TableError};
 // These stand in the ledger's files.
 pub use host_metrics::{DroppedPages, Gpu, Hardware, HardwareSample, RankDevice};
-pub use job_record::{JobArrays, JobRecord, SubmittedArray, TaskTrial, TrialTask};
+pub use job_record::{
+    JobArrays, JobRecord, SubmittedArray, TaskTrial, TrialTask, VerifiedPrediction, VerifiedPredictions,
+};
 pub use joined_steps::{JoinedPart, JoinedSteps, is_measured, joined_steps, steps_before};
 pub use layout::{AttemptDir, JobDir, write_atomic, write_json};
 pub use learning::{LearningRecord, Validation, append_learning, joined_learning, read_learning, stopped_early};
@@ -75,4 +76,3 @@ pub use step::{Rates, RunTotals, StageSeconds, StepRecord, StepSeconds, StepTota
 pub use step_journal::{Journal, JournalTail, read_journal};
 pub use steps_table::{STEPS_SCHEMA_VERSION, StepsTable, close_step_journal, read_steps, write_steps};
 pub use trace_meta::{TRACE_SCHEMA_VERSION, TraceClock, TraceMeta, trace_microseconds, trace_nanoseconds, trace_rows};
-pub use verified_predictions::{VerifiedPrediction, VerifiedPredictions};

@@ -68,7 +68,7 @@ impl EmulatedAccelerator {
         })
     }
 
-    /// The first half of `step`: transfer the batch, and wait until it is there. `timer` times the GPU, where there is one; it may have timed other work on the batch before.
+    /// Begin `step`: transfer the batch, and wait for the transfer. `timer` times the GPU, where there is one; it may have timed other work on the batch before.
     ///
     /// # Errors
     /// The batch cannot be transferred.
@@ -99,7 +99,7 @@ impl EmulatedAccelerator {
         Ok(StartedStep { result, began, end })
     }
 
-    /// The second half: wait for the end of the step, then for the other ranks.
+    /// End the step: wait for the end of its time, then for the other ranks.
     ///
     /// # Errors
     /// A peer is gone.
@@ -129,7 +129,7 @@ impl EmulatedAccelerator {
         let timer = self.gpu.map(DeviceTimer::start).transpose()?;
         group.all_reduce_sum(payload)?;
         if let Some(mut timer) = timer {
-            // The host goes on when the sum is there, as the optimizer would.
+            // The host waits for the sum, as the optimizer would.
             timer.end_stage(Stage::Allreduce)?;
             timer.synchronize()?;
         }
