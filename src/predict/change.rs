@@ -1,11 +1,13 @@
 //! What could be changed, and what each change does to a replay.
 
 use expctl_ledger::Stage;
-use expctl_settings::{Loader, Mode};
+use expctl_settings::{Collation, Loader, Mode, Pipeline, Settings};
 use pipeline_model::Segment;
 use serde::{Serialize, Serializer};
+use serde_json::Value as Json;
 
 use super::batch_cost::FixedShare;
+use super::edge_index::{BYTE_SHARE, RepeatedEdgeIndex};
 use super::replay::{HANDOVER, Replay};
 
 /// Counts of loader threads that are tried.
@@ -32,6 +34,8 @@ pub enum Change {
         /// Samples of a batch of the run.
         from: u64,
     },
+    /// Batches hold no edge index of each sample: the one of the graph serves all.
+    OneEdgeIndex(RepeatedEdgeIndex),
     /// A stage takes half as long.
     StageFaster(Stage),
     /// A stage takes no time.
@@ -71,7 +75,8 @@ impl Serialize for Change {
 
 impl Change {
     /// The changes worth a prediction.
-    pub fn of_replay(replay: &Replay, batch_size: u64, prefetch: u32) -> Vec<Self> {
+    pub fn of_replay(replay: &Replay, settings: &Settings, edge_index: Option<RepeatedEdgeIndex>) -> Vec<Self> {
+        let (batch_size, prefetch) = (settings.loader.batch_size, settings.loader.prefetch_factor);
         let threads = replay.pipeline.threads;
         let mut all: Vec<Self> = Vec::new();
         all.extend(THREADS.into_iter().filter(|n| *n != threads).map(Self::Threads));
@@ -81,6 +86,7 @@ impl Change {
         let batch = |to: u64| Self::BatchSize { to, from: batch_size };
         all.extend((batch_size >= 2).then(|| batch(batch_size / 2)));
         all.push(batch(2 * batch_size));
+        all.extend(edge_index.map(Self::OneEdgeIndex));
         let load: Vec<Stage> = of_segment(replay, |segment| segment == Segment::Load);
         let sum = |stages: &[Stage]| stages.iter().map(|stage| replay.mean_s(*stage)).sum::<f64>();
         let matters = |stage: &Stage| replay.mean_s(*stage) > MIN_SHARE * sum(&load);
@@ -114,6 +120,7 @@ impl Change {
             Self::BatchSize { to, from } => {
                 format!("batches of {to} samples ({}×)", if to > from { "2" } else { "½" })
             }
+            Self::OneEdgeIndex(_) => "one edge index for all samples".to_owned(),
             Self::StageFaster(stage) => format!("{stage} 2× as fast"),
             Self::StageFree(Stage::Read) => "read free: all data in memory".to_owned(),
             Self::StageFree(Stage::Decode) => "decode free: data stored as they are used".to_owned(),
@@ -129,18 +136,24 @@ impl Change {
     }
 
     /// The key of the setting that makes it, with its value. `None`: no setting does.
-    pub fn assignment(self) -> Option<(&'static str, u64)> {
+    pub fn assignment(self) -> Option<(&'static str, Json)> {
         match self {
-            Self::Threads(n) => Some((Loader::WORKERS.name(), n as u64)),
-            Self::Prefetch(n) => Some((Loader::PREFETCH_FACTOR.name(), n as u64)),
-            Self::BatchSize { to, .. } => Some((Loader::BATCH_SIZE.name(), to)),
+            Self::Threads(n) => Some((Loader::WORKERS.name(), n.into())),
+            Self::Prefetch(n) => Some((Loader::PREFETCH_FACTOR.name(), n.into())),
+            Self::BatchSize { to, .. } => Some((Loader::BATCH_SIZE.name(), to.into())),
+            Self::OneEdgeIndex(of) if of.is_setting => {
+                Some((Pipeline::COLLATION.name(), Collation::SharedIndex.name().into()))
+            }
             _ => None,
         }
     }
 
     /// The setting that makes it, as `--set` takes it. `None`: no setting does.
     pub fn setting(self) -> Option<String> {
-        self.assignment().map(|(key, value)| format!("{key}={value}"))
+        self.assignment().map(|(key, value)| match value.as_str() {
+            Some(word) => format!("{key}={word}"),
+            None => format!("{key}={value}"),
+        })
     }
 
     /// Whether it leaves the training as it is: another batch size does not.
@@ -166,6 +179,12 @@ impl Change {
             }
             Self::BatchSize { .. } => Some(
                 "times grow with the samples; the interval reaches to times that do not, which the record cannot tell",
+            ),
+            Self::OneEdgeIndex(RepeatedEdgeIndex { measured: true, .. }) => {
+                Some("without the edge index, collation saves what its copies were timed to take")
+            }
+            Self::OneEdgeIndex(_) => Some(
+                "collation does nothing but copy the edge index; pinning and transfer go by bytes, of which it is 16 in 17",
             ),
             Self::MasksMoved { .. } => Some("masks take as long there"),
             Self::Threads(_) => Some("a batch takes as long however many threads load, if each has a processor"),
@@ -194,6 +213,12 @@ impl Change {
                 changed.samples.iter_mut().for_each(|samples| *samples *= times);
                 changed.limit_batches(times);
                 changed.batch_bytes = changed.batch_bytes.map(|bytes| bytes * times);
+            }
+            Self::OneEdgeIndex(of) => {
+                scale(&mut changed, &[Stage::Collate], 1.0 - of.share);
+                scale(&mut changed, &[Stage::Pin, Stage::Transfer], 1.0 - BYTE_SHARE);
+                changed.limit_batches(1.0 - BYTE_SHARE);
+                changed.batch_bytes = changed.batch_bytes.map(|bytes| bytes * (1.0 - BYTE_SHARE));
             }
             Self::StageFaster(stage) => scale(&mut changed, &[stage], 0.5),
             Self::StageFree(stage) => scale(&mut changed, &[stage], 0.0),
@@ -242,9 +267,12 @@ fn even_ranks(replay: &mut Replay) {
 }
 
 /// By stage, which share of its time does not grow with the samples of a batch. The optimizer and what is beside the batch is taken for
-/// fixed where the record does not say it.
+/// fixed where the record does not say it; an emulated step, which is the stage *forward*, is.
 pub fn fixed_shares(replays: &[Replay], samples: &[Vec<f64>], mode: Mode) -> Vec<FixedShare> {
     let share = |stage: Stage| {
+        if mode == Mode::Emulate && stage == Stage::Forward {
+            return FixedShare::FIXED;
+        }
         let times = replays.iter().flat_map(|replay| {
             let steps = replay.warmup..replay.samples.len();
             steps.map(move |step| replay.traces[0].step(step)[stage as usize])

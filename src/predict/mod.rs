@@ -5,6 +5,7 @@
 //! | `replay` | a measured run as a `pipeline_model::Pipeline`, and the work behind times that were measured on shared processors |
 //! | `processors` | the processors that ranks share |
 //! | `batch_cost` | how times grow with the samples of a batch |
+//! | `edge_index` | what the edge index of each sample costs |
 //! | `change` | the changes, and what each does to a replay |
 //! | `prediction` | rates with intervals, after the model has reproduced the job itself |
 //! | `verified` | predictions beside what was measured of them |
@@ -16,6 +17,7 @@
 
 mod batch_cost;
 mod change;
+mod edge_index;
 mod error;
 mod prediction;
 mod processors;

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::batch_cost::FixedShare;
 use super::change::{Change, ChangeClass, fixed_shares};
+use super::edge_index::RepeatedEdgeIndex;
 use super::error::{NotPredicted, PredictError, Unpredictable};
 use super::processors::ProcessorNeed;
 use super::replay::{Replay, Replayed};
@@ -18,6 +19,10 @@ pub const DEFAULT_BOUND: f64 = 0.15;
 /// Uncertainty of a change by the model's own simplifications, in logarithms, for each unit of the logarithm of the predicted gain: a
 /// predicted gain of 2 may be 1.74 or 2.3 by these alone. The same for each unit of the logarithm of threads that share a processor.
 const MODEL_ERROR: f64 = 0.2;
+
+/// Least uncertainty of the mean rate of some runs, in logarithms: the steps of a single run, or of runs that happen to agree, do not show
+/// all that differs between runs.
+const MIN_RUN_ERROR: f64 = 0.02;
 
 /// Gains that differ by less than this factor count as the same.
 pub const AS_MUCH: f64 = 1.05;
@@ -128,7 +133,7 @@ pub struct Prediction {
     pub interval: Option<Interval>,
     /// Predicted rate over the measured one.
     pub gain: f64,
-    /// Interval of the gain.
+    /// Where as many runs with the change, beside as many without, are expected to have their gain in 95 % of cases.
     pub gain_interval: Option<Interval>,
     /// What the step would wait for most.
     pub bottleneck: Option<NextBottleneck>,
@@ -216,7 +221,7 @@ impl PredictedVariant {
         let (batch_size, prefetch) = (settings.loader.batch_size, settings.loader.prefetch_factor);
         let measured = geometric_mean(replays.iter().map(|replay| replay.measured));
         let base = Base { replays: &replays, replayed: &replayed, calibration, prefetch, shares: &shares };
-        let changes = Change::of_replay(first, batch_size, prefetch);
+        let changes = Change::of_replay(first, settings, RepeatedEdgeIndex::from_runs(settings, &completed));
         let mut changes: Vec<Prediction> =
             changes.into_iter().map(|change| base.predict(change)).collect::<Result<_, _>>()?;
         // Changes that bring the same stay in their order, the smaller one first.
@@ -321,9 +326,10 @@ impl Base<'_> {
             let factor = statistical.hypot(model).exp();
             Interval { low: value * low / factor, high: value * high * factor }
         };
-        // A run to come varies as those that were measured do; a ratio of two replays of one run does not.
-        let interval = rate.half_width.map(|width| around(rate.value, std::f64::consts::SQRT_2 * width));
-        let gain_interval = gain.half_width.map(|width| around(gain.value, width));
+        // Runs to come vary as those that were measured do, and the gain will be measured between runs.
+        let of_runs = std::f64::consts::SQRT_2 * rate.half_width.unwrap_or(0.0).max(MIN_RUN_ERROR);
+        let interval = rate.half_width.map(|_| around(rate.value, of_runs));
+        let gain_interval = gain.half_width.map(|width| around(gain.value, width.hypot(of_runs)));
         let per_node = changed.processors.max_ranks_of_node() as f64;
         let storage = changed.storage.filter(|_| change.keeps_storage());
         let storage = storage.map(|storage| (storage.bytes_per_sample * rate.value, storage));

@@ -1,6 +1,7 @@
 //! One measured run as a pipeline that can be replayed.
 
 use expctl_ledger::{Run, Stage, StepRecord};
+use expctl_settings::Mode;
 use expctl_stats::median;
 use pipeline_model::{Pipeline, RankTrace, Segment, Simulated, StageModel, Wait, simulate};
 
@@ -119,7 +120,9 @@ impl Replay {
         }
         let masks_by = MasksBy::from_pipeline(&settings.pipeline);
         let threads = settings.loader.workers as usize;
-        let step_processors = f64::from(settings.launch.threads.max(1));
+        // The thread of an emulated step sleeps.
+        let emulates = settings.train.mode == Mode::Emulate;
+        let step_processors = if emulates { 0.0 } else { f64::from(settings.launch.threads.max(1)) };
         let storage = storage_use(run, all().map(|step| step.samples as f64).sum(), all().map(|s| s.bytes_read).sum());
         let mut replay = Self {
             pipeline: Pipeline {

@@ -109,6 +109,97 @@ fn a_loader_that_is_the_limit_gets_threads_until_the_step_is() {
     }
 }
 
+/// Steps of one loader thread that works this long on a batch, ns by stage, while nothing else happens.
+fn loading(work: &[(Stage, u64)], samples: u64) -> Vec<StepRecord> {
+    let wall_ns: u64 = work.iter().map(|(_, ns)| ns).sum();
+    let step = |step: u64| {
+        let mut record =
+            StepRecord { step, measured: step >= 2, samples, bytes_batch: 1_000_000, wall_ns, ..StepRecord::default() };
+        record.start_ns = step * wall_ns;
+        for (stage, ns) in work {
+            (record.busy[*stage], record.exposed[*stage]) = (*ns, *ns);
+        }
+        record
+    };
+    (0..62).map(step).collect()
+}
+
+/// The published way to load, by its times in the committed record: what masks cost is little, and what the edge index costs is told before
+/// anybody has run it without.
+#[test]
+fn the_published_loader_is_told_to_share_its_edge_index() {
+    let record = concat!(env!("CARGO_MANIFEST_DIR"), "/results/reference/records/006_fair.json");
+    let record: Value = serde_json::from_str(&std::fs::read_to_string(record).unwrap()).unwrap();
+    let busy = &record["variants"]["lazy"]["busy_ns"];
+    let work: Vec<(Stage, u64)> = [Stage::Sample, Stage::Read, Stage::Decode, Stage::Mask, Stage::Collate]
+        .map(|stage| (stage, busy[stage.name()].as_f64().unwrap() as u64))
+        .to_vec();
+    let project = TestProject::new();
+    let trial = project.trial("lazy", "Incidence masks", 1, |settings| {
+        alone(settings);
+        settings.train.mode = Mode::Data;
+    });
+    let job = project.submitted(12, "006_fair", vec![trial.clone()]);
+    write(&job, &trial, &[loading(&work, 28)], 2);
+    let variant = predicted(&project);
+    let geometric_mean = |variant: &str| {
+        let rates = record["variants"][variant]["samples_per_s"].as_array().unwrap();
+        (rates.iter().map(|rate| rate.as_f64().unwrap().ln()).sum::<f64>() / rates.len() as f64).exp()
+    };
+    let measured = geometric_mean("shared_masks") / geometric_mean("lazy");
+    let changes = variant["changes"].as_array().unwrap();
+    let one_index = changes.iter().find(|one| one["change"] == "one edge index for all samples").unwrap();
+    assert_eq!(one_index["setting"], "pipeline.collation=shared_index");
+    let predicted = one_index["gain"].as_f64().unwrap();
+    assert!((0.5..2.0).contains(&(predicted / measured)), "{predicted} predicted, {measured} measured");
+    let interval = &one_index["gain_interval"];
+    assert!(
+        interval["low"].as_f64().unwrap() < measured && measured < interval["high"].as_f64().unwrap(),
+        "{interval}"
+    );
+    // The published notes blamed the masks.
+    let without_masks = gain(&variant, "mask free");
+    assert!((1.0..1.1).contains(&without_masks), "{without_masks}");
+    let (stdout, _) = project.expect(&["predict", "12"], 0);
+    assert!(stdout.contains("Of the loader's settings, one edge index for all samples would bring most"), "{stdout}");
+}
+
+/// A model that reads the graph of each sample has to be another one.
+#[test]
+fn one_edge_index_is_no_setting_where_a_model_reads_each() {
+    let variant = predicted(&project(16));
+    let changes = variant["changes"].as_array().unwrap();
+    let one = changes.iter().find(|one| one["change"] == "one edge index for all samples").unwrap();
+    assert_eq!((&one["class"], &one["setting"]), (&"what_if".into(), &Value::Null));
+    close(&one["gain"], gain(&variant, "collate free"));
+}
+
+/// Steps of 10 ms beside one thread that loads for 5 ms, on one processor: the step sleeps, and takes as long with any batch.
+#[test]
+fn an_emulated_step_needs_no_processor_and_no_smaller_batch() {
+    let project = TestProject::new();
+    let trial = project.trial("lazy", "Lazy", 1, |settings| {
+        alone(settings);
+        settings.train.mode = Mode::Emulate;
+    });
+    let job = project.submitted(12, "086_ddp", vec![trial.clone()]);
+    let mut steps = loading(&[(Stage::Forward, 10 * MS)], 28);
+    steps.iter_mut().for_each(|step| step.busy[Stage::Read] = 5 * MS);
+    write(&job, &trial, &[steps], 1);
+    let variant = predicted(&project);
+    close(&variant["calibration"]["samples_per_s"], 2800.0);
+    for (change, expected) in [
+        ("load in the step, without loader threads", 10.0 / 15.0),
+        ("2 loader threads", 1.0),
+        ("batches of 14 samples (½×)", 0.5),
+        // Loading takes 10 ms then, which the step still covers.
+        ("batches of 56 samples (2×)", 2.0),
+    ] {
+        let found = gain(&variant, change);
+        assert!((found - expected).abs() < 0.02 * expected, "{change}: {found}, and not {expected}");
+    }
+}
+
 #[test]
 fn a_long_warm_up_is_not_all_that_is_replayed() {
     let project = TestProject::new();

@@ -8,8 +8,9 @@ use std::fmt::Write;
 use std::path::Path;
 
 use expctl_settings::{
-    AcceleratorPreset, Array, Data, Draw, Estimator, Experiment, KEYS, KeySpec, Loader, MaskSource, Measure, Model,
-    ModelKind, Pipeline, Profile, Sampler, Section, Settings, Slurm, TraceAt, Train, Trial, Workload, is_url, to_json,
+    AcceleratorPreset, Array, Data, Draw, Estimator, Experiment, KEYS, KeySpec, Loader, MaskSource, Measure, Mode,
+    Model, ModelKind, Pipeline, Profile, Sampler, Section, Settings, Slurm, TraceAt, Train, Trial, Workload, is_url,
+    to_json,
 };
 use serde_json::{Map, Value as Json};
 
@@ -116,9 +117,10 @@ pub fn recorded_value(key: &str, root: &Path, trial: &Trial, value: Json) -> Opt
         return None;
     }
     if is(&Train::STEP_MS) {
-        // A preset and a recorded job say it themselves.
+        // A preset and a recorded job say it themselves, and no other mode has it.
         let train = &trial.settings.train;
-        let is_own = train.emulate == AcceleratorPreset::None && train.step_times_of.is_empty();
+        let is_own =
+            train.mode == Mode::Emulate && train.emulate == AcceleratorPreset::None && train.step_times_of.is_empty();
         return Some(value).filter(|_| is_own);
     }
     if is(&Model::PATH) || is(&Train::START_FROM) || is(&Array::FILES) {

@@ -14,12 +14,12 @@ const SUFFIX: &str = "_verified";
 const MIN_REPEATS: u32 = 3;
 
 /// A setting with its new value, as `--set` takes them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedSetting {
     /// Its key.
     pub key: &'static str,
     /// Its new value.
-    pub value: u64,
+    pub value: Json,
 }
 
 /// A trial of the past job, with the changes that are to be verified.
@@ -100,8 +100,8 @@ fn write_trial(text: &mut String, root: &Path, one: &VerifiedTrial<'_>, repeats:
     let own = own_name(one.trial);
     write_changed(text, root, one.trial, &own, None, repeats);
     let changed = one.changes.iter().map(|change| {
-        let name = format!("{own}-{}", name_of_setting(change.key, &Json::from(change.value)));
-        write_changed(text, root, one.trial, &name, Some(*change), repeats);
+        let name = format!("{own}-{}", name_of_setting(change.key, &change.value));
+        write_changed(text, root, one.trial, &name, Some(change), repeats);
         name
     });
     let changed = changed.collect();
@@ -113,21 +113,24 @@ fn write_changed(
     root: &Path,
     trial: &Trial,
     name: &str,
-    change: Option<ChangedSetting>,
+    change: Option<&ChangedSetting>,
     repeats: u32,
 ) {
     let loader = &trial.settings.loader;
-    let with =
-        |key: &str, recorded: u64| change.filter(|change| change.key == key).map_or(recorded, |change| change.value);
+    let with = |key: &str, recorded: u64| {
+        change.filter(|change| change.key == key).and_then(|change| change.value.as_u64()).unwrap_or(recorded)
+    };
     let workers = with(Loader::WORKERS.name(), loader.workers.into());
     let ahead = workers * with(Loader::PREFETCH_FACTOR.name(), loader.prefetch_factor.into());
     let method = match change {
-        Some(change) => format!("{}, {} = {}", trial.method, change.key, change.value),
+        Some(ChangedSetting { key, value }) => {
+            format!("{}, {key} = {}", trial.method, value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+        }
         None => trial.method.clone(),
     };
     write_variant(text, (name, &method), trial, &Point::new(), |key, value| {
         if let Some(change) = change.filter(|change| change.key == key) {
-            return Some(Json::from(change.value));
+            return Some(change.value.clone());
         }
         if key == Measure::REPEATS.name() {
             return Some(Json::from(repeats));

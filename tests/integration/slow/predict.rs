@@ -1,7 +1,7 @@
 //! Predictions that are verified: a real job runs what was predicted from made-up times.
 
 use expctl_ledger::JobRecord;
-use expctl_settings::Trial;
+use expctl_settings::{Collation, Trial};
 
 use crate::common::{SMALL, TestProject, text};
 use crate::predict::{one_thread, write};
@@ -40,4 +40,36 @@ fn the_best_predictions_run_beside_the_variant_and_are_compared() {
     assert!(project.ok(&["status", id]).contains("completed"));
     assert!(!project.ok(&["status", id]).contains("no longer makes a plan"));
     assert!(project.ok(&["predict", "12"]).contains("Verified so far in this ledger: 2 predictions, off by "));
+}
+
+/// A job of data alone: nothing of training is said again, and the setting that brings most is a word.
+#[test]
+fn one_edge_index_for_all_is_predicted_and_measured() {
+    let project = TestProject::new();
+    let (head, model) = SMALL.split_once("[model]").unwrap();
+    let (_, tail) = model.split_once("[measure]").unwrap();
+    let conf = format!("{head}[measure]{tail}").replace("ranks = 2", "ranks = 1").replace("steps = 6", "steps = 120");
+    let path = project.conf("small", &conf);
+    let job = project.ok(&["submit", path.to_str().unwrap(), "--only", "lazy", "--backend", "local", "--wait"]);
+    let output = project.run(&[
+        "predict",
+        job.trim(),
+        "--verify",
+        "0",
+        "--repeats",
+        "1",
+        "--backend",
+        "local",
+        "--max-error",
+        "1000",
+    ]);
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let (id, table) = stdout.split_once('\n').unwrap();
+    assert!(table.contains("| lazy | pipeline.collation=shared_index | "), "{stdout}");
+    let record: JobRecord = project.job(id).record().unwrap();
+    let changed: Vec<&Trial> =
+        record.trials.iter().filter(|trial| trial.variant == "lazy-collationshared_index").collect();
+    assert_eq!(changed.len(), 1, "{stdout}");
+    assert_eq!(changed[0].settings.pipeline.collation, Collation::SharedIndex);
 }

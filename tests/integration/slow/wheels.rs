@@ -74,3 +74,89 @@ fn a_program_of_this_machine_is_no_wheel_for_old_ones() {
     assert_eq!(checked.status.code(), Some(1), "{}", text(&checked.stderr));
     assert!(text(&checked.stderr).contains("which manylinux_2_28 does not have"), "{}", text(&checked.stderr));
 }
+
+/// An environment into which pip installed both wheels, without PyTorch.
+struct Environment {
+    prefix: tempfile::TempDir,
+}
+
+impl Environment {
+    /// `None`: the tools or the wheels are not there.
+    fn install() -> Option<Self> {
+        let (python, wheels) = (cache().join("wheel-tools/bin/python"), wheels()?);
+        let files = std::fs::read_dir(wheels).ok()?.flatten().map(|entry| entry.path());
+        let files: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|end| end == "whl")).collect();
+        let environment = Self { prefix: tempfile::tempdir().unwrap() };
+        let packages = environment.packages();
+        let arguments = "-m pip install --quiet --no-deps --no-index --no-compile --only-binary :all: --python-version 3.11 --implementation cp \
+                         --abi cp311 --abi abi3 --abi none --platform manylinux_2_28_x86_64 --target";
+        let installed =
+            Command::new(python).args(arguments.split_whitespace()).arg(&packages).args(files).output().ok()?;
+        assert!(installed.status.success(), "{}", text(&installed.stderr));
+        // pip --target puts programs into the folder of packages; an environment has them beside it.
+        std::fs::rename(packages.join("bin"), environment.prefix.path().join("bin")).unwrap();
+        Some(environment)
+    }
+
+    fn packages(&self) -> PathBuf {
+        self.prefix.path().join("lib/python3.11/site-packages")
+    }
+
+    /// Code and both outputs of `expctl` of this environment, in a starter project.
+    fn expctl(&self, arguments: &[&str], library_path: Option<&Path>) -> (Option<i32>, String, String) {
+        let (bin, project) = (self.prefix.path().join("bin"), self.prefix.path().join("project"));
+        std::fs::create_dir_all(&project).unwrap();
+        let mut command = Command::new(bin.join("expctl"));
+        command.args(arguments).current_dir(project).env_clear();
+        command.env("HOME", self.prefix.path()).env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
+        command.envs(library_path.map(|path| ("LD_LIBRARY_PATH", path)));
+        let Output { status, stdout, stderr } = command.output().unwrap();
+        (status.code(), text(&stdout), text(&stderr))
+    }
+
+    /// The line of `expctl doctor` on libtorch.
+    fn libtorch_line(&self, library_path: Option<&Path>) -> String {
+        let (_, stdout, stderr) = self.expctl(&["doctor"], library_path);
+        let lines: Vec<&str> = stdout.lines().filter(|line| line.contains("libtorch")).collect();
+        let [line] = lines[..] else { panic!("not one line on libtorch\n{stdout}\n{stderr}") };
+        line.to_owned()
+    }
+}
+
+/// No PyTorch, one of another version, the right one, and a site's own beside a wrong one: each is one line that says what to do.
+#[test]
+fn each_pytorch_that_a_user_may_have_is_one_line() {
+    let Some(libtorch) = std::env::var_os("LIBTORCH").map(PathBuf::from) else {
+        return skip(Requirement::Other, "LIBTORCH names no libtorch");
+    };
+    let Some(environment) = Environment::install() else {
+        return skip(Requirement::Other, "there are no wheels: make test links them, make wheels makes them");
+    };
+    let torch = environment.packages().join("torch");
+    let to_install = "pip install 'torch==2.11.*'";
+
+    let line = environment.libtorch_line(None);
+    assert!(line.contains("the worker finds none") && line.contains(to_install), "{line}");
+    assert_eq!(environment.expctl(&["init", "first", "--graph"], None).0, Some(0));
+    let (code, stdout, stderr) = environment.expctl(&["submit", "conf/first.toml", "--backend", "local"], None);
+    assert_eq!((code, stdout.as_str()), (Some(70), ""), "{stderr}");
+    assert!(
+        stderr.contains("libtorch_cpu.so") && stderr.contains("not found") && stderr.contains(to_install),
+        "{stderr}"
+    );
+
+    std::fs::create_dir(&torch).unwrap();
+    std::os::unix::fs::symlink(libtorch.join("lib"), torch.join("lib")).unwrap();
+    std::fs::write(torch.join("version.py"), "__version__ = '2.10.0+cpu'\n").unwrap();
+    let line = environment.libtorch_line(None);
+    assert!(line.contains("2.10.0+cpu") && line.contains("is built for 2.11") && line.contains(to_install), "{line}");
+
+    let site = environment.prefix.path().join("site");
+    std::os::unix::fs::symlink(&libtorch, &site).unwrap();
+    let line = environment.libtorch_line(Some(&site.join("lib")));
+    assert!(line.contains("2.11.0") && line.contains("site/lib") && !line.contains(to_install), "{line}");
+
+    std::fs::write(torch.join("version.py"), "__version__ = '2.11.0+cpu'\n").unwrap();
+    let line = environment.libtorch_line(None);
+    assert!(line.contains("2.11.0+cpu") && !line.contains(to_install), "{line}");
+}
