@@ -1,5 +1,5 @@
-//! `ChunkSampler` draws chunks of rows in random order and shuffles the rows of several chunks together. A `LoadRequest` tells the loader what to read,
-//! and in which order batches get the rows.
+//! `ChunkSampler` draws chunks of rows in random order and shuffles the rows of several chunks together. A `LoadRequest` tells the loader what
+//! to read, and in which order batches get the rows.
 //! Invariant: every rank has a run of the same order of chunks, so no row is on two ranks, except those that fill up the last rank.
 
 use std::collections::VecDeque;

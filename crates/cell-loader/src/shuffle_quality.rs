@@ -1,5 +1,5 @@
-//! `ShuffleMeter` measures how well a `RowSampler` shuffles: distances, correlation of neighbours, and mixing of classes. It needs row indices and class
-//! codes alone, and reads no rows.
+//! `ShuffleMeter` measures how well a `RowSampler` shuffles: distances, correlation of neighbours, and mixing of classes. It needs row indices
+//! and class codes alone, and reads no rows.
 
 use std::collections::BTreeMap;
 
