@@ -1,5 +1,5 @@
-//! Times of loading: `StageClock` records when a thread works on each `Stage` of a batch, and `exposed_wait` says which stages the step waited for. All
-//! are ns of the clock of the loader.
+//! Times of loading: `StageClock` records when a thread works on each `Stage` of a batch, and `exposed_wait` says which stages the step waited for.
+//! All times are in ns, on the clock of the loader.
 
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
