@@ -1,5 +1,5 @@
 //! `learning.jsonl` of an attempt: loss and validation of each epoch, appended by rank 0, and joined over the attempts of a trial.
-//! Invariant: after the join each epoch is there once, as the last attempt that did it left it.
+//! Invariant: after the join each epoch is there once: the record of the last attempt that did it.
 
 use std::fs::OpenOptions;
 use std::io::Write;
