@@ -1,3 +1,6 @@
+//! `NativeStream` is the iterator behind a Python loop: it starts the threads, waits for the next batch, and ends the threads.
+//! Invariant: the GIL is released during every wait, Ctrl-C ends the wait, and a forked child never touches the threads of its parent.
+
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
