@@ -249,6 +249,8 @@ fn decode_ids(record: &[u8], genes: usize, sample: &mut Sample) -> Result<(), Re
     sample.check_numbers()?;
     sample.genes.clear();
     sample.genes.extend(words[2..].iter().map(|word| i64::from(u32::from_le_bytes(*word))));
+    // A sample that was of another store had masks.
+    sample.masks.form = MaskForm::None;
     sample.masks.spans.clear();
     ascending(&sample.genes, genes)
 }
