@@ -2,9 +2,8 @@
 batches of the peer pyg_lazy, `perturbation` those of pyg_perturbation.
 
 The same trial as native ones: `loader.workers` threads, `loader.prefetch_factor` batches that each may be ahead, `pipeline.edge_types`,
-`pipeline.metabolism`, `pipeline.follow_batch`. Batches of PyTorch Geometric carry no times, so each step has what the loader counted
-since the one before; what Python adds to the wait is *other*. To sum their bytes takes time, so that is done in the warm-up alone:
-measured steps have its mean bytes a sample.
+`pipeline.metabolism`, `pipeline.follow_batch`. Each batch says what loading it cost; what Python adds to the wait is *other*. To sum the bytes
+of a batch of PyTorch Geometric takes time, so that is done in the warm-up alone: measured steps have its mean bytes a sample.
 """
 
 import built_loaders  # noqa: F401, I001
@@ -34,32 +33,23 @@ def main(processor):
         drop_last=asked["drop_last"], seed=asked["seed"], persistent=True,
     )
     run.note(samples_per_epoch=len(dataset), samples_total=len(dataset))
-    batches, before = again(loader), loader.stages()
+    batches = again(loader)
     samples = size = 0
     for step in run.steps():
         begin = perf_counter_ns()
         batch = next(batches)
         waited = perf_counter_ns() - begin
-        now = loader.stages()
-        waited -= add_stages(step, before, now)
+        times = batch.expctl_times
+        for stage, busy, exposed in times.stages:
+            step.add(stage, busy=busy, exposed=exposed)
+            waited -= exposed
         step.add("other", exposed=max(waited, 0))
-        step.samples, step.bytes_read = now.rows - before.rows, now.bytes_read - before.bytes_read
-        step.epoch = (now.batches - 1) // len(loader)
+        step.samples, step.bytes_read = times.samples, times.bytes_read
+        step.epoch = step.number // len(loader)
         if not step.measured:
             samples, size = samples + step.samples, size + pyg_graph.batch_bytes(batch)
         step.bytes_batch = size * step.samples // max(samples, 1)
-        before = now
     run.close()
-
-
-def add_stages(step, before, now):
-    """Put what a loader counted between two of its times into the step; the ns that the step waited in them."""
-    total = 0
-    for name, busy in now.busy.items():
-        exposed = round((now.exposed[name] - before.exposed.get(name, 0)) * 1e9)
-        step.add(name, busy=round((busy - before.busy.get(name, 0)) * 1e9), exposed=exposed)
-        total += exposed
-    return total
 
 
 if __name__ == "__main__":

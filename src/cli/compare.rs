@@ -1,3 +1,5 @@
+//! `expctl compare`: jobs and published results side by side, and `--gate`, which turns a comparison into an exit code.
+
 use std::io::IsTerminal;
 
 use expctl_ledger::{Ledger, PublishedBreakdown};

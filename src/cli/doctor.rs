@@ -1,3 +1,5 @@
+//! `expctl doctor`: each requirement of jobs on this machine and cluster with its state, and what to do where it is not met.
+
 use expctl_config::{Layer, UserDefaults};
 use expctl_text::Table;
 use slurm_client::Slurm;

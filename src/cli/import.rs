@@ -1,3 +1,5 @@
+//! `expctl import`: published results, rates from a log, or settings from a Hydra config, in the project's own form.
+
 use std::path::PathBuf;
 
 use expctl_config::{is_yaml, toml_of_yaml};

@@ -1,3 +1,5 @@
+//! `expctl predict`: the table of predicted changes; with `--verify`, a job that measures the best of them.
+
 use std::io::IsTerminal;
 
 use expctl_config::{ChangedSetting, Verification, VerifiedTrial, verification_path};

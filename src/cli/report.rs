@@ -1,3 +1,6 @@
+//! `expctl report`: the note of a job with its pictures, and on request a web page and a reference record. Other verbs write notes with
+//! `note_options`, too.
+
 use std::path::PathBuf;
 
 use expctl_config::{LinkStyle, NotesSettings};

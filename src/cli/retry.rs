@@ -1,3 +1,6 @@
+//! `expctl retry`: further attempts of trials that did not complete, in the folder of their job.
+//! Trials that would only fail again are named and skipped.
+
 use expctl_ledger::{AttemptState, JobArrays, JobRecord, Ledger};
 use expctl_settings::Trial;
 

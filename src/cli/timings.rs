@@ -1,3 +1,5 @@
+//! `expctl timings`: how the times of batches change over an epoch, of jobs or of any table with a row for each batch.
+
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 

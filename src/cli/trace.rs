@@ -1,3 +1,5 @@
+//! `expctl trace`: the traces of the ranks of a trial in one file, with a summary; of several trials, a comparison of their operations.
+
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 

@@ -1,3 +1,6 @@
+//! Settings of trials as text for tables, notes and comparisons, by dotted key.
+//! Invariant: a setting that has no effect on a trial is not shown, so two rows that do the same show no difference.
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -132,8 +135,9 @@ pub fn shown_setting(text: &str) -> &str {
 
 /// Settings of the runs of one row, and what they ran on: all that may explain a difference besides the method.
 ///
-/// The processor is left out: it is the method. So are model and training where steps load data alone. Where the runs themselves differ (two nodes, for example), all values are
-/// named; where the attempts of one run differ, with the steps of each ([`differences_within`]).
+/// The processor is left out: it is the method. So are model and training where steps load data alone. Where the runs differ (in
+/// their nodes, for example), all values are named. Where the attempts of one run differ, each value has its steps beside it
+/// ([`differences_within`]).
 pub fn run_settings(job: &MeasuredJob, runs: &[&Run]) -> BTreeMap<String, String> {
     let mut flat = runs.first().map(|r| flatten(&r.trial.settings)).unwrap_or_default();
     if !runs.first().is_some_and(|run| run.trial.settings.computes_model()) {

@@ -1,3 +1,5 @@
+//! Why there is no prediction: `Unpredictable` for one variant, which a table shows in its row; `PredictError` for the whole command.
+
 use expctl_text::format;
 use pipeline_model::ModelError;
 use serde::Serialize;

@@ -595,6 +595,16 @@ fn what_a_module_shares_with_its_neighbours_is_little() {
 }
 
 #[test]
+fn every_file_says_what_it_is() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let is_silent = |source: &&Source| !std::fs::read_to_string(&source.path).unwrap().starts_with("//!");
+    let silent = tree().sources.iter().filter(is_silent);
+    let silent: Vec<String> =
+        silent.map(|source| source.path.strip_prefix(root).unwrap().display().to_string()).collect();
+    assert!(silent.is_empty(), "without `//!` in the first line: what is it, and what does it keep?\n{}", silent.join("\n"));
+}
+
+#[test]
 fn sources_are_read_without_comments_strings_and_tests() {
     let text = "use crate::exit::Exit; // crate::report\n/* crate::a /* b */ */ let c = '\"'; let s = \"crate::plan\\\"\";\nlet r = r#\"crate::x\"\"#;\n\
                 fn f<'a>(x: &'a str) {}\n#[cfg(test)]\nmod tests {\n    use crate::plot::P; fn g() { { } }\n}\n#[cfg(test)]\nmod cases;\nuse crate::{conf::{self, A}, ledger::B};\n";

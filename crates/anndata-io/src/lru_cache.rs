@@ -1,3 +1,6 @@
+//! `LruCache`: a small cache that is searched linearly. Readers store decoded chunks, MDS shards and row groups in it, and the service of remote
+//! objects stores pages.
+
 use std::sync::Arc;
 
 /// Values that were read or decoded and may be needed again. When there is no room for another one, the value that was used
@@ -47,7 +50,7 @@ impl<K: PartialEq, V: MemoryBytes> LruCache<K, V> {
         Self { entries: Vec::new(), max_entries, max_bytes, bytes: 0, clock: 0 }
     }
 
-    /// Where a value is. The number is valid until the next insertion or eviction.
+    /// The index of a value. It is valid until the next insertion or eviction.
     pub fn find(&self, key: &K) -> Option<usize> {
         self.entries.iter().position(|entry| entry.key == *key)
     }
@@ -65,7 +68,7 @@ impl<K: PartialEq, V: MemoryBytes> LruCache<K, V> {
         Some(&self.entries[at].value)
     }
 
-    /// Evict values until there is room for another one of `bytes` bytes. Returns the last evicted value, whose memory can be
+    /// Evicts values until there is room for another one of `bytes` bytes. Returns the last evicted value, whose memory can be
     /// used again.
     pub fn make_room(&mut self, bytes: usize) -> Option<V> {
         let mut evicted = None;
@@ -80,7 +83,7 @@ impl<K: PartialEq, V: MemoryBytes> LruCache<K, V> {
         evicted
     }
 
-    /// Insert or replace a value, for which [`Self::make_room`] has made room. Returns where it is.
+    /// Inserts or replaces a value, for which [`Self::make_room`] has made room. Returns its index.
     pub fn insert(&mut self, key: K, value: V) -> usize {
         if let Some(at) = self.find(&key) {
             let entry = self.entries.swap_remove(at);

@@ -1,3 +1,7 @@
+//! `Blocks`: the load requests (blocks) of a chunked draw whose rows are in memory. All threads of a loader share them, and each batch reads a part
+//! of the next block.
+//! Invariant: a thread waits only for rows that another thread reads, or for room that an earlier step makes, so the threads never block each other.
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -95,7 +99,7 @@ struct BlocksState {
     next: Option<BlockKey>,
     /// Buffers of blocks that were dropped.
     spare: Vec<PartRows>,
-    /// Steps from this one on wait for nothing any more.
+    /// Steps from this one on do not wait any more.
     stopped_from: u64,
 }
 
@@ -153,7 +157,7 @@ impl Blocks {
         Self { state: Mutex::new(state), changed: Condvar::new(), steps, min_part_rows, bytes: AtomicU64::new(0) }
     }
 
-    /// Nothing below panics between changes that belong together.
+    /// Locks the state. A poisoned lock is used as well: no panic can occur between changes that belong together.
     fn lock(&self) -> MutexGuard<'_, BlocksState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -162,7 +166,7 @@ impl Blocks {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Batches of this step and later ones wait for nothing any more.
+    /// From now on, batches of step `from` and later end with [`LoaderError::Stopped`] where they would wait.
     pub fn stop(&self, from: u64) {
         let mut state = self.lock();
         state.stopped_from = state.stopped_from.min(from);

@@ -1,3 +1,7 @@
+//! `ChunkSampler` draws chunks of rows in random order and shuffles the rows of several chunks together. A `LoadRequest` tells the loader what
+//! to read, and in which order batches get the rows.
+//! Invariant: every rank has a run of the same order of chunks, so no row is on two ranks, except those that fill up the last rank.
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -35,7 +39,7 @@ impl LoadRequest {
     }
 }
 
-/// Rows between two listed rows up to which both are read at once, and the rows between them dropped. A seek costs more than that.
+/// Two listed rows with at most this many rows between them are read at once, because a seek costs more than to read and drop those rows.
 const MAX_GAP: u64 = 3;
 
 /// Draws chunks in random order, `per_block` of them a block, and the rows of a block in random order; or all in file order.

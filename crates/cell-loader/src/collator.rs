@@ -1,3 +1,6 @@
+//! `Collator` makes a `CellBatch` of rows: it chooses genes, normalizes values, and writes them as float32 `[B, columns]` or as CSR.
+//! Invariant: the buffers of a batch are used again, and every element of them is overwritten.
+
 use std::sync::Arc;
 
 use anndata_io::{Form, Labels, NarrowRow, RowView, Rows, nontemporal};
@@ -404,13 +407,13 @@ fn in_order(pairs: &mut Vec<u64>, cols: &mut [i32], values: &mut [f32]) {
     }
 }
 
-// Rows of dense batches, written a segment at a time: cleared and scattered into while it is in the nearest cache, so that the
-// scattering costs next to nothing beside the clearing. A batch that the caches hold is written in place. A larger one is
-// written around them, from a segment that stays there: a plain store would first read the line that it writes to.
+// Rows of dense batches are written a segment at a time. A segment is cleared and its values are scattered into it while it is in
+// the nearest cache, so the scattering costs next to nothing. A batch that fits into the caches is written in place. A larger batch
+// is written around the caches, from a buffer of one segment: a plain store would first read the cache line that it writes to.
 
-/// CellValues of a batch that the caches are taken to hold: 32 MiB.
+/// Values of a batch from which on it is taken to be larger than the caches: 32 MiB.
 const FEW: usize = 8 << 20;
-/// CellValues of a segment: 8 KiB.
+/// Values of a segment: 8 KiB.
 const SEGMENT: usize = 2048;
 
 /// Whether a batch of `len` values is written around the caches. After its last row call [`nontemporal::fence`].

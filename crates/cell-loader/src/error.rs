@@ -1,3 +1,5 @@
+//! `CellError`: the errors of samplers and loaders of cells. They name rows, columns and genes, and no setting of the program that asked for them.
+
 use std::ops::Range;
 
 use anndata_io::AnnDataError;

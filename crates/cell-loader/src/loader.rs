@@ -1,3 +1,7 @@
+//! `CellBatcher` builds the batches that a `loader_core::Loader` delivers: from rows in memory, from rows read for one batch, or from blocks.
+//! Invariant: other threads see rows of a block only after its files were checked for changes; all work counts to one of the stages sample, read,
+//! decode and collate.
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;

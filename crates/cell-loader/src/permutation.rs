@@ -1,3 +1,6 @@
+//! `Permutation` and `RandomStream`: random orders and numbers that are computed from an index, without a table and without a state.
+//! Invariant: a number depends on seed, purpose, epoch and index alone, so ranks and threads agree on it without communication.
+
 use rand_philox::{Philox, philox4x32_10};
 
 /// An even number; 10 is what NIST's FF1 takes.

@@ -1,3 +1,5 @@
+//! `RowSampler` draws the indices of the rows of each batch, for one rank. `Draw` is the rule, `Sharding` says which rank and batch size.
+
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,3 +1,6 @@
+//! `ShuffleMeter` measures how well a `RowSampler` shuffles: distances, correlation of neighbours, and mixing of classes. It needs row indices
+//! and class codes alone, and reads no rows.
+
 use std::collections::BTreeMap;
 
 use anndata_io::Labels;

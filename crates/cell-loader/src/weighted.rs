@@ -1,3 +1,5 @@
+//! Draws with replacement in constant time a row: `AliasTable` by weight, `ClassTable` with the same probability for each class.
+
 use anndata_io::Labels;
 
 use crate::error::{CellError, WeightsProblem};

@@ -1,3 +1,6 @@
+//! `ProjectFolders` and `ProjectFiles`: what rules ask about the folders, programs and data of a project. Whoever calls this crate implements them.
+//! Invariant: no rule opens a file of data itself, so this crate depends on no format of data.
+
 use std::error::Error;
 use std::path::{Path, PathBuf};
 

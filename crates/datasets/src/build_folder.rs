@@ -1,3 +1,7 @@
+//! `BuildFolder`: builds and conversions write to `<folder>.partial` under a lock, and rename it. Sizes, checksums and free space of files are
+//! here, too.
+//! Invariant: a folder that has its final name is complete and flushed to the disk.
+
 use std::io::Read;
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;

@@ -1,3 +1,5 @@
+//! `Damage`: what is wrong with one file or folder. `DatasetError::Damaged` puts its path in front.
+
 use std::path::PathBuf;
 
 use expctl_ledger::LedgerError;

@@ -1,3 +1,6 @@
+//! `DatasetError`: errors of data sets, with the `Advice` that can be given about them; `RequestError` and `SettingError`: why something cannot be
+//! made as it was asked for.
+
 use std::path::{Path, PathBuf};
 
 use anndata_io::AnnDataError;

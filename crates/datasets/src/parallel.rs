@@ -1,3 +1,6 @@
+//! `in_order` does work on several threads and takes the results in order. Builds and conversions write files with it.
+//! Invariant: what is taken does not depend on the number of threads.
+
 use std::panic::AssertUnwindSafe;
 use std::sync::mpsc::sync_channel;
 use std::thread;

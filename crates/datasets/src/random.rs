@@ -1,3 +1,6 @@
+//! `RandomStream` and the distributions from which builds draw: uniform, normal, Poisson, logarithmic, permutations and bijections.
+//! Invariant: the same seed and purpose give the same numbers on every machine.
+
 use std::f64::consts::TAU;
 
 use rand::SeedableRng;

@@ -1,3 +1,6 @@
+//! `verify_graph` and `verify_array` compare a built data set, and what was converted from it, with the manifests.
+//! Invariant: a damaged file is a line of the result and not an error.
+
 use std::path::{Path, PathBuf};
 
 use expctl_settings::{ArrayFormat, StoreKind};
@@ -39,7 +42,7 @@ pub fn verify_graph(
     if !problems.is_empty() {
         return Ok(problems);
     }
-    // To verify_graph is what they advise.
+    // The advice of these errors is to verify the data set, which is being done.
     if let Err(e) = dataset.genes() {
         problems.push(e.cause().to_string());
     }

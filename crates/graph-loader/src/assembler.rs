@@ -1,3 +1,6 @@
+//! `Assembler` turns the decoded samples of one batch into tensors, in two stages: *mask*, what each sample removes from the graph, and *collate*,
+//! the layout of the batch. Each loader thread has a clone with scratch memory of its own; the graph and the lookup tables are shared.
+
 use std::sync::Arc;
 
 use loader_core::StageOperation;

@@ -1,3 +1,6 @@
+//! `Batch` is what a loader delivers: the tensors of B collated samples, as vectors whose dtype and shape each field documents. `Common` is in
+//! every batch; `Layout` is what a processor adds.
+
 /// The columns that every batch has. Σk is the number of perturbed genes over its B samples.
 ///
 /// The published batches have `gene_sample` and `gene_ptr` only where `follow_batch` names `perturbation_indices`; here

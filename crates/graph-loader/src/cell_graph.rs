@@ -1,3 +1,6 @@
+//! `CellGraph` is the graph that all samples perturb: genes, edge types (int64 `[2, E]`) and, if asked for, the metabolism. Several edge types can be
+//! merged into one.
+
 use crate::GraphError;
 
 /// One edge type of the graph.

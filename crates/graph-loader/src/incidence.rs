@@ -1,3 +1,6 @@
+//! Lookup tables from a gene to what its loss removes: `Incidence` lists the edges of one type, `GeneMasks` has them as bits, `Catalysis` finds
+//! reactions and their edges. They are built once from the graph, and all threads share them.
+
 use crate::cell_graph::{EdgeType, Metabolism};
 
 /// For each gene, the positions of its incident edges in one edge type, ascending.

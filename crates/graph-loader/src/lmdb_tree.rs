@@ -1,3 +1,6 @@
+//! `value_locations` walks the B+ tree of an LMDB file and finds where each value lies, so that records are then read without liblmdb.
+//! Invariant: no number of the file is trusted. Each page is entered at most once, so a damaged file is an error and never an endless walk.
+
 use crate::GraphError;
 use crate::error::{LmdbError, PageError};
 use crate::lmdb::{NO_PAGE, PAGE_HEADER, StoreFile};

@@ -1,3 +1,6 @@
+//! `LmdbWriter` writes a new store through liblmdb, in large transactions; builds and conversions of data sets use it.
+//! Invariant: a transaction is in the store as a whole or not at all, so an interrupted build goes on behind the last one.
+
 use std::path::{Path, PathBuf};
 
 use heed::types::Bytes;

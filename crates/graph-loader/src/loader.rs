@@ -1,3 +1,6 @@
+//! `GraphBatcher` connects records to a `loader_core::Loader`: it samples, reads, decodes, masks and collates one batch, and times each of these
+//! stages. `Records` is what it reads: a store with its decoder, or samples in memory.
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,3 +1,6 @@
+//! `SampleMask` is one mask of one sample, whatever it comes from: genes, random draws, a list, the record of a store. It is written as bytes, as
+//! bits, or as a list of the False positions. Invariant: all three say the same.
+
 use crate::incidence::{GeneMasks, Incidence};
 use crate::mask_sources::EdgeDraws;
 use crate::records::MaskForm;
@@ -263,7 +266,7 @@ const fn pack(bytes: u64) -> u8 {
     (bytes.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
 }
 
-/// SortedUnion of ascending lists, ascending. Keeps its buffer between samples.
+/// The union of ascending lists, ascending. Its buffer is used again for each sample.
 #[derive(Clone, Debug, Default)]
 pub struct SortedUnion {
     merged: Vec<i32>,

@@ -1,3 +1,7 @@
+//! The records of stores with masks, which are NPZ archives: `MaskEncoder` writes them, `MaskDecoder` finds genes, label and masks in them.
+//! `MaskSizes` names the masks and their lengths.
+//! Invariant: the decoder checks every mask that it passes on, so the stages behind it do not check again.
+
 use std::ops::Range;
 
 use crate::cell_graph::CellGraph;

@@ -1,3 +1,6 @@
+//! `MaskSources` has everything that the masks of a batch are made from, and passes each of them to its caller, mask by mask. `EdgeSampling` masks
+//! only a random share of the removed edges.
+
 use std::hint::black_box;
 
 use loader_core::StageOperation;
@@ -25,7 +28,7 @@ pub struct MaskSources {
 }
 
 impl MaskSources {
-    /// Batcher incidence and catalysis of a graph.
+    /// Build incidence and catalysis of a graph.
     pub fn build(graph: &CellGraph) -> Self {
         let genes = graph.num_genes();
         let mut entries: Vec<usize> = graph.edge_types.iter().map(|e| e.num_edges()).collect();

@@ -1,3 +1,6 @@
+//! `GraphBatchOptions` and its enums say which tensors a batch has and how they are made. `GraphBatchOptions::check` refuses options that contradict
+//! each other before anything is built.
+
 /// What a loader thread makes of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Processor {

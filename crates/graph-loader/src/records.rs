@@ -1,3 +1,7 @@
+//! `Sample` is a record decoded to the indices of the graph. `StoreDecoder` reads the records of every kind of store (JSON, masks, ids), and
+//! `StoreEncoder` writes those of the stores that are made from the base store.
+//! Invariant: a decoded sample has ascending genes, each once, a finite label, and a p-value that is finite or NaN.
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -231,7 +235,7 @@ fn encode_ids(sample: &Sample, out: &mut Vec<u8>) {
     sample.genes.iter().for_each(|gene| out.extend_from_slice(&(*gene as u32).to_le_bytes()));
 }
 
-/// Read what `encode` wrote, about one of `genes` genes.
+/// Read what `encode_ids` wrote, for a graph of `genes` genes.
 ///
 /// # Errors
 /// Another length, a label that is no number, or genes that are not in the graph or not in order.
@@ -245,6 +249,8 @@ fn decode_ids(record: &[u8], genes: usize, sample: &mut Sample) -> Result<(), Re
     sample.check_numbers()?;
     sample.genes.clear();
     sample.genes.extend(words[2..].iter().map(|word| i64::from(u32::from_le_bytes(*word))));
+    // A sample that was of another store had masks.
+    sample.masks.form = MaskForm::None;
     sample.masks.spans.clear();
     ascending(&sample.genes, genes)
 }

@@ -1,3 +1,7 @@
+//! The order of the samples: `DistributedSampler` draws the order of PyTorch, `Selection` limits it to some records, and `Schedule` cuts it into the
+//! batches of steps.
+//! Invariant: a batch is a function of the arguments and the step alone, so all threads and restarted runs see the same batches.
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,3 +1,6 @@
+//! `drop_from_page_cache` takes files out of the page cache of this machine, so that a measurement reads them from the disk; `mincore` counts the
+//! bytes that were and that stay in memory. Nothing is written to the files.
+
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;

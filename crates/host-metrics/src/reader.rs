@@ -1,3 +1,6 @@
+//! `MetricsReader` takes one `HardwareSample` of some processes and their GPU from /proc, the control group and NVML.
+//! Invariant: processor time and moved bytes are increases since the sample before, and never negative, even where a process ended in between.
+
 use std::time::Instant;
 
 use nix::unistd::{SysconfVar, sysconf};

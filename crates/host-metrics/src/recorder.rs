@@ -1,3 +1,7 @@
+//! `MetricsRecorder` samples on a thread of its own, and appends each sample to a journal, which `read_sample_journal` reads.
+//! Invariant: each sample is one line that a single write hands to the kernel, so a kill loses no earlier sample.
+//! The clock of the steps may become known late: reading puts all samples on it.
+
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -131,7 +135,7 @@ impl SampleJournal {
     }
 }
 
-/// Take samples until that is asked to stop.
+/// Take samples until a stop is asked for, or the journal cannot be written.
 fn record(
     mut reader: MetricsReader,
     mut journal: SampleJournal,

@@ -1,3 +1,6 @@
+//! `HardwareSample` is what is measured at one moment. A single list of fields defines the struct and its columns, so tables and journals cannot
+//! differ from it.
+
 use serde::{Deserialize, Serialize};
 
 /// A column of a table of [`HardwareSample`]s, with access to its value in a row.

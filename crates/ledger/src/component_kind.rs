@@ -1,3 +1,6 @@
+//! `ComponentKind` names the parts of a published step time and says which measured stages they compare with. Reading, checking and comparing
+//! published breakdowns all use this one mapping.
+
 use expctl_settings::Mode;
 use serde::{Deserialize, Serialize};
 

@@ -1,3 +1,6 @@
+//! `LedgerError` is the error of every function of this crate that touches a file; `CheckpointMismatch` and `TableError` give the details of two of
+//! its variants.
+
 use std::num::ParseIntError;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +14,7 @@ pub enum LedgerError {
     /// The operating system refused to read or write.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// The refused action: "read", "write", "create".
+        /// The refused action as a verb: "read", "write", "create", "open", "lock", …
         action: &'static str,
         /// The file or folder.
         path: PathBuf,

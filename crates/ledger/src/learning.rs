@@ -1,3 +1,6 @@
+//! `learning.jsonl` of an attempt: loss and validation of each epoch, appended by rank 0, and joined over the attempts of a trial.
+//! Invariant: after the join each epoch is there once: the record of the last attempt that did it.
+
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;

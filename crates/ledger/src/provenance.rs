@@ -1,3 +1,5 @@
+//! `provenance.json` of a job says what the job came from, so that it can be run again from the same code and config. It is written at submission.
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 

@@ -1,3 +1,5 @@
+//! `slurm.json` of an attempt: what Slurm itself measured of the array task. Times are in seconds, memory is in bytes.
+
 use serde::{Deserialize, Serialize};
 
 use crate::{AttemptDir, LedgerError, write_json};

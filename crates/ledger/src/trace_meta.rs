@@ -1,3 +1,6 @@
+//! What a rank adds to the trace that libtorch's profiler writes: `TraceMeta`, from which the traces of all ranks get one clock, and the rows of
+//! loader threads, buckets and collectives. Times in a trace are microseconds with three decimals; all else is in ns.
+
 use expctl_settings::ProfileWindow;
 use serde::{Deserialize, Serialize};
 

@@ -1,3 +1,5 @@
+//! The traits that describe to a loader what is loaded: `Dataset`, `Sampler`, `Batcher`. `Loaded` is a batch with its times.
+
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -1,3 +1,7 @@
+//! `Loader` runs the threads. Each claims the next step, builds its batch, and puts it where the step takes it from. Without threads, the step builds
+//! its batch itself.
+//! Invariant: batches and errors are delivered in the order of their steps, whichever thread is ready first.
+
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};

@@ -1,3 +1,6 @@
+//! `MemoryBudget` decides for a `Loader`, from the sizes of earlier batches, whether a thread may begin another one. It only counts; the loader calls
+//! it under its lock.
+
 /// Counts the batches that a loader holds, and decides whether another one may be begun.
 ///
 /// Invariants under a limit: all batches, spare buffers included, fit beside the scratch memory of the threads if each batch

@@ -1,3 +1,6 @@
+//! Times of loading: `StageClock` records when a thread works on each `Stage` of a batch, and `exposed_wait` says which stages the step waited for.
+//! All times are in ns, on the clock of the loader.
+
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 use std::time::Instant;

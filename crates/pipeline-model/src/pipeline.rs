@@ -1,3 +1,6 @@
+//! The input of `simulate`: `Pipeline`, how loading and steps are set up, and a `RankTrace` for each rank, the seconds of each stage and step.
+//! `Pipeline::check` refuses what cannot be simulated, so the simulation itself never fails.
+
 /// When a stage of a batch or step runs, and on which thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segment {

@@ -1,3 +1,5 @@
+//! The result of `simulate`: for each rank and step its time in seconds, and what the step waited for.
+
 /// What a step waited for beside its stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {

@@ -1,3 +1,6 @@
+//! `simulate` is the event loop: it jumps from the end of one stage to the next, and shares the processors of a node among the stages that run on it.
+//! Invariant: virtual time never goes back, and each step's time is the sum of what the step waited for or worked on.
+
 use crate::pipeline::{ModelError, Pipeline, RankTrace, Segment};
 use crate::simulated::{Simulated, SimulatedRank, Wait};
 

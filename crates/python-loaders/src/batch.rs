@@ -1,3 +1,5 @@
+//! `NativeBatch` is a batch of rows (cells) as a Python program gets it: `LentArrays` with a fixed order of arrays.
+
 use cell_loader::{CellBatch, CellError, CellValues};
 use loader_core::{Loaded, Recycler};
 use pyo3::prelude::*;

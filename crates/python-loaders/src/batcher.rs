@@ -1,3 +1,6 @@
+//! `LoaderBatcher` adds to the batches of `cell_loader` what a Python program may ask for beside X: layers, arrays of obsm, and numbers of obs.
+//! Invariant: all matrices and columns of a batch have the same rows in the same order, because their batchers share one sampler.
+
 use std::sync::Arc;
 use std::time::Instant;
 

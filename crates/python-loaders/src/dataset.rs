@@ -1,3 +1,6 @@
+//! `NativeDataset` opens files of one format and joins them; samplers, columns of obs and streams are made from it. Errors of the files become
+//! Python exceptions here.
+
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -1,3 +1,6 @@
+//! `BindingError` is what the binding itself refuses. The functions below it choose the Python exception for each error of the loaders: that of
+//! Python's own exceptions that fits the cause, and `DataError` where the data themselves are wrong.
+
 use anndata_io::{AnnDataError, RequestError};
 use cell_loader::{CellError, LoaderError};
 use expctl_datasets::DatasetError;

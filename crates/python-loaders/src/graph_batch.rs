@@ -1,3 +1,5 @@
+//! `SampleBatcher` builds the batches of a graph on the threads of a stream; `NativeGraphBatch` is one of them as a Python program gets it.
+
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -1,3 +1,7 @@
+//! `NativeGraphDataset` joins a store of records with its graph: both of a data set on disk, or a store with a graph that the program
+//! passes as bytes.
+//! Invariant: a graph from outside is checked in full before a loader uses it, because the loaders index with its numbers.
+
 use std::iter::repeat_n;
 use std::ops::Range;
 use std::path::PathBuf;

@@ -1,3 +1,5 @@
+//! `NativeGraphForm` says which arrays the batches of a graph have, and under which names. `GraphForm::each_array` fixes their order.
+
 use std::fmt;
 use std::sync::Arc;
 

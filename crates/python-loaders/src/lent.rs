@@ -1,3 +1,6 @@
+//! `LentArrays` lends the buffers of a batch to Python without a copy.
+//! Invariant: a buffer goes back to its stream when the last array of its batch is freed, and not before; in a forked child it is freed instead.
+
 use std::sync::Arc;
 
 use loader_core::{Batcher, Dataset, Loaded, Recycler, Stage, StageTimes};

@@ -1,3 +1,5 @@
+//! `ObsColumns` reads columns of obs for all rows, once; batches then pick from memory.
+
 use std::sync::Arc;
 
 use anndata_io::{Annotation, ArrayStore, LabelKind, Labels};

@@ -1,3 +1,6 @@
+//! `NativeSampler` turns the arguments of a Python program into a `cell_loader::RowSampler`, which draws the rows (cells) of files and the samples
+//! of a graph alike.
+
 use std::sync::Arc;
 
 use anndata_io::ArrayStore;

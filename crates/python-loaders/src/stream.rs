@@ -1,3 +1,6 @@
+//! `NativeStream` is the iterator behind a Python loop: it starts the threads, waits for the next batch, and ends the threads.
+//! Invariant: the GIL is released during every wait, Ctrl-C ends the wait, and a forked child never touches the threads of its parent.
+
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -211,9 +214,11 @@ impl NativeStream {
         let more: Vec<_> =
             more.iter().map(|(matrix, sparse)| (Arc::clone(&matrix.store), options(matrix, *sparse))).collect();
         let batcher = || {
+            // First, so that its clock is the earliest: times of the other matrices are moved to it.
+            let cells = CellBatcher::new(store, Arc::clone(&sampler), &of_first, labels)?;
             let matrix = |(store, options)| CellBatcher::new(store, Arc::clone(&sampler), &options, Arc::default());
             let more = more.into_iter().map(matrix).collect::<Result<_, _>>()?;
-            Ok(LoaderBatcher { cells: CellBatcher::new(store, sampler, &of_first, labels)?, more, numbers })
+            Ok(LoaderBatcher { cells, more, numbers })
         };
         let stream = BatchStream::start(py, batcher, loader_options(threads, prefetch, first, steps))?;
         Ok(Self(Box::new(stream)))

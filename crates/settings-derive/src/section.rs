@@ -1,3 +1,5 @@
+//! `expand` writes the code of `#[section(…)]`: the key, type, default and help of each field, and how records without the field are read.
+
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 use syn::ext::IdentExt;

@@ -1,3 +1,5 @@
+//! `expand` writes the code of `#[derive(Words)]`: an enum and the words for its variants, which configs, records and tables share.
+
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::ext::IdentExt;

@@ -1,4 +1,6 @@
-/// Words that make a name that of a secret, wherever they stand in it.
+//! `looks_secret` guesses from a name whether its value is a secret. Whoever writes environment variables or settings to a file asks it first.
+
+/// A name that contains one of these words is the name of a secret.
 const ANYWHERE: [&str; 12] = [
     "TOKEN",
     "SECRET",
@@ -13,11 +15,11 @@ const ANYWHERE: [&str; 12] = [
     "BEARER",
     "AUTHORIZATION",
 ];
-/// Words that do so at its end: `WANDB_API_KEY`, but not `SSH_KEY_PATH`.
+/// So is a name that ends with one of these after another word: `WANDB_API_KEY`, but neither `SSH_KEY_PATH` nor `PWD`.
 const AT_THE_END: [&str; 6] = ["KEY", "PASS", "PWD", "AUTH", "COOKIE", "PAT"];
 
-/// Whether a variable or key of this name may hold a secret. Its value then has no place in the ledger: one left out too
-/// many can be looked up, one written down cannot be taken back.
+/// Whether a variable or key of this name may hold a secret. Such a value is not written to the ledger: a value that was left
+/// out without need can be looked up elsewhere, one that was written cannot be taken back.
 pub fn looks_secret(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     let words: Vec<&str> = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();

@@ -160,9 +160,13 @@ impl Settings {
         !self.runs_command() && self.train.mode.steps_parameters()
     }
 
-    /// Threads that a rank keeps busy: those of its loader and those inside an operation of its step.
+    /// Threads that a rank keeps busy: those of its loader and those inside an operation of its step. The thread of an emulated step sleeps,
+    /// but where it loads its batches itself.
     pub fn threads_per_rank(&self) -> u32 {
-        self.loader.workers + self.launch.threads
+        match self.train.mode {
+            Mode::Emulate => self.loader.workers.max(1),
+            _ => self.loader.workers + self.launch.threads,
+        }
     }
 
     /// Whether a program of the user's runs as the ranks, and not `expctl-worker`.

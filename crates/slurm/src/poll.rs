@@ -80,7 +80,7 @@ impl Default for PollInterval {
 mod tests {
     use super::*;
 
-    /// PollIntervals without their jitter: that is checked against its bounds here.
+    /// Intervals without their jitter: that is checked against its bounds here.
     fn plain(interval: &mut PollInterval, changed: bool) -> f64 {
         let waited = interval.next(changed).as_secs_f64();
         let current = interval.current.unwrap().as_secs_f64();

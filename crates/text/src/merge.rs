@@ -1,3 +1,6 @@
+//! `merge_regions` writes a note again: generated regions between markers are replaced, and all text outside of them stays as its author wrote it.
+//! The digest in the marker of a region tells whether somebody edited that region.
+
 use crate::regions::{Marker, Region, RegionError, RegionLayout};
 
 /// A newly generated text with the bare markers of its template.

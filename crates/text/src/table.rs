@@ -1,3 +1,6 @@
+//! `Table` has its cells as text and is written as markdown, as a box for a terminal, or as CSV. On a narrow terminal it changes its
+//! layout before it cuts words.
+
 use std::fmt::Write;
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;

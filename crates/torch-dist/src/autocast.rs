@@ -1,3 +1,6 @@
+//! `Autocast` is a scope for mixed precision (bfloat16) on this thread.
+//! Invariant: dropping it restores the setting that was there before, also where an error or a panic ends the scope.
+
 use std::marker::PhantomData;
 
 use tch::Device;

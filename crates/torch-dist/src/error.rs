@@ -1,3 +1,5 @@
+//! `DistError` is the error of every call in this crate. The text of a C++ exception is cut to its first line, without source position and stack.
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,3 +1,6 @@
+//! The kernels of a graph layer on the host, which libtorch does not have: `Neighbours::sums` adds up neighbours, `sums_of_differing` corrects
+//! these sums for rows that lack edges, and `layer_rows` treats each row by itself. All have gradients.
+
 use cxx::UniquePtr;
 use tch::Tensor;
 

@@ -1,3 +1,6 @@
+//! `ProcessGroup` has the collectives between ranks: barrier, sum, broadcast, gather. The address that it listens on is chosen
+//! here too, because libtorch's own choice fails on some clusters.
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::time::Duration;
 
@@ -58,9 +61,9 @@ impl ProcessGroup {
         Ok(Self { handle, rank, world })
     }
 
-    /// [`ProcessGroup::gloo`] with a backend for tensors of GPUs. With NCCL, ranks connect in their first such collective, and waiting for the device never ends where
-    /// a peer is gone: a caller that must not hang watches from another thread. Dropped without [`ProcessGroup::shutdown`], the group aborts
-    /// collectives that other ranks might wait for.
+    /// [`ProcessGroup::gloo`] with a backend for tensors of GPUs. With NCCL, ranks connect in their first such collective, and waiting for the
+    /// device never ends where a peer is gone: a caller that must not hang watches from another thread. Dropped without
+    /// [`ProcessGroup::shutdown`], the group aborts collectives that other ranks might wait for.
     ///
     /// # Errors
     /// As with [`ProcessGroup::gloo`], or NCCL fails.

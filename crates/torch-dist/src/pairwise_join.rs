@@ -1,3 +1,6 @@
+//! `pairwise_join` combines the edge types of a graph layer by pairs, like `EdgeTypeJoin::Pairwise` of `layer_rows`, but with libtorch's
+//! operations: it runs on GPUs and in 16 bits too.
+
 use tch::{Kind, TchError, Tensor};
 
 use crate::DistError;

@@ -1,3 +1,5 @@
+//! `RunningProfile` records a profile with Kineto, libtorch's profiler; `ProfilerRange` gives a name to a stretch of time in it.
+
 use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

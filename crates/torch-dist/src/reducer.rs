@@ -1,3 +1,6 @@
+//! `Reducer` averages gradients over ranks during the backward pass, and times it: `AllreduceTimes`. `AllreduceWatch` tells another thread whether a
+//! reduction is running.
+
 use cxx::UniquePtr;
 use tch::Tensor;
 
@@ -135,7 +138,8 @@ impl Reducer {
         self.handle.prepare_forward().map_err(DistError::torch("prepare the forward pass"))
     }
 
-    /// Prepare the backward pass, behind the forward pass. `outputs`, the tensors that the backward pass starts from, are read with `find_unused` only.
+    /// Prepare the backward pass, behind the forward pass. `outputs`, the tensors that the backward pass starts from, are read with
+    /// `find_unused` only.
     ///
     /// # Errors
     /// A parameter had no gradient in the last step, without `find_unused`.

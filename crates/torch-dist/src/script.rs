@@ -1,3 +1,5 @@
+//! `ScriptModule` loads, runs, moves and saves a model that was exported from Python as TorchScript.
+
 use std::path::Path;
 
 use cxx::UniquePtr;

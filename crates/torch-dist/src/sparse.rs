@@ -1,3 +1,5 @@
+//! `SparseMatrix` multiplies a constant float32 matrix in CSR form with dense ones: a sum over the edges of a graph is such a product.
+
 use tch::{Device, Kind, Tensor};
 
 use crate::ffi::bridge;

@@ -1,3 +1,6 @@
+//! `Store` is a connection to the key-value store through which ranks find each other; `rendezvous` waits for all of them and
+//! names those that are missing.
+
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::IntoRawFd;

@@ -58,9 +58,9 @@ class Loader:
             batch = times.batch
         if step is not None:
             step.epoch = self.epoch
-            native = getattr(batch, "stage_times", None)
-            if callable(native):
-                measured(step, batch, native(), end - start)
+            loaded = getattr(batch, "expctl_times", None)
+            if loaded is not None:
+                measured(step, loaded, end - start)
             elif times is None:
                 step.add("read", busy=end - start, exposed=end - start)
             else:
@@ -77,14 +77,20 @@ class Loader:
         return batch
 
 
-def measured(step, batch, stages, waited):
+def measured(step, loaded, waited):
     """Put what the loaders of `expctl.data` measured themselves into the step; the rest of the wait is Python's."""
-    for stage, busy, exposed in stages:
-        step.add(stage, busy=busy, exposed=exposed)
-        waited -= exposed
-    step.add("other", exposed=max(waited, 0))
-    step.samples = len(batch)
-    step.bytes_read += batch.bytes_read
+    busy_ns, exposed_ns = {}, {}
+    for stage, busy, exposed in loaded.stages:
+        if busy:
+            busy_ns[stage] = busy
+        if exposed:
+            exposed_ns[stage] = exposed
+            waited -= exposed
+    if waited > 0:
+        exposed_ns["other"] = exposed_ns.get("other", 0) + waited
+    step.add_all(busy_ns, exposed_ns)
+    step.samples = loaded.samples
+    step.bytes_read += loaded.bytes_read
 
 
 def split(step, times, start, end):

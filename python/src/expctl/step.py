@@ -55,6 +55,12 @@ class Step:
             self.more_exposed[name] = self.more_exposed.get(name, 0) + int(exposed)
             self.inner += int(exposed)
 
+    def add_all(self, busy, exposed):
+        """`add` for several stages at once, by the names of `stages.STAGES`. The dictionaries are the step's from then on."""
+        self.inner += sum(exposed.values())
+        self.more_busy = added(busy, self.more_busy)
+        self.more_exposed = added(exposed, self.more_exposed)
+
     @property
     def busy(self):
         """Time worked on each stage so far."""
@@ -84,8 +90,10 @@ class Step:
 
 
 def added(own, more):
-    """The sum of two dictionaries."""
-    return own if not more else {name: own.get(name, 0) + more.get(name, 0) for name in {**own, **more}}
+    """The sum of two dictionaries; `more` may be None."""
+    if not more:
+        return own
+    return {name: own.get(name, 0) + more.get(name, 0) for name in {**own, **more}} if own else more
 
 
 class HostStage:

@@ -4,7 +4,9 @@ The samples are those of benches/peers/lazy_samples.py, written from the publish
 Perturbation processor.
 """
 
+import contextlib
 import copy
+import io
 import pathlib
 import pickle
 import shutil
@@ -12,6 +14,7 @@ import sys
 import tempfile
 import unittest
 
+import expctl
 import graphs
 import test_guide
 from expctl.data import graph
@@ -129,6 +132,32 @@ class Pyg(unittest.TestCase):
 
         theirs, ours = test_guide.sides("From the DataLoader of PyTorch Geometric")
         self.assertEqual(used(ours), used(theirs))
+
+    def test_steps_of_a_run_have_what_loading_a_batch_cost(self):
+        ds = graph.open(self.folder, metabolism=True)
+        for processor in ("pyg", "perturbation"):
+            loader = graph.Loader(ds, 28, processor=processor, sampler="sequential", threads=1)
+            run = expctl.Run(program="graphs", warmup=0, steps=9)
+            busy, samples, read = {}, [], 0
+            for step, batch in zip(run.steps(), run.loader(loader)):
+                self.assertTrue(all(ns >= 0 for ns in step.exposed.values()), step.exposed)
+                for stage, ns in step.busy.items():
+                    busy[stage] = busy.get(stage, 0) + ns
+                samples.append(step.samples)
+                read += step.bytes_read
+                self.assertEqual(batch.expctl_times.samples, batch.num_graphs)
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                run.close()
+            self.assertEqual(samples, [28] * 8 + [26])
+            self.assertTrue(all(busy[stage] > 0 for stage in ("read", "decode", "mask")), busy)
+            self.assertGreater(read, 0)
+
+    def test_tensors_that_depend_on_the_count_alone_are_those_of_each_count(self):
+        ds = graph.open(self.folder, metabolism=True)
+        samples = self.samples()
+        for rows in ([0, 1, 2], [5], [9, 8], [3, 4, 5]):
+            expected = Collater(samples, list(FOLLOW))([samples[row] for row in rows])
+            self.same_batch(expected, ds.read(rows, processor="pyg"))
 
     def test_batches_are_moved_copied_and_outlive_their_loader(self):
         samples = self.samples()

@@ -2,6 +2,7 @@
 
 import pathlib
 import pickle
+import time
 import unittest
 
 import anndata
@@ -23,6 +24,15 @@ class Matrices(unittest.TestCase):
 
     def open(self, **options):
         return xd.open(self.cells.files, obs=["n_counts", "cell_type"], **options)
+
+    def test_times_of_all_matrices_are_on_one_clock(self):
+        ds = self.open(layers=["halves"], obsm=["X_pca"])
+        for threads in (0, 1, 2):
+            begin = time.monotonic_ns()
+            loader = xd.Loader(ds, 16, threads=threads, out="numpy")
+            busy = sum(ns for batch in loader for _, ns, _ in batch.stage_times())
+            # No thread works longer than it is there.
+            self.assertLessEqual(busy, max(threads, 1) * (time.monotonic_ns() - begin))
 
     def test_all_matrices_have_the_rows_of_x(self):
         samplers = ["uniform", "sequential", "chunked", xd.chunked(chunk_rows=8, chunks=3), xd.weighted("weight")]

@@ -1,3 +1,6 @@
+//! `render` fills the template of notes, the built-in one or that of a project, with the values of a job.
+//! Invariant: an undefined value is an error. Texts of values are escaped, so that names and reasons open no HTML and no region.
+
 use std::path::Path;
 
 use expctl_text::{closest, tidy};

@@ -15,7 +15,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Va
 use super::records::{FigureRecord, FigureRecords, Source, sources};
 
 /// Templates in docs/templates, and the document that each makes.
-pub const DOCS: [(&str, &str); 9] = [
+pub const DOCS: [(&str, &str); 10] = [
     ("README.md.j2", "README.md"),
     ("choosing.md.j2", "docs/guide/choosing.md"),
     ("claims.md.j2", "docs/guide/claims.md"),
@@ -24,6 +24,7 @@ pub const DOCS: [(&str, &str); 9] = [
     ("launcher-cost.md.j2", "docs/reference/launcher-cost.md"),
     ("peers.md.j2", "docs/guide/peers.md"),
     ("performance.md.j2", "docs/reference/performance.md"),
+    ("predictions.md.j2", "docs/reference/predictions.md"),
     ("reference.md.j2", "results/reference/README.md"),
 ];
 
@@ -223,6 +224,8 @@ impl Functions {
         let this = self.clone();
         environment.add_function("bench", move |name: String, key: String| this.bench(&name, &key, true));
         let this = self.clone();
+        environment.add_function("bench_keys", move |name: String, ending: String| this.bench_keys(&name, &ending));
+        let this = self.clone();
         environment.add_function("bench_median", move |name: String, key: String| this.bench(&name, &key, false));
         for (name, figure) in FIGURES {
             let this = self.clone();
@@ -369,6 +372,12 @@ impl Functions {
     }
 
     /// A figure of a bench with its unit, and with its ends.
+    /// What the keys of a bench that end so begin with, in the order of the record.
+    fn bench_keys(&self, name: &str, ending: &str) -> Result<Vec<String>, Error> {
+        let figures = &self.given.records.bench(name).map_err(wrong)?.figures;
+        Ok(figures.iter().filter_map(|figure| figure.key.strip_suffix(ending).map(str::to_owned)).collect())
+    }
+
     fn bench(&self, name: &str, key: &str, ends: bool) -> Result<String, Error> {
         self.cite(name)?;
         let figure = self.given.records.figure(name, key).map_err(wrong)?;

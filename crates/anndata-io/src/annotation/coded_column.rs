@@ -1,3 +1,7 @@
+//! `CodedColumn` numbers the distinct values of an obs column while they are read. Parquet and MDS files store values; h5ad and zarr files store
+//! codes and categories, and do not need it.
+//! Invariant: a code is the index of its value in the categories, over all parts of the column; -1 is a missing value.
+
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 

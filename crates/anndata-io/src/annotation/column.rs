@@ -1,3 +1,6 @@
+//! `FrameColumn`: one column of obs or var in memory, `[rows]`, and its conversion to classes, numbers, names, and the cells that writers take.
+//! Invariant: a number or a Boolean gets the name that Python's `str` gives it, so that classes have the names that pandas shows.
+
 use std::fmt::Write as _;
 
 use crate::annotation::frame::FrameError;

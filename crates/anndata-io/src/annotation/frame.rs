@@ -1,3 +1,6 @@
+//! `FrameColumns`: obs or var of a file, which the readers of h5ad and of zarr implement; and the encodings of columns that both formats share.
+//! Invariant: a column has one value for each row of its frame; an encoding or a version that is not known is an error.
+
 use std::borrow::Cow;
 use std::path::Path;
 
@@ -167,7 +170,7 @@ pub(crate) fn check_encoding(
     }
 }
 
-/// Why obs or var, or a column of it, cannot be read. Without file and node, of which most texts are predicates.
+/// Why obs or var, or a column of it, cannot be read. The texts name neither the file nor the node; most are predicates of the node.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
     #[error(transparent)]
@@ -214,7 +217,7 @@ pub enum FrameError {
     #[error("{frame} has {found} rows where {matrix} has {count} {of}")]
     Shape { frame: String, found: usize, matrix: String, count: u64, of: &'static str },
 
-    /// A member of a column that is a group: its `what` is "data set" or "array".
+    /// A column that is a group lacks a member; `what` is "data set" or "array".
     #[error("it has no {what} {part:?}")]
     MissingPart { what: &'static str, part: String },
     /// A member or an attribute of a column has the error.

@@ -1,3 +1,6 @@
+//! `FilterChain` decodes a chunk: it undoes the filters of an HDF5 data set, or the codecs of a zarr array, last one first.
+//! Invariant: at most one filter of a chain compresses, so the sizes between the filters follow from the size of the chunk.
+
 use std::io::Read;
 
 use libdeflater::Decompressor;

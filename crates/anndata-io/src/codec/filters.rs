@@ -1,3 +1,6 @@
+//! Single filters and codecs: LZF, LZ4, Blosc, shuffle and checksums. `FilterChain` calls them, and so does libhdf5 for obs and var.
+//! Invariant: any input gives bytes, `None` or an error; damaged input never leads to a read or write outside of the buffers.
+
 use std::ffi::c_int;
 
 use crate::codec::CodecError;

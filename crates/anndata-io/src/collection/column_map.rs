@@ -1,3 +1,6 @@
+//! `ColumnMap` moves the values of a row from the columns (genes) of one store to those of the collection.
+//! Invariant: the columns of a mapped CSR row ascend; a value whose column the collection does not have is dropped.
+
 use std::collections::HashMap;
 
 use crate::{CsrRows, CsrView, DenseRows};
@@ -79,7 +82,7 @@ impl ColumnMap {
         out.indptr.push(out.indices.len() as u64);
     }
 
-    /// Every value is written, but the end advances only behind kept ones, so that no branch depends on the data.
+    /// Writes every value to the end of the row, and advances the end only if the value is kept: no branch depends on the data.
     fn add_ascending(&self, columns: &[i32], values: &[f32], out: &mut CsrRows) {
         let start = out.indices.len();
         out.indices.resize(start + columns.len(), 0);
@@ -96,8 +99,8 @@ impl ColumnMap {
         out.data.truncate(start + kept);
     }
 
-    /// Values are written to a dense row, and the bitmap is then scanned in order. The cost is proportional to the values of
-    /// the row, plus one word for 64 columns.
+    /// Writes the values to a dense row and sets a bit for each, then scans the bits in order. The cost is proportional to the values
+    /// of the row, plus one word for 64 columns.
     fn add_any(&self, columns: &[i32], values: &[f32], out: &mut CsrRows, scratch: &mut RowScratch) {
         let count = self.backward.len();
         scratch.present.clear();

@@ -1,3 +1,7 @@
+//! `CollectionReader` reads selected rows from several stores and returns them in the order of the selection. Its `ReaderSet` bounds how many
+//! readers of stores one thread has open.
+//! Invariant: after an error the output is what it was before the fetch; a reader is closed only after its file was checked for changes.
+
 use std::cell::Cell;
 use std::ops::Range;
 
@@ -12,7 +16,7 @@ use crate::{AnnDataError, ArrayStore, Collection, Form, Prefetch, ReadRows, Requ
 pub(crate) struct CollectionReader<'c> {
     collection: &'c Collection,
     readers: ReaderSet<'c>,
-    /// Parts of the last fetch, one for each store; those from `used` on are kept for their buffers.
+    /// Parts of the last fetch, one for each store. Those from `used` on are not of this fetch; their buffers are used again.
     parts: Vec<FilePart>,
     used: usize,
     /// For each selected row its part and its position in the part, unless the parts simply follow each other.
@@ -41,7 +45,7 @@ enum Assembly {
 }
 
 impl<'c> CollectionReader<'c> {
-    /// A reader with at most `max_open` open readers of stores, which keep at most `bytes` between calls.
+    /// A reader with at most `kept` open readers of stores, which together have at most `bytes` of buffers between calls.
     pub fn new(collection: &'c Collection, kept: usize, bytes: u64) -> Self {
         Self {
             collection,
@@ -355,7 +359,7 @@ fn reserve<T>(values: &mut Vec<T>, count: usize) -> Result<(), AnnDataError> {
 struct FilePart {
     store: usize,
     wanted: FileRows,
-    /// Number of values of each row, later their positions in the result; only for rows that are read to their positions.
+    /// Only for rows that are read to their positions: first the number of values of each row, later its position in the result.
     places: Vec<u64>,
     pub rows: Rows,
     /// It was fetched, and is not decoded yet.

@@ -1,3 +1,5 @@
+//! Collections of stores whose values are computed: rows, labels and errors, compared with a lookup of each row in its store.
+
 use std::cell::Cell;
 use std::collections::HashMap;
 
@@ -18,7 +20,7 @@ struct Made {
     rows: usize,
     genes: Vec<String>,
     form: Form,
-    /// Nothing is there before it is decoded.
+    /// Whether rows come only when they are decoded, not when they are fetched.
     late: bool,
 }
 
@@ -146,7 +148,7 @@ impl MadeReader<'_> {
 
 impl Drop for MadeReader<'_> {
     fn drop(&mut self) {
-        // Whoever closes a reader has asked whether its file is the same.
+        // A reader is closed only after its file was checked for changes.
         assert!(self.seen.get() || std::thread::panicking());
     }
 }
@@ -160,7 +162,7 @@ fn store(number: usize, rows: usize, genes: Vec<String>, dense: bool, late: bool
     Made { number, rows, genes, form: if dense { Form::Dense } else { Form::Sparse }, late }
 }
 
-/// Rows as they are to be, of what is asked for.
+/// The expected values of a row, for these genes.
 fn expected(stores: &[(usize, usize, Vec<String>, bool, bool)], genes: &[String], row: u64) -> Vec<f32> {
     let mut row = row as usize;
     for (number, rows, own, dense, late) in stores {

@@ -1,3 +1,7 @@
+//! `OpenFile` asks libhdf5 for the dtype, shape, filters and fill value of a data set, and for the address of each chunk. The answer is a
+//! `StoredArray`, which is read without libhdf5 from then on.
+//! Invariant: all addresses lie inside the file; a layout that other bytes are needed for (external, virtual) is an error.
+
 use hdf5_metno::dataset::Layout;
 use hdf5_metno::sync::sync;
 use hdf5_metno::{Dataset, File, Group, LocationType};
@@ -23,7 +27,7 @@ use crate::matrix::stored_array::{
 };
 use crate::source::byte_source::ByteSource;
 
-/// Upper bound of the entries of a chunk index.
+/// Bytes that an entry of a chunk index takes at least. With the size of the file it bounds the number of entries.
 const MIN_INDEX_ENTRY_BYTES: u64 = 8;
 
 /// Why libhdf5 cannot say what a node of a file is or where an array lies. Most texts are predicates of the node.

@@ -1,3 +1,6 @@
+//! `export_parts` reads groups and data sets of an .h5ad file with all their attributes. The writer of zarr folders copies annotations with it.
+//! Invariant: depth, number of nodes and size of an array are bounded, so a damaged file is an error and not an endless walk.
+
 use std::path::Path;
 
 use bytemuck::Pod;

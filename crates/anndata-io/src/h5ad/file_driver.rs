@@ -1,3 +1,7 @@
+//! A read-only file driver for libhdf5 2. It reads local files and remote objects, and rejects a damaged global heap on which libhdf5 would
+//! loop forever.
+//! Invariant: libhdf5 parses a global heap only after the walk through its objects was seen to end.
+
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint, c_ulong, c_void};
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -374,8 +378,8 @@ const HEAP_OBJECT_HEADER: usize = 16;
 /// Upper bound of the size of a collection.
 const MAX_HEAP_BYTES: u64 = 1 << 30;
 
-/// Walks through the collection of strings at `address` as libhdf5 does, and rejects an object of size 0, on which libhdf5
-/// loops forever (H5HG__cache_heap_deserialize). The file has lengths of 8 bytes, which is checked when it is opened.
+/// Walks through the global heap at `address` as libhdf5 does, and rejects an object of size 0, on which libhdf5 loops forever
+/// (H5HG__cache_heap_deserialize). Lengths in the file have 8 bytes, which is checked when it is opened.
 ///
 /// Source: HDF5 File Format Specification, III.E.
 fn heap_is_sound(file: &impl ReadAt, address: u64, end: u64) -> bool {

@@ -1,3 +1,7 @@
+//! `register_hdf5_filters` gives libhdf5 the decompressors that it lacks, for the columns of obs and var. Chunks of the matrix are decoded by
+//! `codec` instead.
+//! Invariant: a decompressed chunk has a bounded size, and no panic unwinds into C.
+
 use std::ffi::{c_int, c_uint, c_void};
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};

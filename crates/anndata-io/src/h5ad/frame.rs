@@ -1,3 +1,5 @@
+//! `H5adStore`, and obs and var of .h5ad files in all forms that AnnData has written since version 0.6.
+
 use std::path::Path;
 
 use hdf5_metno::types::{Reference, TypeDescriptor};

@@ -1,3 +1,6 @@
+//! Finds a matrix in an .h5ad file (X, raw, a layer, or an array of obsm) and opens it as a `MatrixFile`.
+//! Invariant: libhdf5 and this crate open the path separately, and `ByteSource::at_path` checks that both have the same file.
+
 use std::path::Path;
 
 use hdf5_metno::{Dataset, Group};

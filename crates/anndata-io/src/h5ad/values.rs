@@ -1,3 +1,6 @@
+//! Reads whole one-dimensional data sets, fields and attributes through libhdf5: columns of obs and var, categories, encodings.
+//! Invariant: the number of elements and bytes is compared with a limit before memory is allocated.
+
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr;
 

@@ -1,3 +1,7 @@
+//! `ArrayReader` reads ranges of a stored array: it plans reads, fetches bytes, decodes chunks and converts elements. The readers of rows have
+//! one for each array (data, indices).
+//! Invariant: elements come in the order in which their ranges were added, or at the indices that were given; nothing else of `out` changes.
+
 use std::mem::MaybeUninit;
 use std::ops::Range;
 

@@ -1,3 +1,6 @@
+//! `Dtype`: the dtype of a stored array. `Element`: a dtype in memory, to which numbers of any stored dtype and byte order are converted.
+//! Invariant: a number that does not fit becomes one that a later check rejects: a column index becomes negative, a row pointer too large.
+
 use std::fmt;
 
 use half::f16;

@@ -1,3 +1,5 @@
+//! `MatrixFile`: an open matrix of an h5ad or zarr file. Its readers return rows of float32 values, as CSR with int32 columns or dense.
+
 use std::ops::Range;
 
 use crate::codec::CodecError;
@@ -221,8 +223,7 @@ pub(crate) enum MatrixError {
     Chunk { chunk: u64, error: CodecError },
 }
 
-/// Maximum number of columns of a dense matrix.
-/// Most columns of an array of obsm. Each has a name in memory.
+/// Maximum number of columns of an array of obsm. Each has a name in memory.
 pub(crate) const MAX_OBSM_COLUMNS: u64 = 1 << 20;
 const MAX_DENSE_COLUMNS: u64 = 1 << 27;
 

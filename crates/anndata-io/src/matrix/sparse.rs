@@ -1,3 +1,6 @@
+//! `CsrMatrix` and its reader, and the transposition of a CSC matrix in memory.
+//! Invariant: row pointers are checked when the matrix is opened, and column indices when rows are decoded: they ascend below `columns`.
+
 use std::ops::Range;
 
 use crate::error::DamageKind;
@@ -319,7 +322,7 @@ pub(crate) fn transpose_csc(
     Ok(CsrRows { indptr, indices, data })
 }
 
-/// Reads all columns, some at once; `each` gets the number of the first of them.
+/// Reads all columns, some at a time, and passes them to `of` with the number of the first one.
 fn each_piece(
     source: &ByteSource,
     columns: &CsrMatrix,

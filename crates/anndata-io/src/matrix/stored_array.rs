@@ -1,3 +1,7 @@
+//! `StoredArray` says where the elements of an array lie in a file: inline, contiguous, or in the chunks of a grid. The readers of h5ad and zarr
+//! metadata make it; `ArrayReader` reads it.
+//! Invariant: each chunk lies inside the file and has enough bytes to decode to its size; this is checked once, when the array is opened.
+
 use std::mem::MaybeUninit;
 
 use crate::AnnDataError;
@@ -153,7 +157,7 @@ impl ChunkGrid {
         self.chunk_rows * self.chunk_columns
     }
 
-    /// The part of one chunk that the `count` elements from `start` on begin with.
+    /// The first of the `count` elements from `start` on: as many as lie together in one row of one chunk.
     pub fn first(&self, start: u64, count: u64) -> ChunkPart {
         let (row, column) = (start / self.columns, start % self.columns);
         let chunk = row / self.chunk_rows * self.across() + column / self.chunk_columns;
@@ -172,7 +176,7 @@ impl ChunkGrid {
 }
 
 impl StoredArray {
-    /// Read all elements.
+    /// Reads all elements.
     pub fn read_whole<T: Element>(&self, source: &ByteSource) -> Result<Vec<T>, AnnDataError> {
         let mut out = Vec::new();
         let mut reader = ArrayReader::new(self, source);

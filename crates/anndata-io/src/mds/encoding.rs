@@ -1,3 +1,6 @@
+//! `ColumnEncoding`: the encoding of an MDS column (`ndarray:int32`, `str`, `float64`, …), and the conversion of its little-endian bytes to
+//! float32 values, int32 gene numbers and numbers of obs.
+
 use half::f16;
 
 use crate::mds::error::{MdsError, SampleError};

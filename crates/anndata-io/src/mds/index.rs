@@ -1,3 +1,6 @@
+//! `Index`: the shards and columns that `index.json` lists. `find_layout` decides which columns are the matrix.
+//! Invariant: all shards have the same columns, and no file name leads out of the folder.
+
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Component, Path};
 

@@ -1,3 +1,6 @@
+//! Reads an obs column of all samples as classes or numbers, shard by shard, on several threads.
+//! Invariant: values are in the order of the rows, whichever thread has read a shard.
+
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;

@@ -1,3 +1,6 @@
+//! `MdsReader` reads the samples of selected rows: single samples of uncompressed shards, and compressed shards as a whole.
+//! Invariant: rows come in the order of the selection, and the columns of a sparse row ascend below the number of genes.
+
 use std::ops::Range;
 
 use crate::lru_cache::LruCache;

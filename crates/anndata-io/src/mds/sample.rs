@@ -1,10 +1,13 @@
+//! The bytes of one MDS sample: `SampleLayout` finds the columns, `parse_array` reads a column with an array.
+//! Invariant: a sample is accepted only if the sizes of its columns add up to its length.
+
 use std::ops::Range;
 
 use crate::mds::encoding::{ColumnEncoding, MdsDtype};
 use crate::mds::error::SampleError;
 
-/// Where the values of each column are in a sample: the lengths of those that differ in length (uint32), then all values,
-/// in the order of the columns.
+/// Finds the columns in a sample. A sample begins with the lengths (uint32) of the columns whose length varies; the values of all
+/// columns follow, in the order of the columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SampleLayout {
     /// Bytes of each column, where all samples have as many.
@@ -24,7 +27,7 @@ impl SampleLayout {
         self.head
     }
 
-    /// Where a column is in a sample of `len` bytes, of which `head` are the first; they can be more than the lengths.
+    /// The range of a column in a sample of `len` bytes. `head` are its first bytes: the lengths, or more.
     pub fn cell(&self, head: &[u8], len: u64, wanted: usize) -> Result<Range<u64>, SampleError> {
         let mut found = 0..0;
         self.walk(head, len, |column, cell| {
@@ -35,7 +38,7 @@ impl SampleLayout {
         Ok(found)
     }
 
-    /// Where two columns are in a sample.
+    /// The bytes of two columns of a sample.
     pub fn cells<'a>(&self, sample: &'a [u8], wanted: [usize; 2]) -> Result<[&'a [u8]; 2], SampleError> {
         let mut found: [Range<u64>; 2] = [0..0, 0..0];
         self.walk(sample, sample.len() as u64, |column, cell| {
@@ -49,7 +52,7 @@ impl SampleLayout {
         Ok(found.map(|cell| sample.get(cell.start as usize..cell.end as usize).unwrap_or_default()))
     }
 
-    /// Say where each column is, and compare what they are together with the length of the sample.
+    /// Passes the range of each column to `say`, and compares the sum of their sizes with the length of the sample.
     #[inline]
     fn walk(&self, head: &[u8], len: u64, mut say: impl FnMut(usize, Range<u64>)) -> Result<(), SampleError> {
         let lengths = head.get(..self.head).ok_or(SampleError::CutShort)?;
@@ -76,14 +79,14 @@ impl SampleLayout {
 pub(crate) struct ArrayCell<'a> {
     pub dtype: MdsDtype,
     pub count: usize,
-    /// As many values.
+    /// The bytes of `count` values.
     pub bytes: &'a [u8],
 }
 
-/// What a sample has of a column of arrays; `bytes` columns are of `raw`, which nothing says.
+/// Reads the array of a sample. A `bytes` column has the dtype `raw`, because no dtype is stored with it.
 ///
-/// An array has, as far as the encoding does not give it: a byte for the dtype, a byte `ndim << 2 | w`, and the shape, each
-/// side in `1 << w` bytes. What is more than one-dimensional is no row.
+/// What the encoding does not say precedes the values: a byte for the dtype; a byte `ndim << 2 | w` and the shape, each length in
+/// `1 << w` bytes. An array of which several lengths are above 1 is no row.
 #[inline]
 pub(crate) fn parse_array<'a>(
     encoding: &ColumnEncoding,
@@ -138,7 +141,7 @@ fn take_byte(rest: &mut &[u8]) -> Result<u8, SampleError> {
     Ok(*first)
 }
 
-/// Values of a shape that has no more than one side of several.
+/// Number of values of a shape in which at most one length is not 1.
 fn flat_length(sides: impl Iterator<Item = u64>) -> Result<u64, SampleError> {
     let mut count = 1;
     for side in sides {

@@ -1,3 +1,5 @@
+//! `MdsStore`: the `ArrayStore` of a folder of MDS shards; and `genes.txt`, the gene names beside the index.
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,3 +1,6 @@
+//! `MdsWriter` writes a folder of MDS shards: sparse rows, obs columns and gene names.
+//! Invariant: the index is written last, so a folder that is not complete cannot be opened; equal rows and options give equal bytes.
+
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
@@ -160,7 +163,7 @@ impl MdsWriter {
     /// Writes the rest, the gene names and the index; returns the number of rows.
     ///
     /// # Errors
-    /// There are no rows, which the format cannot express; obs has more rows; the disk is full.
+    /// obs has more rows than were written; the disk is full.
     pub fn finish(mut self) -> Result<u64, AnnDataError> {
         if !self.ends.is_empty() || self.shards.is_empty() {
             self.flush()?;

@@ -1,3 +1,6 @@
+//! `MemoryStore`: all rows of another store in memory. `MemoryPlan` reads them on several threads and compares their memory with a limit in bytes.
+//! Invariant: rows that cannot fit are an error before they are read, if the store knows how many values it has, else while they are read.
+
 use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};

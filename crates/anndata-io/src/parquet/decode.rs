@@ -1,3 +1,6 @@
+//! Decodes the fetched pages of one row group to float32 rows, for each of the three layouts: dense lists, sparse lists, a column for each gene.
+//! Invariant: the output grows only by values that pages contain, whatever their headers claim.
+
 use parquet::basic::Compression;
 
 use crate::CsrRows;
@@ -200,8 +203,8 @@ pub(crate) fn decode_gene_columns(
     Ok(())
 }
 
-/// Appends all values of a column to `out`, which has `end` values then. `out` grows only by values that are really there,
-/// whatever the page header says.
+/// Appends all values of a column to `out`, which then has `end` values. `out` grows only by values that the pages contain,
+/// whatever their headers say.
 fn decode_column(
     segment: &PageSegment,
     bytes: &[u8],

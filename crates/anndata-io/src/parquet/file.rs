@@ -1,3 +1,6 @@
+//! `ParquetFile`: an open file with its footer and, for list columns, its page index.
+//! Invariant: every column chunk lies inside the file, and the row groups together have the rows that the footer says.
+
 use std::ops::Range;
 use std::path::Path;
 

@@ -1,3 +1,6 @@
+//! Repetition and definition levels say which values of a page are missing and where rows begin. Levels and dictionary indices share one encoding,
+//! a hybrid of run lengths and bit-packing, which `HybridRuns` reads.
+
 use crate::parquet::error::{EncodingError, PageError};
 use crate::parquet::schema::MatrixColumn;
 

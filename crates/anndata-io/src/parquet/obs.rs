@@ -1,3 +1,5 @@
+//! Reads an obs column of all row groups as classes or numbers. A null is a missing value: -1 as a class, NaN as a number.
+
 use parquet::basic::Encoding;
 
 use crate::annotation::coded_column::{BOOL_NAMES, CodedColumn};
@@ -139,7 +141,7 @@ fn plain_texts(mut bytes: &[u8], count: usize) -> Result<Vec<String>, PageError>
     Ok(texts)
 }
 
-/// A data page to decode.
+/// A page to decode.
 enum ObsPage<'a> {
     Dictionary {
         header: &'a PageHeader,

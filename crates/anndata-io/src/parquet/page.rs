@@ -1,3 +1,6 @@
+//! `Pages` goes through the pages of a column chunk; `Unpacker` decompresses a page and separates its levels from its values.
+//! Invariant: a checksum is compared and the claimed size bounded before a page is decompressed.
+
 use std::error::Error;
 use std::io::Read as _;
 

@@ -1,3 +1,6 @@
+//! `PageDirectory` says which pages of a list column have which rows, so that some rows of a row group are read without the others. It comes from
+//! the page index of the file; without one, from the headers of pages (dense) or from their levels (sparse).
+
 use std::ops::Range;
 
 use parquet::file::metadata::page_index::PageIndexProvider;

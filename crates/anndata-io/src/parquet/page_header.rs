@@ -1,3 +1,6 @@
+//! `PageHeader`, parsed from Thrift's compact protocol.
+//! Invariant: any bytes give a header, `HeaderError::CutShort` (more bytes are needed) or another error; nothing is allocated.
+
 use parquet::basic::Encoding;
 
 /// Header of a page (`PageHeader` in parquet.thrift).

@@ -1,3 +1,6 @@
+//! `ParquetReader` reads selected rows: it groups them by row group, fetches the pages that have them, and decodes each row group once.
+//! Invariant: rows come in the order of the selection; a row that is selected twice is decoded once and copied.
+
 use std::ops::Range;
 
 use crate::lru_cache::LruCache;

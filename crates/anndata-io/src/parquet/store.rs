@@ -1,3 +1,5 @@
+//! `ParquetStore`: the `ArrayStore` of one parquet file. Its readers share the footer and the page directories.
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

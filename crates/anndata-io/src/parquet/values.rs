@@ -1,3 +1,6 @@
+//! `PageValues` decodes the values of a page (plain, dictionary, byte stream split or delta) to float32 values, int32 gene numbers, or the float64
+//! and integer numbers of obs.
+
 use parquet::basic::{ConvertedType, Encoding, LogicalType, Type as Physical};
 use parquet::schema::types::ColumnDescriptor;
 

@@ -1,3 +1,5 @@
+//! `ParquetWriter` and its options: it checks rows and obs, and collects them until they fill a row group. `column_writer` encodes them.
+
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};

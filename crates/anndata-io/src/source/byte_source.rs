@@ -1,3 +1,7 @@
+//! `ByteSource`: local files or remote objects in one address space, from which all readers of matrices get their bytes.
+//! Invariant: the reads of one call are in flight together, before one of them is waited for; only large local ranges are left to the system's
+//! read-ahead.
+
 use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -24,7 +28,7 @@ pub(crate) struct ByteSource {
 }
 
 impl ByteSource {
-    /// Open one file, or the remote object that `path` is the URL of. Addresses are offsets in it.
+    /// Opens one file, or the remote object that `path` is the URL of. Addresses are offsets in it.
     ///
     /// # Errors
     /// The file does not exist, or cannot be opened.
@@ -32,7 +36,7 @@ impl ByteSource {
         Self::from_files(path, vec![SourceFile::open(path)?])
     }
 
-    /// Open files of a folder; `names` are paths relative to it. All files are kept open.
+    /// Opens files of a folder; `names` are paths relative to it. All files are kept open.
     ///
     /// # Errors
     /// A file does not exist or cannot be opened; there are more files than a process may have open.
@@ -96,12 +100,12 @@ impl ByteSource {
         }
     }
 
-    /// Whether a file is read over a network: then ranges are better asked for early.
+    /// Whether a file is read over a network. Ranges of it are better requested early.
     pub fn is_remote(&self) -> bool {
         self.files.iter().any(|file| matches!(file, SourceFile::Remote(_)))
     }
 
-    /// Read all ranges. A range that reaches over the end of a file goes on in the next file.
+    /// Reads all ranges. A range that reaches over the end of a file goes on in the next file.
     ///
     /// # Errors
     /// A file cannot be read, ends before a range does, or is not the one that was opened.
@@ -111,7 +115,7 @@ impl ByteSource {
         self.read_pending(&mut pending, into)
     }
 
-    /// Read what is available at once: in the page cache of the system, or in the cache of remote objects. The rest goes to
+    /// Reads what is available at once: in the page cache of the system, or in the cache of remote objects. The rest goes to
     /// `pending`, for [`Self::read_pending`], and is requested all together: a disk or a server with many requests in flight is
     /// many times as fast as one that gets them one after another. Large ranges of local files are left to the system's
     /// read-ahead.
@@ -153,7 +157,7 @@ impl ByteSource {
         Ok(())
     }
 
-    /// Wait for what [`Self::read_cached`] left to be read.
+    /// Waits for what [`Self::read_cached`] left to be read.
     ///
     /// # Errors
     /// As [`Self::read_all`].
@@ -174,7 +178,7 @@ impl ByteSource {
         Ok(())
     }
 
-    /// Append `len` bytes from address `offset` on to `out`.
+    /// Appends `len` bytes from address `offset` on to `out`.
     ///
     /// # Errors
     /// As [`Self::read_all`]; there is no memory.
@@ -201,7 +205,7 @@ impl ByteSource {
         SourceReader { source: self, next: range.start, end: range.end }
     }
 
-    /// Request remote ranges that will be read later, in this order, as far as there is room for them. Local files are left to
+    /// Requests remote ranges that will be read later, in this order, as far as there is room for them. Local files are left to
     /// the system's read-ahead.
     ///
     /// # Errors
@@ -225,7 +229,7 @@ impl ByteSource {
         Ok(ahead)
     }
 
-    /// Read a few bytes of one file, such as metadata. Of a remote object the pages around them are cached for the next call.
+    /// Reads a few bytes of one file, such as metadata. Of a remote object the pages around them are cached for the next call.
     ///
     /// # Errors
     /// As [`Self::read_all`].
@@ -254,14 +258,14 @@ impl ByteSource {
         }
     }
 
-    /// Have [`Self::unchanged`] look at file `n`: bytes of it that were read earlier are used again.
+    /// Makes the next [`Self::unchanged`] check file `n`: bytes that were read from it earlier are used again.
     pub fn mark_used(&self, n: usize) {
         if let SourceFile::Local { was_read, .. } = &self.files[n] {
             was_read.store(true, Ordering::Release);
         }
     }
 
-    /// Check that the files that were read since the last call are as they were opened, and still have a name.
+    /// Checks that the files that were read since the last call are as they were opened, and still have a name.
     ///
     /// # Errors
     /// [`AnnDataError::Rewritten`], or the system refuses to say.
@@ -277,7 +281,7 @@ impl ByteSource {
         self.files.iter().filter(was_read).try_for_each(SourceFile::unchanged)
     }
 
-    /// Check that the files that are at their paths now are the ones that were opened: for files that are opened by path once
+    /// Checks that the files that are at their paths now are the ones that were opened: for files that are opened by path once
     /// more.
     ///
     /// # Errors
@@ -287,7 +291,7 @@ impl ByteSource {
     }
 }
 
-/// Add to the ranges of file `n`.
+/// Adds to the ranges of file `n`.
 fn add_range(ranges: &mut Vec<(usize, Vec<ReadRange>)>, n: usize, range: ReadRange) {
     match ranges.iter_mut().rfind(|(file, _)| *file == n) {
         Some((_, ranges)) => ranges.push(range),
@@ -331,7 +335,7 @@ enum SourceFile {
 }
 
 impl SourceFile {
-    /// Open the file at a path, or the object at a URL.
+    /// Opens the file at a path, or the object at a URL.
     fn open(path: &Path) -> Result<Self, AnnDataError> {
         match url_of(path) {
             Some(url) => Ok(Self::Remote(RemoteObject::open(url)?)),
@@ -361,7 +365,7 @@ impl SourceFile {
         }
     }
 
-    /// Check that what was read is of the file that was opened.
+    /// Checks that what was read is of the file that was opened.
     fn unchanged(&self) -> Result<(), AnnDataError> {
         match self {
             Self::Local { file, .. } => file.unchanged(),
@@ -369,7 +373,7 @@ impl SourceFile {
         }
     }
 
-    /// Check that the path still names the file that was opened. Opening a remote object that is open yields the same version
+    /// Checks that the path still names the file that was opened. Opening a remote object that is open yields the same version
     /// of it.
     fn at_path(&self) -> Result<(), AnnDataError> {
         match self {
@@ -428,7 +432,7 @@ impl ReadRange {
     }
 }
 
-/// Write `bytes` to memory of the same length.
+/// Writes `bytes` to memory of the same length.
 pub(crate) fn copy_to_uninit(into: &mut [MaybeUninit<u8>], bytes: &[u8]) {
     into.iter_mut().zip(bytes).for_each(|(to, byte)| {
         to.write(*byte);

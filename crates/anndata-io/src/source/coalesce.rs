@@ -1,3 +1,6 @@
+//! Arithmetic of byte ranges: `Coalescer` joins close ranges into one read; the functions extend ranges to blocks and split them into requests.
+//! Invariant: every byte that is asked for is in exactly one request or block.
+
 use std::ops::Range;
 
 use crate::source::byte_source::ReadRange;
@@ -17,7 +20,7 @@ impl<'r> Coalescer<'r> {
         Self { reads, max_gap }
     }
 
-    /// Have a range read; returns its offset in the buffer.
+    /// Adds a range to the reads; returns its offset in the buffer.
     #[inline]
     pub fn add(&mut self, offset: u64, len: u64) -> usize {
         let at = self.reads.last().map_or(0, ReadRange::buffer_end);
@@ -35,8 +38,8 @@ impl<'r> Coalescer<'r> {
     }
 }
 
-/// Bytes of one request to a server, at most: its latency is little beside its bytes, and what a reader waits for is spread
-/// over many requests.
+/// Maximum size of a request to a server in bytes: the transfer takes much longer than the latency, and a large read is still
+/// spread over many requests.
 pub(crate) const MAX_REQUEST_BYTES: u64 = 1 << 20;
 
 /// Gap between ranges of a remote object up to which they are requested together.
@@ -75,7 +78,7 @@ pub(crate) fn subtract(range: Range<u64>, there: impl IntoIterator<Item = Range<
     left
 }
 
-/// Split a range into requests of about the same size and of at most [`MAX_REQUEST_BYTES`] bytes. Unless `block` is 0, they begin
+/// Splits a range into requests of about the same size and of at most [`MAX_REQUEST_BYTES`] bytes. Unless `block` is 0, they begin
 /// at multiples of `block`, which divides [`MAX_REQUEST_BYTES`].
 pub(crate) fn split_into_requests(range: Range<u64>, block: u64) -> impl Iterator<Item = Range<u64>> {
     let len = range.end - range.start;

@@ -1,3 +1,6 @@
+//! `Folder`: files of a local folder, or objects below a URL, found by key. Zarr arrays and MDS shards are opened through it.
+//! Invariant: no key leads out of the folder.
+
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +24,7 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Open a folder, which must exist if it is one of this machine.
+    /// Opens a folder, which must exist if it is one of this machine.
     ///
     /// # Errors
     /// The folder does not exist, or the URL is none that can be read.
@@ -183,7 +186,7 @@ struct RemotePrefix {
 }
 
 impl RemotePrefix {
-    /// Those below a URL. Nobody is asked whether there are any.
+    /// The objects below a URL. No request checks that there are any.
     ///
     /// # Errors
     /// It is no URL that can be read.
@@ -228,7 +231,7 @@ impl RemotePrefix {
         Ok(names)
     }
 
-    /// Each of these objects that is there. All are asked for at once, as far as requests may be under way.
+    /// Each of these objects, or `None` if it does not exist. All are requested together, as far as the limit of requests allows.
     ///
     /// # Errors
     /// The server does not answer, or refuses to.

@@ -1,3 +1,5 @@
+//! `AnnDataWriter` writes a whole .h5ad file from start to end: matrix, obs and var, or a matrix with annotations copied from another file.
+
 use std::ffi::CString;
 use std::path::Path;
 

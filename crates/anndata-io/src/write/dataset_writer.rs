@@ -1,3 +1,6 @@
+//! `DatasetWriter` writes one HDF5 data set and compresses its chunks on several threads, outside of the lock of libhdf5.
+//! Invariant: chunk sizes and filters are those that h5py would store.
+
 use std::path::{Path, PathBuf};
 
 use bytemuck::Pod;
@@ -101,7 +104,7 @@ impl<T: H5Type + Pod + Sync> DatasetWriter<T> {
         self.flush(false)
     }
 
-    /// Writes the rest. Returns the number of rows.
+    /// Writes the rest. Returns the data set and its number of rows.
     pub fn finish(mut self) -> Result<(Dataset, u64), AnnDataError> {
         self.flush(true)?;
         if self.written != self.room {

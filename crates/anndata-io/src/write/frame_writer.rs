@@ -1,3 +1,6 @@
+//! `FrameWriter` writes obs or var of an .h5ad file, some rows at a time. `ColumnSpec` and `ColumnCells` describe columns for the writers of all
+//! formats but parquet.
+
 use std::path::{Path, PathBuf};
 
 use hdf5_metno::types::VarLenUnicode;

@@ -1,3 +1,5 @@
+//! Files of `AnnDataWriter` are read back; wrong input leaves no file, and a damaged chunk leaves the output of a reader as it was.
+
 use std::path::Path;
 
 use proptest::prelude::*;

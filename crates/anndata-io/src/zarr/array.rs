@@ -1,3 +1,7 @@
+//! `ZarrArray`: an array and the objects (files) that have its chunks. It becomes a `StoredArray` for the matrix; columns of obs and var are read as
+//! a whole here.
+//! Invariant: the number of objects, of unwritten elements and of bytes of strings is bounded before they are looked up or allocated.
+
 use crate::annotation::column::ColumnValues;
 use crate::annotation::frame::FrameError;
 use crate::matrix::dtype::{Dtype, DtypeKind, Element};
@@ -107,7 +111,7 @@ impl ZarrArray {
         Ok(())
     }
 
-    /// Dtype in the file. Strings of a fixed length are read as bytes.
+    /// The array as `ArrayReader` reads it, with the dtype of the file. Strings of a fixed length are uint8 elements.
     pub fn stored(&self, source: &ByteSource, parts: &[Option<usize>]) -> Result<StoredArray, ZarrError> {
         let (grid, table) = self.table(source, parts)?;
         let ArrayMetadata { shape, data_type, filters, .. } = &self.meta;

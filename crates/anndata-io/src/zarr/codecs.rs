@@ -1,3 +1,5 @@
+//! `Codecs`: the codecs of an array of version 3, parsed to the filters of a `FilterChain`. `ShardIndex` reads where the chunks of a shard lie.
+
 use std::ops::Range;
 
 use serde_json::Value as Json;

@@ -1,3 +1,5 @@
+//! `DataType`: the type of an array's elements, parsed from the notation of version 2 (NumPy's) or 3, and fill values as bytes of this type.
+
 use serde_json::Value as Json;
 
 use crate::matrix::dtype::{Dtype, DtypeKind};

@@ -1,3 +1,5 @@
+//! `ZarrStore`, and obs and var of AnnData folders in zarr.
+
 use std::path::Path;
 
 use serde_json::Value as Json;

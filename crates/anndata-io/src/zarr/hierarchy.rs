@@ -1,3 +1,6 @@
+//! `Hierarchy`: the groups and arrays of a zarr folder, version 2 or 3, by name; from consolidated metadata if the folder has them.
+//! Invariant: each metadata file that was read is remembered by its hash, so `unchanged` finds one that was rewritten.
+
 use std::cell::RefCell;
 use std::path::Path;
 
@@ -40,7 +43,7 @@ enum ZarrVersion {
     Three,
 }
 
-/// Whether a folder is a zarr group or array, judged by the names in it.
+/// Whether a folder is a zarr group, or an array of version 3, judged by the names in it.
 pub fn is_zarr(path: &Path) -> bool {
     ["zarr.json", ".zgroup"].iter().any(|name| path.join(name).is_file())
 }

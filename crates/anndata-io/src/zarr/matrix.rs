@@ -1,3 +1,5 @@
+//! Finds a matrix in an AnnData folder (X, raw, a layer, or an array of obsm) and opens it as a `MatrixFile`.
+
 use std::path::Path;
 
 use crate::matrix::matrix_file::{

@@ -1,3 +1,6 @@
+//! `ArrayMetadata`: shape, chunks, codecs and fill value of an array, parsed from `.zarray` (version 2) or `zarr.json` (version 3).
+//! Invariant: no chunk length is 0, chunks divide their shards, and the bytes of an array can be counted in an i64.
+
 use serde_json::{Map, Value as Json};
 
 use crate::AnnDataError;

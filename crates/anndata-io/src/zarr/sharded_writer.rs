@@ -1,3 +1,6 @@
+//! `ShardedWriter` appends elements to a sharded array and writes each shard when it is full.
+//! Invariant: memory is bounded by 16 chunks for each thread, whatever the length of the array.
+
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};

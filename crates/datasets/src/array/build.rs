@@ -1,3 +1,6 @@
+//! `build` draws the rows of an array data set on several threads and writes its base files: .h5ad, CSR, with obs and var.
+//! Invariant: the rows are the same with any number of threads, and after any number of builds that were stopped.
+
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Instant;

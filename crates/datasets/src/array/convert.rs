@@ -1,3 +1,6 @@
+//! `convert` makes files of another format from the base files of a data set; `convert_files` converts files that belong to no data set.
+//! Invariant: a file gets its name only after it was read back and has the rows of its source; an existing file is never replaced.
+
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 

@@ -1,3 +1,7 @@
+//! `FileConversion` writes one file in another format, row for row. `Regroup` distributes the rows of all base files to a given number of
+//! parquet files.
+//! Invariant: rows pass in pieces, so memory does not grow with the file; the digest of the rows that are read back is that of the rows written.
+
 use std::ops::Range;
 use std::path::Path;
 

@@ -1,3 +1,5 @@
+//! `CountModel`: the distribution of generated rows (cells): negative binomial counts with the density, cell types and donors of a recipe.
+
 use cell_loader::AliasTable;
 use expctl_settings::Data;
 

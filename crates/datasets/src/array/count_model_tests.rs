@@ -1,3 +1,5 @@
+//! Drawn rows have the distribution of the model: moments, density, classes, donors. One test compares a digest, which every machine must find.
+
 use expctl_settings::{LabelSource, Networks};
 use proptest::prelude::*;
 

@@ -1,3 +1,6 @@
+//! `ArrayDataset`: a built data set of an array, and the manifests of its base files and of the files converted from them.
+//! Invariant: a path is returned only if its file exists and has the length that the manifest says.
+
 use std::path::{Path, PathBuf};
 
 use expctl_settings::{Advice, ArrayFormat, Converted, Data};

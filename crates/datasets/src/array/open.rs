@@ -1,3 +1,5 @@
+//! `open` opens the files of a trial as one `ArrayStore`, from disks or from servers, and reads all rows into memory if the settings ask for it.
+
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -1,3 +1,6 @@
+//! `ArrayRecipe`: the `dataset.toml` of an array, which has the parameters of `CountModel`.
+//! Invariant: parameters are checked when the recipe is read; its digest covers all that the rows of a data set depend on.
+
 use std::path::{Path, PathBuf};
 
 use expctl_settings::{ArrayFormat, Data};

@@ -1,3 +1,6 @@
+//! `Shuffle` writes the rows of several .h5ad files to shards in random order, in bounded memory.
+//! Invariant: the shards have exactly the rows and obs of the files: a sum of hashes of all rows is compared after the shards were read back.
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};

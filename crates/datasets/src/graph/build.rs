@@ -1,3 +1,7 @@
+//! `build` makes a data set of a graph: genes, networks, metabolism, samples with labels, and the base store, an LMDB file with a JSON record for
+//! each sample.
+//! Invariant: a build that was stopped is continued, and ends with the same records.
+
 use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
@@ -191,7 +195,7 @@ fn room_for(partial: &Path, needed: u64) -> Result<(), DatasetError> {
     room(partial, needed.saturating_sub(there))
 }
 
-/// The JSON of a record with places to fill in.
+/// The JSON of a record, in which what differs between samples is filled in.
 ///
 /// The file is a JSON list with one `{experiment, experiment_reference}`. Strings in it stand for what differs between
 /// samples: `$gene0` to `$gene2` inside any string are systematic names, the whole strings `"$index"`, `"$label"` and

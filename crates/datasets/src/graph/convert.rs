@@ -1,3 +1,6 @@
+//! `Conversion` makes a store of another kind (compressed, full masks, packed masks, ids) from the base store of a data set.
+//! Invariant: a store gets its name only after all its genes and labels, and some of its masks, were compared with the base store.
+
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Instant;

@@ -1,3 +1,6 @@
+//! `Dataset`: a built data set of a graph. It opens the graph, the stores and the decoders of their records; `DatasetRecords` hands them to a loader.
+//! Invariant: graph and stores have the numbers of edges and records that the manifest says.
+
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 

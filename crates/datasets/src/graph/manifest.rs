@@ -1,3 +1,5 @@
+//! `Manifest` and `StoreManifest`: the `manifest.json` of a data set of a graph and of each store made from it: counts, origins and checksums.
+
 use std::path::Path;
 
 use expctl_settings::{Data, StoreKind};
@@ -40,7 +42,7 @@ pub struct Manifest {
     pub resumed_at: u64,
 }
 
-/// GeneNames of a data set.
+/// Numbers of genes of a data set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GeneCounts {
     /// All genes.

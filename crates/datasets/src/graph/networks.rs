@@ -1,3 +1,6 @@
+//! The genes and edges of a data set of a graph: gene names, networks (edges from files, random edges to fill up) and a generated metabolism.
+//! Invariant: all of it follows from the recipe, the seed and the scale.
+
 use std::collections::HashSet;
 use std::io::Read;
 use std::path::Path;

@@ -1,3 +1,6 @@
+//! `Recipe`: the `dataset.toml` of a graph: published sizes, files with gene names and edges, and statistics of the labels.
+//! Invariant: its digest covers all files that it names, so a data set of an older state of them is noticed.
+
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;

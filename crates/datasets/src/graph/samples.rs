@@ -1,3 +1,6 @@
+//! The samples of a data set of a graph: `Triples` chooses their perturbed genes, `SampleLabels` draws labels and p-values, and `SampleGenes` is the
+//! file from which genes are read without the records.
+
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -193,7 +196,7 @@ fn fit(values: &mut [f64], published: &Samples, fixed: Option<[(usize, f64); 2]>
     }
 }
 
-// SampleLabels that a model can find: the product of the strengths of the perturbed genes, and noise.
+// Labels that a model can learn: the product of the strengths of the perturbed genes, and noise.
 
 /// Strengths are uniform between these: a third of the genes turns the sign, and what a sum over genes can explain is
 /// a seventh of the variance of their products.
@@ -201,7 +204,7 @@ const STRENGTHS: (f64, f64) = (-1.0, 2.0);
 /// Standard deviation of the noise over that of the products.
 const NOISE: f64 = 0.2;
 
-/// SampleLabels of samples with these genes (indices below `num_genes`), before they are fitted to published statistics.
+/// Labels of samples with these genes (indices below `num_genes`), before they are fitted to published statistics.
 pub fn values(
     samples: impl Iterator<Item = [u32; GENES_PER_SAMPLE]>,
     num_genes: u64,

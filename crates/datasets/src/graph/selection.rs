@@ -1,3 +1,5 @@
+//! `select_samples` decides which samples of a data set a trial uses: the split, the candidates by their genes, and the subset.
+
 use std::collections::BTreeMap;
 
 use expctl_settings::{SampleSet, Select, Split};

@@ -1,3 +1,6 @@
+//! `Driver` asks the CUDA driver (libcuda) directly: which GPUs are there, their properties, and the CUDA version that it supports. libtorch is not
+//! needed for that, so a problem of the driver is named before libtorch's CUDA library is loaded.
+
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use libloading::Library;

@@ -1,3 +1,7 @@
+//! `locate` finds the libtorch_cuda.so to load.
+//! Invariant: a library of another version than the libtorch of this process, or for another CUDA runtime than the loaded one, is refused and not
+//! loaded. One whose folder names no version is accepted.
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,3 +1,6 @@
+//! `Nccl` loads the embedded library `nccl/backend.cpp` from memory, which makes c10d's process group over NCCL.
+//! `leave_nccl_failures_to_caller` sets c10d so that a failed collective does not end the process.
+
 use std::ffi::{CStr, OsString, c_char, c_int, c_void};
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd};

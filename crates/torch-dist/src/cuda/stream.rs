@@ -1,3 +1,6 @@
+//! Streams (`DeviceStream`), events (`DeviceEvent`) and page-locked memory (`PinnedMemory`) of GPUs. With them a batch is
+//! copied to a GPU, and the work of the GPU timed, while the host goes on.
+
 use cxx::UniquePtr;
 use tch::Tensor;
 

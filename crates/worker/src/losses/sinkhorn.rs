@@ -1,3 +1,6 @@
+//! `sinkhorn` is the distribution loss of the published model: it compares the predictions of a batch with its labels as two sets of numbers,
+//! whatever their order. The replay buffer adds earlier batches to both sets.
+
 use tch::{Kind, TchError, Tensor};
 
 /// Distance below which points count as equal, in the units of the points: the published value.

@@ -1,3 +1,6 @@
+//! `AdamW` has the moments that libtorch's fused kernel updates, and names them by parameter for checkpoints.
+//! Invariant: a parameter has moments from its first gradient on, so a restored optimizer continues with the same numbers.
+
 use std::collections::BTreeMap;
 
 use tch::{Kind, TchError, Tensor};

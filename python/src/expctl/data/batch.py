@@ -4,6 +4,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, TypeV
 
 from .._native import Batch as NativeBatch
 from .output import Output, choose
+from .times import BatchTimes
 
 Self = TypeVar("Self", bound="LentBatch")
 
@@ -73,8 +74,14 @@ class LentBatch:
 
     def stage_times(self) -> List[Tuple[str, int, int]]:
         """For each stage its name, the ns that loader threads worked on it for this batch, and the ns that the program waited
-        for it. `expctl.Run` puts them into the step that uses the batch."""
+        for it."""
         return self._native.stages()
+
+    @property
+    def expctl_times(self) -> BatchTimes:
+        """What loading it cost, for `expctl.Run`."""
+        native = self._native
+        return BatchTimes(native.stages(), len(native), native.bytes_read)
 
     def to(self: Self, device: Any, non_blocking: bool = False) -> Self:
         """A batch with all tensors on a device of torch. Sparse values stay sparse."""

@@ -7,6 +7,17 @@ from typing import Dict, List, NamedTuple, Tuple
 from .._native import Stream
 
 
+class BatchTimes(NamedTuple):
+    """What loading a batch cost. `expctl.Run` puts it into the step that uses the batch."""
+
+    stages: List[Tuple[str, int, int]]
+    """For each stage its name, the ns that loader threads worked on it, and the ns that the program waited for it."""
+    samples: int
+    """Rows or samples of the batch."""
+    bytes_read: int
+    """Bytes that were read for it."""
+
+
 class StreamTotals(NamedTuple):
     """What all batches of a stream cost."""
 

@@ -175,7 +175,7 @@ pub struct Pairwise {
     pub pairs: Vec<GeluMlp>,
     /// h → h/2 → 1, the same for all options.
     pub scorer: GeluMlp,
-    /// ChannelNorm of the result.
+    /// Norm of the result.
     pub norm: Option<ChannelNorm>,
 }
 

@@ -1,3 +1,6 @@
+//! `OperationsEncoder` encodes all samples of a batch on the one graph that they share: the edges stay on the device, and each sample is the
+//! wild type less its removed edges. On a GPU it also runs where the shared implementation is asked for, whose kernels are for CPUs.
+
 use tch::{Device, Kind, TchError, Tensor};
 use torch_dist::{MatrixEntry, RemovedRows, SparseMatrix};
 

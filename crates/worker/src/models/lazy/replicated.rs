@@ -1,3 +1,6 @@
+//! `ReplicatedEncoder` is the reference for the other encoders: it passes messages on a graph of its own for each sample, `[ΣN, h]`, as
+//! the published code does.
+
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::models::lazy::Encodings;

@@ -1,9 +1,10 @@
 """Batches as PyTorch Geometric makes them of the published samples."""
 
-from typing import TYPE_CHECKING, Any, Dict, List, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from ..._native import GraphBatch
 from ..output import Output
+from ..times import BatchTimes
 
 if TYPE_CHECKING:
     from .batch import Layout
@@ -30,6 +31,7 @@ class Collated:
         kind = type(Batch(_base_cls=HeteroData))
         self._new = lambda: type.__call__(kind)
         self._array, self._truth, self._places = output.array, output.truth, layout.places
+        self._counts: Optional[_Counts] = None
         self._has_graphs = layout.processor == "pyg"
         self._follows = frozenset(layout.follow_batch)
         self._genes, self._names = dataset.num_genes, dataset.genes
@@ -42,8 +44,11 @@ class Collated:
         samples = len(native)
         arrays = _Arrays(native, self)
         data = self._new()
-        slices, offsets = _Slices(samples), _Offsets(samples)
+        counts = self._counts_of(samples)
+        slices, offsets = _Slices(counts), _Offsets(counts)
         data._num_graphs = samples
+        # Past HeteroData, which takes what is set for a field of the graph.
+        data.__dict__["expctl_times"] = BatchTimes(native.stages(), samples, native.bytes_read)
         data._slice_dict, data._inc_dict = slices.stores, offsets.stores
         self._put_genes(data["gene"], arrays, slices, offsets)
         if not self._has_graphs:
@@ -60,6 +65,12 @@ class Collated:
         for key, edges, nodes in edge_stores:
             self._put_edges(data[key], key, edges, nodes, arrays, slices, offsets)
         return data
+
+    def _counts_of(self, samples: int) -> "_Counts":
+        """Those of the batch before, but for the last batch of an epoch and samplers whose batches differ in size."""
+        if self._counts is None or self._counts.samples != samples:
+            self._counts = _Counts(samples)
+        return self._counts
 
     def _put_genes(self, store: Any, arrays: "_Arrays", slices: "_Slices", offsets: "_Offsets") -> None:
         samples, genes = slices.samples, self._genes
@@ -150,38 +161,59 @@ class _Arrays:
         return self._collated._truth(self[name])
 
 
-class _Slices:
-    """Where each sample's share of a field ends, as `separate` of PyTorch Geometric reads it."""
+class _Counts:
+    """Tensors that depend on the number of samples alone: batches of as many samples share them, and nothing writes to them."""
 
     def __init__(self, samples: int):
         import torch
 
         self.samples = samples
+        #: int64 [samples + 1]: 0, 1, …
+        self.steps = torch.arange(samples + 1)
+        #: int64 [samples]: 0.
+        self.none = torch.zeros(samples, dtype=torch.int64)
+        #: Where each sample's share ends, by its size.
+        self.ends: Dict[int, Any] = {}
+        #: By how much an edge index is shifted, by the nodes of a sample.
+        self.shifts: Dict[Tuple[int, int], Any] = {}
+
+
+class _Slices:
+    """Where each sample's share of a field ends, as `separate` of PyTorch Geometric reads it."""
+
+    def __init__(self, counts: _Counts):
+        self.samples = counts.samples
         self.stores: Dict[Any, Dict[str, Any]] = {}
-        self._steps = torch.arange(samples + 1)
+        self._counts = counts
 
     def put(self, store: Any, field: str, size: Any) -> None:
         """A field of `size` rows a sample, or the ends themselves."""
-        ends = self._steps * size if isinstance(size, int) else size
+        if isinstance(size, int):
+            ends = self._counts.ends.get(size)
+            if ends is None:
+                ends = self._counts.ends[size] = self._counts.steps * size
+        else:
+            ends = size
         self.stores.setdefault(store, {})[field] = ends
 
 
 class _Offsets:
     """By how much the values of each sample in a field are shifted."""
 
-    def __init__(self, samples: int):
-        import torch
-
+    def __init__(self, counts: _Counts):
         self.stores: Dict[Any, Dict[str, Any]] = {}
-        self._steps = torch.arange(samples)
-        self._none = torch.zeros(samples, dtype=torch.int64)
+        self._counts = counts
 
     def put(self, store: Any, field: str, is_tensor: bool) -> None:
         """A field that is not shifted. Lists have no offsets."""
-        self.stores.setdefault(store, {})[field] = self._none if is_tensor else None
+        self.stores.setdefault(store, {})[field] = self._counts.none if is_tensor else None
 
     def shift(self, store: Any, field: str, nodes: Tuple[int, int]) -> None:
         """An edge index between so many nodes of a sample."""
-        import torch
+        shifts = self._counts.shifts.get(nodes)
+        if shifts is None:
+            import torch
 
-        self.stores.setdefault(store, {})[field] = self._steps.view(-1, 1, 1) * torch.tensor(nodes).view(2, 1)
+            shifts = self._counts.steps[:-1].view(-1, 1, 1) * torch.tensor(nodes).view(2, 1)
+            self._counts.shifts[nodes] = shifts
+        self.stores.setdefault(store, {})[field] = shifts
