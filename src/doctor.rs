@@ -285,7 +285,11 @@ fn found_libtorch(folder: &Path) -> Check {
     let version = libtorch_version(folder);
     let found = format!("{}, {}", version.as_deref().unwrap_or("of unknown version"), folder.display());
     if version.as_deref().is_none_or(fits_worker) {
-        return Check::ok("libtorch", found);
+        // Login nodes have none, so this is no problem.
+        let is_idle = folder.join("libtorch_cuda.so").exists() && host_metrics::hardware(false).gpus.is_empty();
+        let without_gpu =
+            if is_idle { "; it is for CUDA, and there is no GPU here: ranks compute on the host" } else { "" };
+        return Check::ok("libtorch", found + without_gpu);
     }
     Check::problem("libtorch", format!("{found}; the worker is built for {LIBTORCH}"), libtorch_advice())
 }
@@ -302,6 +306,10 @@ mod tests {
             found_libtorch(&root.path().join("lib"))
         };
         assert_eq!((of("2.11.0+cu130").state, of("2.11.1").state), (CheckState::Ok, CheckState::Ok));
+        std::fs::create_dir(root.path().join("lib")).unwrap();
+        std::fs::write(root.path().join("lib/libtorch_cuda.so"), "").unwrap();
+        let (said, has_gpus) = (of("2.11.0+cu130").found, !host_metrics::hardware(false).gpus.is_empty());
+        assert_eq!(said.contains("no GPU here"), !has_gpus, "{said}");
         for other in ["2.10.0", "2.110.0", "3.0.0"] {
             let check = of(other);
             assert_eq!(check.state, CheckState::Problem, "{other}");

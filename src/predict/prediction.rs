@@ -261,10 +261,11 @@ impl PredictedVariant {
         best
     }
 
-    /// Settings of the loader that leave the training as it is and bring more than nothing.
+    /// Settings of the loader that leave the training as it is and are expected to bring more than nothing.
     fn helpful_settings(&self) -> impl Iterator<Item = &Prediction> {
-        let helps =
-            |one: &&Prediction| one.class == ChangeClass::Setting && one.change.keeps_training() && one.gain > AS_MUCH;
+        let helps = |one: &&Prediction| {
+            one.class == ChangeClass::Setting && one.change.keeps_training() && one.gain > AS_MUCH && one.likely_helps()
+        };
         self.changes.iter().filter(helps)
     }
 
@@ -279,6 +280,11 @@ impl PredictedVariant {
 }
 
 impl Prediction {
+    /// Whether it may not as well do as much harm, by its interval. Runs that differ a lot say nothing of a small gain.
+    pub fn likely_helps(&self) -> bool {
+        self.gain_interval.is_none_or(|gain| gain.low * self.gain > 1.0)
+    }
+
     /// Whether its interval leaves no doubt that it helps.
     pub fn surely_helps(&self) -> bool {
         self.gain_interval.is_some_and(|gain| gain.low > 1.0)

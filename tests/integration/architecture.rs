@@ -601,7 +601,11 @@ fn every_file_says_what_it_is() {
     let silent = tree().sources.iter().filter(is_silent);
     let silent: Vec<String> =
         silent.map(|source| source.path.strip_prefix(root).unwrap().display().to_string()).collect();
-    assert!(silent.is_empty(), "without `//!` in the first line: what is it, and what does it keep?\n{}", silent.join("\n"));
+    assert!(
+        silent.is_empty(),
+        "without `//!` in the first line: what is it, and what does it keep?\n{}",
+        silent.join("\n")
+    );
 }
 
 #[test]
