@@ -45,7 +45,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("src/predict", &["src/report", "pipeline-model", "stats"]),
     ("src/timings", &["src/ledger", "src/report", "charts", "stats"]),
     ("src/watch", &["src/launch", "slurm"]),
-    ("src/doctor", &["src/launch", "config", "slurm"]),
+    ("src/doctor", &["src/launch", "config", "host-metrics", "slurm"]),
     // Crates.
     ("atomic-file", &[]),
     ("settings-derive", &[]),
