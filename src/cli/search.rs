@@ -41,7 +41,7 @@ pub struct SearchArgs {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
     /// Seconds of trials in all [default: search.budget_s]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     budget: Option<f64>,
     /// Begin again, also where the ledger has this search
     #[arg(long)]

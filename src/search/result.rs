@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use expctl_settings::Loader;
 use expctl_stats::{Ratio, mean};
 use serde::Serialize;
 use serde_json::Value as Json;
@@ -118,7 +119,7 @@ pub struct SearchFacts {
 }
 
 /// The key whose values make another training.
-const BATCH_SIZE: &str = "loader.batch_size";
+const BATCH_SIZE: &str = Loader::BATCH_SIZE.name();
 
 impl SearchResult {
     /// The result of a race that is over; `None` if it chose no point.
