@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use expctl_config::{Config, NotesSettings, Plan, Run, VariantPoints, set_arguments};
-use expctl_ledger::{JobRecord, Ledger, MeasuredJob, RunState, SearchRound, write_atomic};
+use expctl_ledger::{JobRecord, Ledger, MeasuredJob, SearchRound, write_atomic};
 use expctl_settings::{Search, Settings};
 use expctl_text::format::count;
 use serde_json::Value as Json;
@@ -24,7 +24,7 @@ use crate::project::Project;
 use crate::report::compare::Format;
 use crate::search::{
     NextMove, OWN, Race, RaceError, RaceOptions, RefusedRow, RoundPlan, SearchFacts, SearchHistory, SearchResult,
-    SearchedPoint, entrant, race_round,
+    SearchedPoint, entrant, has_ended, race_round,
 };
 
 /// Arguments of `expctl search`.
@@ -237,12 +237,11 @@ impl<'a> OpenSearch<'a> {
         // A trial that failed by itself stays as it is.
         let (mut again, mut kept) = (Vec::new(), Vec::new());
         for (index, run) in (0..).zip(&measured.runs) {
-            let alone = MeasuredJob { record: record.clone(), runs: vec![run.clone()] };
-            let has_ended = race_round(&alone, &[run.trial.point.clone()]).is_some();
-            if !has_ended {
+            let again_too = !has_ended(run);
+            if again_too {
                 again.push((index, Adjustment::default()));
             }
-            if !has_ended || run.state == RunState::Completed {
+            if again_too || run.completed() {
                 kept.extend(record.trials.get(index as usize).cloned());
             }
         }

@@ -90,6 +90,11 @@ pub fn race_round(job: &MeasuredJob, points: &[BTreeMap<String, Json>]) -> Optio
     Some(RaceRound { runs: runs.collect::<Option<_>>()? })
 }
 
+/// Whether a trial has ended, and does not have to run again.
+pub fn has_ended(run: &Run) -> bool {
+    point_run(run).is_some()
+}
+
 /// What came of a trial; none if it has not ended, or ended for a reason that says nothing of its settings.
 fn point_run(run: &Run) -> Option<PointRun> {
     let failed = |reason: String| Some(PointRun::Failed { reason, seconds: trial_s(run) });

@@ -15,6 +15,6 @@ mod race;
 mod render;
 mod result;
 
-pub use history::{SearchHistory, entrant, race_round};
+pub use history::{SearchHistory, entrant, has_ended, race_round};
 pub use race::{NextMove, OWN, Race, RaceError, RaceOptions, RoundPlan};
 pub use result::{RefusedRow, SearchFacts, SearchResult, SearchedPoint};
