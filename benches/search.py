@@ -61,19 +61,16 @@ def sweep(conf, points):
         own = json.loads(expctl("plan", conf, "--json"))["trials"][0]["settings"]["measure"]["warmup"]
         job = expctl("submit", grid.name, "--backend", "local", "--wait", "--set", f"measure.repeats={REPEATS}", "--set",
                      "measure.interleave=true", "--set", f"measure.warmup={max(ahead, own)}").split()[0]
-    rows = json.loads(expctl("compare", job, "--format", "json"))
     rates = {}
-    for row in measured_rows(rows):
-        point = {key: row["point"].get(key) for key in points[0]}
-        rates[json.dumps(point, sort_keys=True)] = row["samples_per_s"]
-    return [rates[json.dumps(point, sort_keys=True)] for point in points], trial_seconds(job)
+    for group in json.loads(expctl("compare", job, "--format", "json"))["groups"]:
+        for row in group["lines"]:
+            rates[name_of(row["point"])] = statistics.geometric_mean(row["samples_per_s"])
+    return [rates[name_of(point)] for point in points], trial_seconds(job)
 
 
-def measured_rows(compared):
-    """Rows of `compare --format json`, with their points and rates."""
-    for row in compared["rows"]:
-        rate = row["samples_per_s"]
-        yield {"point": row["point"], "samples_per_s": rate["value"] if isinstance(rate, dict) else rate}
+def name_of(point):
+    """A point as text: a comparison has its values as text, a plan as they are."""
+    return ", ".join(f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in sorted(point.items()))
 
 
 def trial_seconds(job):

@@ -237,11 +237,11 @@ impl<'a> OpenSearch<'a> {
         // A trial that failed by itself stays as it is.
         let (mut again, mut kept) = (Vec::new(), Vec::new());
         for (index, run) in (0..).zip(&measured.runs) {
-            let again_too = !has_ended(run);
-            if again_too {
+            let runs_again = !has_ended(run);
+            if runs_again {
                 again.push((index, Adjustment::default()));
             }
-            if again_too || run.completed() {
+            if runs_again || run.completed() {
                 kept.extend(record.trials.get(index as usize).cloned());
             }
         }
