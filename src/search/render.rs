@@ -98,7 +98,7 @@ impl SearchResult {
                 "the budget of {} has no room for another round",
                 self.budget_s.map_or_else(format::missing, format::seconds)
             ),
-            RaceEnd::Share => "another round would take it beyond a third of the time of the whole grid".to_owned(),
+            RaceEnd::Share => "another round would take it beyond three tenths of the time of the whole grid".to_owned(),
             RaceEnd::NothingMeasured => "no point could be measured".to_owned(),
         };
         format!("{}Ended because {reason}.", runner_up.unwrap_or_default())

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Search {
     /// Seconds of trials in all; the first round runs in any case. 0 sets no limit beside that of every search
-    /// ([a third of the grid](../guide/search.md#how-it-works)).
+    /// ([less than a third of the grid](../guide/search.md#how-it-works)).
     #[setting(default = 0.0, added, min = 0.0)]
     pub budget_s: f64,
     /// Runs of full length of each point, at most.
