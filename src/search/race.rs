@@ -400,7 +400,8 @@ impl Race {
         // Before the first round nothing is known of the cost.
         (FINALISTS..=racing.len()).rev().find_map(|n| {
             let points: Vec<usize> = racing.iter().copied().take(n).chain(own).collect();
-            let cost: f64 = points.iter().filter_map(|point| self.cost_s(*point, self.entrants[*point].steps(share))).sum();
+            let cost: f64 =
+                points.iter().filter_map(|point| self.cost_s(*point, self.entrants[*point].steps(share))).sum();
             (cost <= time_left).then_some(points)
         })
     }

@@ -92,13 +92,18 @@ impl SearchResult {
                 format!("no point that is left can be more than {} % faster", format::figure(self.min_gain_percent))
             }
             RaceEnd::Repeats => {
-                format!("each point that is left has had {} at full length", format::count(self.max_repeats.into(), "run"))
+                format!(
+                    "each point that is left has had {} at full length",
+                    format::count(self.max_repeats.into(), "run")
+                )
             }
             RaceEnd::Budget => format!(
                 "the budget of {} has no room for another round",
                 self.budget_s.map_or_else(format::missing, format::seconds)
             ),
-            RaceEnd::Share => "another round would take it beyond three tenths of the time of the whole grid".to_owned(),
+            RaceEnd::Share => {
+                "another round would take it beyond three tenths of the time of the whole grid".to_owned()
+            }
             RaceEnd::NothingMeasured => "no point could be measured".to_owned(),
         };
         format!("{}Ended because {reason}.", runner_up.unwrap_or_default())

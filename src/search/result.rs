@@ -128,7 +128,8 @@ impl SearchResult {
         let chosen = choice.point;
         let row = |(number, point): (usize, &SearchedPoint)| {
             let runs = race.measured(number);
-            let geometric = |rates: Vec<f64>| mean(&rates.iter().map(|rate| rate.ln()).collect::<Vec<_>>()).map(f64::exp);
+            let geometric =
+                |rates: Vec<f64>| mean(&rates.iter().map(|rate| rate.ln()).collect::<Vec<_>>()).map(f64::exp);
             let against = (number != chosen).then(|| race.ratio(number, chosen)).flatten();
             let row = ResultRow {
                 point: point.clone(),
@@ -278,7 +279,10 @@ mod tests {
         let result = SearchResult::new(&race, RaceEnd::Budget, facts(&[2, 0])).unwrap();
         assert_eq!((result.gain, result.set.len()), (None, 0));
         let text = result.render(Format::Markdown, "expctl submit small.toml").unwrap();
-        assert!(text.starts_with("**The config's own settings (`loader.workers=2`) are fastest: 200 samples/s"), "{text}");
+        assert!(
+            text.starts_with("**The config's own settings (`loader.workers=2`) are fastest: 200 samples/s"),
+            "{text}"
+        );
         assert!(text.ends_with("Nothing has to be set."), "{text}");
         assert_eq!(result.rows[1].pairs, 1);
         let csv = result.render(Format::Csv, "expctl submit small.toml").unwrap();

@@ -33,7 +33,8 @@ fn other_verbs_run_the_own_settings_and_say_so() {
     // The own settings are those of the config with --set, and they stay a point.
     let set = ["loader.workers=2", "loader.prefetch_factor=1", "search.loader.workers=[0]"];
     let set = set.into_iter().flat_map(|set| ["--set", set]);
-    let planned = project.json(&["plan", path, "--only", "ids", "--json"].into_iter().chain(set).collect::<Vec<_>>(), 0);
+    let planned =
+        project.json(&["plan", path, "--only", "ids", "--json"].into_iter().chain(set).collect::<Vec<_>>(), 0);
     let points = planned["search"][0]["points"].as_array().unwrap();
     assert_eq!(points.iter().map(settings).collect::<Vec<_>>(), [(Some(2), Some(1)), (Some(0), Some(1))]);
 }

@@ -149,7 +149,9 @@ fn searched_rows(
     if let Some(swept) = sweep.at {
         let problem = Problem::new(at, "a config has [sweep] or [search], not both", "the search");
         problems.push(
-            problem.also(swept, "the sweep").help("put the swept settings into [search], or the search into a config of its own"),
+            problem
+                .also(swept, "the sweep")
+                .help("put the swept settings into [search], or the search into a config of its own"),
         );
     }
     check_excluding(&search.points, names, problems);

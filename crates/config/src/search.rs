@@ -250,9 +250,8 @@ mod tests {
 
     fn table(entries: &[(&str, &str)]) -> NodeTable {
         let at = ValueOrigin::start_of(0);
-        let entry = |(key, value): &(&str, &str)| {
-            (NodeKey { name: (*key).to_owned(), at }, literal_node(value).unwrap())
-        };
+        let entry =
+            |(key, value): &(&str, &str)| (NodeKey { name: (*key).to_owned(), at }, literal_node(value).unwrap());
         entries.iter().map(entry).collect()
     }
 

@@ -146,7 +146,10 @@ impl Sweep {
         let message =
             format!("{points} points of the {table} × {variants} variant{plural} are more than {MAX_TRIALS} trials");
         let problem = Problem::new(at, message, axes.join(" × "));
-        Some(problem.help(format!("{table} fewer keys at once, or pair their values in [{table}.zip] or [[{table}.list]]")))
+        Some(
+            problem
+                .help(format!("{table} fewer keys at once, or pair their values in [{table}.zip] or [[{table}.list]]")),
+        )
     }
 
     /// The points, in order: the first axis of the grid changes slowest, then zip, then list; included ones come last.

@@ -184,7 +184,8 @@ fn a_budget_of_one_round_ends_after_it() {
     // A budget that is not reached changes nothing.
     let large = RaceOptions { budget_s: Some(1e9), ..OPTIONS };
     let rates: Vec<f64> = (1..=12).map(|point| 100.0 * f64::from(point)).collect();
-    let (with, without) = (Machine::new(4, rates.clone(), 0.01).race(large), Machine::new(4, rates, 0.01).race(OPTIONS));
+    let (with, without) =
+        (Machine::new(4, rates.clone(), 0.01).race(large), Machine::new(4, rates, 0.01).race(OPTIONS));
     assert_eq!((with.0.rounds(), with.1), (without.0.rounds(), without.1));
 }
 
@@ -240,9 +241,8 @@ fn a_race_follows_from_its_rounds() {
 
 #[test]
 fn steps_are_whole_blocks_and_no_more_than_the_full_number() {
-    let steps = |full_steps, block_steps, share| {
-        Entrant { full_steps, block_steps, threads: 1, held_samples: 1 }.steps(share)
-    };
+    let steps =
+        |full_steps, block_steps, share| Entrant { full_steps, block_steps, threads: 1, held_samples: 1 }.steps(share);
     assert_eq!([steps(256, 1, 0.25), steps(256, 1, 0.5), steps(256, 1, 1.0)], [64, 128, 256]);
     assert_eq!([steps(256, 100, 0.25), steps(256, 100, 0.5)], [100, 200]);
     assert_eq!([steps(40, 1, 0.25), steps(12, 1, 0.25), steps(256, 1000, 0.25)], [20, 12, 256]);
@@ -262,9 +262,8 @@ fn what_is_no_race_is_refused() {
     ] {
         assert_eq!(new(entrants(3), options), RaceError::BadOption);
     }
-    let run = |samples_per_s, seconds| {
-        PointRun::Measured(MeasuredRun { samples_per_s, it_per_s: 1.0, steps: 20, seconds })
-    };
+    let run =
+        |samples_per_s, seconds| PointRun::Measured(MeasuredRun { samples_per_s, it_per_s: 1.0, steps: 20, seconds });
     let record = |runs: Vec<(usize, PointRun)>| {
         let mut race = Race::new(entrants(2), OPTIONS).unwrap();
         race.record(RaceRound { runs }).map(|()| race.racing())
