@@ -89,10 +89,13 @@ pub fn resolve(
             judge.judge(&mut values, problems);
             runs.push(run(variant, over, point, values));
         }
-        if let (true, Some(rows), Some(own)) = (is_judged && problems.is_empty(), &searched, runs.get(before)) {
+        if let (true, Some(rows), Some(own)) = (is_judged, &searched, runs.get(before)) {
             search.refuse(&own.values, problems);
-            spaces.push(points_of_variant(&layers, &search, rows, own, &mut judge));
-            refuse_one_point(spaces.last(), &search, problems);
+            // Points of settings that are wrong would only repeat what is wrong.
+            if problems.is_empty() {
+                spaces.push(points_of_variant(&layers, &search, rows, own, &mut judge));
+                refuse_one_point(spaces.last(), &search, problems);
+            }
         }
         if let Some(at) = excluded.filter(|_| runs.len() == before) {
             let message = format!("`exclude` leaves no point of variant `{}`", variant.name);
