@@ -24,7 +24,7 @@ use crate::project::Project;
 use crate::report::compare::Format;
 use crate::search::{
     NextMove, OWN, Race, RaceError, RaceOptions, RefusedRow, RoundPlan, SearchFacts, SearchHistory, SearchResult,
-    SearchedPoint, entrant, has_ended, race_round,
+    SearchedPoint, entrant, has_ended, quoted, race_round,
 };
 
 /// Arguments of `expctl search`.
@@ -73,10 +73,6 @@ impl SearchArgs {
     fn submit_command(&self) -> String {
         self.command().replacen("expctl search", "expctl submit", 1)
     }
-}
-
-fn quoted(argument: &str) -> String {
-    shlex::try_quote(argument).map_or_else(|_| argument.to_owned(), |quoted| quoted.into_owned())
 }
 
 /// Search for the fastest settings: begin, or go on with what the ledger has, or show the result again.

@@ -63,8 +63,8 @@ impl SearchResult {
             false => name(chosen),
         };
         if equal.is_empty() {
-            let verb = if chosen.own { "are" } else { "is" };
-            return format!("{name} {verb} fastest: {rate} samples/s{gain}.");
+            // Whether that is more than chance stands with the runner-up.
+            return format!("{name} ran fastest: {rate} samples/s{gain}.");
         }
         let others: Vec<String> = equal.into_iter().map(self::name).collect();
         format!(
@@ -231,8 +231,8 @@ fn name(row: &ResultRow) -> String {
     format::code(&row.point.set.join(", "))
 }
 
-/// An argument for a shell.
-fn quoted(argument: &str) -> String {
+/// An argument for a shell, in quotes where it needs them.
+pub fn quoted(argument: &str) -> String {
     let is_plain = argument.chars().all(|c| c.is_ascii_alphanumeric() || "_-./=,:".contains(c));
     match shlex::try_quote(argument) {
         Ok(quoted) if !is_plain => quoted.into_owned(),

@@ -263,7 +263,7 @@ mod tests {
         let text = result.render(Format::Markdown, "expctl submit conf/small.toml").unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert!(
-            lines[0].starts_with("**`loader.workers=1` is fastest: 201 samples/s, 1.99× [")
+            lines[0].starts_with("**`loader.workers=1` ran fastest: 201 samples/s, 1.99× [")
                 && lines[0].ends_with("] the rate of the config's own settings (n = 2, measured).**"),
             "{text}"
         );
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!((result.gain, result.set.len()), (None, 0));
         let text = result.render(Format::Markdown, "expctl submit small.toml").unwrap();
         assert!(
-            text.starts_with("**The config's own settings (`loader.workers=2`) are fastest: 200 samples/s"),
+            text.starts_with("**The config's own settings (`loader.workers=2`) ran fastest: 200 samples/s"),
             "{text}"
         );
         assert!(text.ends_with("Nothing has to be set."), "{text}");

@@ -192,7 +192,7 @@ max_repeats = 2
         // A search that has ended is shown again, and measures nothing.
         let before = rounds(&project);
         let (again, stderr) = search(&project, &conf, &[]);
-        assert!(again.starts_with("**`loader.workers=2` is fastest: "), "{again}");
+        assert!(again.starts_with("**`loader.workers=2` ran fastest: "), "{again}");
         assert!(again.ends_with(&format!("    expctl submit {conf} --set loader.workers=2\n")), "{again}");
         assert!(again.contains("| failed in round 1: ") && again.contains("(own settings)"), "{again}");
         assert!(stderr.contains("the ledger has this search up to job "), "{stderr}");
@@ -200,7 +200,7 @@ max_repeats = 2
         // The note beside those of jobs has the same text.
         let last = before.len();
         let note = std::fs::read_to_string(project.path().join(format!("results/waits_search_{last}.md"))).unwrap();
-        assert!(note.starts_with("# Search: waits, variant default\n\n**`loader.workers=2` is fastest"), "{note}");
+        assert!(note.starts_with("# Search: waits, variant default\n\n**`loader.workers=2` ran fastest"), "{note}");
         assert_eq!(note.split_once("\n\n").unwrap().1, again);
     }
 
@@ -227,7 +227,7 @@ max_repeats = 2
         // The first one was completed before the second began.
         assert_eq!(rounds(&project), [(1, 1), (1, 2)]);
         let (stdout, stderr) = search(&project, &conf, &[]);
-        assert!(stdout.starts_with("**`loader.workers=2` is fastest: "), "{stdout}\n{stderr}");
+        assert!(stdout.starts_with("**`loader.workers=2` ran fastest: "), "{stdout}\n{stderr}");
         assert!(stderr.contains("job 2: "), "{stderr}");
         assert_measured_once(&project);
         let all = rounds(&project);
@@ -239,7 +239,7 @@ max_repeats = 2
         let (project, conf) = project();
         let (stdout, _) = search(&project, &conf, &["--budget", "0.01"]);
         assert!(stdout.contains("Ended because the budget of 10 ms has no room for another round"), "{stdout}");
-        assert!(stdout.starts_with("**`loader.workers=2` is fastest: ") && stdout.contains("(n = 1, measured)"));
+        assert!(stdout.starts_with("**`loader.workers=2` ran fastest: ") && stdout.contains("(n = 1, measured)"));
         assert_eq!(rounds(&project), [(1, 1)]);
         search(&project, &conf, &[]);
         let longer = rounds(&project);
