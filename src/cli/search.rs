@@ -32,7 +32,7 @@ use crate::search::{
 #[command(after_help = "Examples:\n  expctl search conf/search.toml\n  \
                   expctl search conf/search.toml --budget 60 --set loader.batch_size=64")]
 pub struct SearchArgs {
-    /// The config (TOML), with the settings to search in [search]
+    /// The config (TOML), with the settings to search in its section `search`
     conf: PathBuf,
     /// The variant to search for, where the config has several
     #[arg(long, value_name = "NAME")]

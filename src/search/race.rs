@@ -418,7 +418,7 @@ impl Race {
         self.rounds.iter().flat_map(|round| &round.runs).map(|(_, run)| run.seconds()).sum()
     }
 
-    /// Expected wall time of the whole grid with [`GRID_REPEATS`] repeats of full length, s. Class: estimated. `None` before the first round.
+    /// Expected wall time of the whole grid with `GRID_REPEATS` repeats of full length, s. Class: estimated. `None` before the first round.
     pub fn grid_s(&self) -> Option<f64> {
         let first = self.rounds.first()?;
         let of_point = |(point, entrant): (usize, &Entrant)| match first.run_of(point) {

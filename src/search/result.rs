@@ -83,7 +83,7 @@ pub struct SearchResult {
     pub jobs: Vec<u64>,
     /// Wall time of its trials, s. Class: measured.
     pub trial_s: f64,
-    /// Wall time of the whole grid with [`GRID_REPEATS`] repeats, s. Class: estimated.
+    /// Wall time of the whole grid with `GRID_REPEATS` repeats, s. Class: estimated.
     pub grid_s: f64,
     /// Repeats of that grid.
     pub grid_repeats: u32,
