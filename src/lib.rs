@@ -17,6 +17,7 @@ pub mod program;
 pub mod project;
 pub mod provenance;
 pub mod report;
+pub mod search;
 pub mod timings;
 pub mod trace;
 mod watch;

@@ -41,6 +41,7 @@ pub fn job_record(plan: &Plan, backend: &str) -> JobRecord {
         baseline: plan.baseline.clone(),
         estimators: plan.estimators.clone(),
         verifies: None,
+        search: None,
         trials: plan.trials.clone(),
     }
 }

@@ -16,6 +16,7 @@ mod predict;
 mod report;
 mod retry;
 mod run_plan;
+mod search;
 mod status;
 mod submit;
 mod timings;
@@ -48,6 +49,7 @@ use self::plan::{CheckArgs, PlanArgs};
 use self::predict::PredictArgs;
 use self::report::ReportArgs;
 use self::retry::RetryArgs;
+use self::search::SearchArgs;
 use self::status::{StatusArgs, WatchArgs};
 use self::submit::SubmitArgs;
 use self::timings::TimingsArgs;
@@ -89,6 +91,8 @@ enum Verb {
     Plan(PlanArgs),
     /// Run a config on Slurm or on this machine; prints the job id
     Submit(SubmitArgs),
+    /// Find the fastest of many settings of a config, without running them all
+    Search(SearchArgs),
     /// Show where jobs and their trials stand
     Status(StatusArgs),
     /// Show live progress of a job
@@ -146,7 +150,7 @@ enum Verb {
 /// Verbs by purpose, in the order of the help.
 const VERBS_BY_PURPOSE: [(&str, &[&str]); 5] = [
     ("Before a job", &["init", "check", "plan", "doctor"]),
-    ("Jobs", &["submit", "status", "watch", "logs", "cancel", "retry", "isolate"]),
+    ("Jobs", &["submit", "search", "status", "watch", "logs", "cancel", "retry", "isolate"]),
     ("Results", &["report", "compare", "predict", "timings", "trace", "import"]),
     ("Data sets", &["data"]),
     ("Shell", &["completions"]),
@@ -211,6 +215,7 @@ impl Verb {
             Self::Check(args) => args.config(),
             Self::Plan(args) => Some(args.config()),
             Self::Submit(args) => Some(args.config()),
+            Self::Search(args) => Some(args.config()),
             _ => None,
         }
     }
@@ -283,6 +288,7 @@ fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {
         Verb::Check(args) => plan::check(project, &args),
         Verb::Plan(args) => plan::run(project, &args),
         Verb::Submit(args) => submit::run(project, &args),
+        Verb::Search(args) => search::run(project, &args),
         Verb::Status(args) => status::run(project, &args),
         Verb::Watch(args) => status::watch(project, &args),
         Verb::Logs(args) => logs::run(project, &args),

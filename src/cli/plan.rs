@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use expctl_config::{Plan, expand, load, load_only};
+use expctl_config::{Plan, Run, SearchSpace, expand, load, load_only};
 use expctl_text::format::{count, thousands};
 
 use super::data;
@@ -45,12 +45,13 @@ pub fn check(project: &Project, args: &CheckArgs) -> Result<(), Failure> {
             load(&files, path, &args.set).and_then(|config| expand(&files, &config).map(|plan| (config, plan)));
         match checked {
             Ok((config, plan)) => say(format_args!(
-                "ok {}: {}, {}, {}, {}",
+                "ok {}: {}, {}, {}, {}{}",
                 path.display(),
                 count(config.variants as u64, "variant"),
                 count(config.points as u64, "point"),
                 count(plan.trials.len() as u64, "trial"),
                 steps_words(total_steps(&plan)),
+                config.search.as_ref().map(|search| format!("; {}", search_words(search))).unwrap_or_default(),
             )),
             Err(errors) => failed.push(errors.to_string()),
         }
@@ -59,6 +60,17 @@ pub fn check(project: &Project, args: &CheckArgs) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::rendered(Exit::Config, failed.join("\n\n")))
+}
+
+/// `a search of 13 points`, `searches of 13 and 9 points, 2 refused`.
+pub fn search_words(search: &SearchSpace) -> String {
+    let points: Vec<String> = search.variants.iter().map(|variant| variant.points.len().to_string()).collect();
+    let refused: usize = search.variants.iter().map(|variant| variant.refused.len()).sum();
+    let refused = if refused > 0 { format!(", {refused} refused") } else { String::new() };
+    match points.as_slice() {
+        [one] => format!("a search of {one} points{refused}"),
+        several => format!("searches of {} points{refused}", several.join(" and ")),
+    }
 }
 
 /// `1 step`, `110,490 steps`.
@@ -107,7 +119,10 @@ pub fn run(project: &Project, args: &PlanArgs) -> Result<(), Failure> {
     let plan = expand(&files, &config)?.only(&args.only)?;
     if args.json {
         let data = data::data_json(project, &plan);
-        let planned = serde_json::json!({ "trials": plan.trials, "cost": plan::cost(&plan), "data": data });
+        let mut planned = serde_json::json!({ "trials": plan.trials, "cost": plan::cost(&plan), "data": data });
+        if let Some(search) = &config.search {
+            planned["search"] = search_json(search);
+        }
         out_json(&planned)?;
     } else if args.script {
         say(format_args!("template: {}", launch::slurm::batch_template(project)?.0));
@@ -124,7 +139,36 @@ pub fn run(project: &Project, args: &PlanArgs) -> Result<(), Failure> {
         for remark in plan::remarks(&plan) {
             say(format_args!("note: {remark}"));
         }
+        if let Some(search) = &config.search {
+            say_search(search, &args.config);
+        }
         data::say_missing_data(project, &plan);
     }
     Ok(())
+}
+
+/// Say that the trials are those of the config's own settings, and which points a search has.
+fn say_search(search: &SearchSpace, config: &Path) {
+    say(format_args!(
+        "note: these trials have the config's own settings; {} with expctl search {}",
+        search_words(search),
+        config.display()
+    ));
+    for variant in &search.variants {
+        for refused in &variant.refused {
+            let point = refused.point.iter().filter_map(|(key, set)| Some(format!("{key}={}", set.value.as_ref()?)));
+            let point: Vec<String> = point.collect();
+            say(format_args!("note: not searched: {} {}: {}", variant.variant, point.join(", "), refused.reason));
+        }
+    }
+}
+
+/// The points of each variant, by name, and those that are refused.
+fn search_json(search: &SearchSpace) -> serde_json::Value {
+    let variants = search.variants.iter().map(|variant| {
+        let points: Vec<_> = variant.points.iter().map(Run::swept).collect();
+        let refused: Vec<&str> = variant.refused.iter().map(|refused| refused.reason.as_str()).collect();
+        serde_json::json!({ "variant": variant.variant, "points": points, "refused": refused })
+    });
+    variants.collect()
 }

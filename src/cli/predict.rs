@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use expctl_config::{ChangedSetting, Verification, VerifiedTrial, verification_path};
 use expctl_ledger::{Ledger, MeasuredJob, Run, VerifiedPrediction, VerifiedPredictions};
 
-use super::run_plan::{BackendName, RunOptions, submit_plan};
+use super::run_plan::{BackendName, JobPurpose, RunOptions, submit_plan};
 use crate::console::{out, say};
 use crate::data::ProjectData;
 use crate::exit::{Exit, Failure};
@@ -115,7 +115,8 @@ fn verify(
         .map_err(|errors| Failure::from(errors).hint("the settings are those of the job, with one of them changed"))?;
     let whole = expctl_config::expand(&ProjectData(project), &config)?;
     let run = RunOptions::waiting(args.backend);
-    let Some(submitted) = submit_plan(project, &config, (&whole, whole.clone()), &run, Some(verifies))? else {
+    let purpose = JobPurpose::Verification(verifies);
+    let Some(submitted) = submit_plan(project, &config, (&whole, whole.clone()), &run, purpose)? else {
         return Ok(());
     };
     let measured = MeasuredJob::load(&Ledger::open(project)?.measured(submitted.job)?)?;

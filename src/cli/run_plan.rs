@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use clap::ValueEnum;
 use expctl_config::{ArrayRefusal, Config, NotesSettings, Plan, ProjectFiles, UserDefaults};
-use expctl_ledger::{JobRecord, MeasuredJob, VerifiedPredictions};
+use expctl_ledger::{JobRecord, MeasuredJob, SearchRound, VerifiedPredictions};
 use expctl_settings::{Trial, to_json};
 use expctl_text::format::count;
 use serde_json::json;
@@ -80,6 +80,17 @@ impl RunOptions {
     }
 }
 
+/// What a job is for, beside its trials.
+#[derive(Debug)]
+pub enum JobPurpose {
+    /// Nothing else.
+    Trials,
+    /// Measures what was predicted.
+    Verification(VerifiedPredictions),
+    /// Runs a round of a search, which says what came of it: there is no note of the job by itself, and its number is no data.
+    SearchRound(SearchRound),
+}
+
 /// A plan that was submitted.
 pub struct Submitted {
     /// Its job.
@@ -96,16 +107,16 @@ pub fn run_plan(
     plan: Plan,
     args: &RunOptions,
 ) -> Result<(), Failure> {
-    submit_plan(project, config, (whole, plan), args, None)?.map_or(Ok(()), |submitted| submitted.ended)
+    submit_plan(project, config, (whole, plan), args, JobPurpose::Trials)?.map_or(Ok(()), |submitted| submitted.ended)
 }
 
-/// The same for a plan that may verify predictions. `None`: nothing was submitted, as `args` say.
+/// The same for a plan with another purpose. `None`: nothing was submitted, as `args` say.
 pub fn submit_plan(
     project: &Project,
     config: &Config,
     (whole, mut plan): (&Plan, Plan),
     args: &RunOptions,
-    verifies: Option<VerifiedPredictions>,
+    purpose: JobPurpose,
 ) -> Result<Option<Submitted>, Failure> {
     let only_asks = args.dry_run || args.test_only;
     if args.only_missing {
@@ -127,7 +138,12 @@ pub fn submit_plan(
         return Err(Failure::new(Exit::Usage, "--chain makes jobs of Slurm, and this job would run on this machine")
             .hint("on this machine a job builds its data and writes its note by itself"));
     }
-    let job = JobRecord { verifies, ..plan::job_record(&plan, backend) };
+    let (verifies, search) = match purpose {
+        JobPurpose::Trials => (None, None),
+        JobPurpose::Verification(verifies) => (Some(verifies), None),
+        JobPurpose::SearchRound(search) => (None, Some(search)),
+    };
+    let job = JobRecord { verifies, search, ..plan::job_record(&plan, backend) };
     // What can be refused is refused before hours of data building, and before a number is taken.
     if slurm {
         slurm::scripts(project, &job)?;
@@ -165,9 +181,19 @@ pub fn submit_plan(
     }
     let backend = backend_from_name(&job.backend)?;
     let id = backend.submit(project, job, order)?;
-    print_id(id);
-    keep_origin(project, id, &origin);
-    let ended = wait_or_detach(project, backend.as_ref(), &project.job(id).record()?, args.wait, &interrupt);
+    let record = project.job(id).record()?;
+    let ended = match &record.search {
+        Some(search) => {
+            say(format!("round {}: job {id}", search.round));
+            keep_origin(project, id, &origin);
+            backend.wait(project, &record, &interrupt)
+        }
+        None => {
+            print_id(id);
+            keep_origin(project, id, &origin);
+            wait_or_detach(project, backend.as_ref(), &record, args.wait, &interrupt)
+        }
+    };
     Ok(Some(Submitted { job: id, ended }))
 }
 

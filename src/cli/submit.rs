@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use super::plan::search_words;
 use super::run_plan::{RunOptions, run_plan};
+use crate::console::say;
 use crate::data::ProjectData;
 use crate::exit::Failure;
 use crate::project::Project;
@@ -37,5 +39,12 @@ pub fn run(project: &Project, args: &SubmitArgs) -> Result<(), Failure> {
     let config = expctl_config::load_only(&files, &args.conf, &args.overrides, &args.only)?;
     let whole = expctl_config::expand(&files, &config)?;
     let plan = whole.clone().only(&args.only)?;
+    if let Some(search) = &config.search {
+        say(format!(
+            "note: this runs the config's own settings; {} with expctl search {}",
+            search_words(search),
+            args.conf.display()
+        ));
+    }
     run_plan(project, &config, &whole, plan, &args.run)
 }

@@ -212,8 +212,9 @@ fn untouched_since(path: &Path, time: i64) -> bool {
 }
 
 fn config_changes(files: &dyn ProjectFiles, record: &JobRecord, submitted: &Provenance) -> Vec<String> {
-    // A config that was derived from a past job is in no file that could have changed.
-    if is_isolation(&record.config_path) || is_verification(&record.config_path) {
+    // A config that was derived from a past job is in no file that could have changed, and `expctl search` knows by itself what has.
+    let is_derived = is_isolation(&record.config_path) || is_verification(&record.config_path);
+    if is_derived || record.search.is_some() {
         return Vec::new();
     }
     let path = submitted.folder.join(&record.config_path);

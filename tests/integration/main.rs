@@ -32,6 +32,7 @@ mod ranks;
 mod ratios;
 mod release_0_1;
 mod report;
+mod search;
 mod sections;
 mod security;
 mod slow;

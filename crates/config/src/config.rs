@@ -16,6 +16,7 @@ use crate::problem::ConfErrors;
 use crate::project_files::ProjectFiles;
 use crate::reader::Reader;
 use crate::resolve::resolve;
+use crate::search::SearchSpace;
 
 /// One variant at one point of the sweep, before repeats: what is run.
 #[derive(Clone, Debug)]
@@ -30,6 +31,13 @@ pub struct Run {
     pub at: Option<ValueOrigin>,
     /// All settings.
     pub values: Values,
+}
+
+impl Run {
+    /// The swept settings with their values, by dotted key.
+    pub fn swept(&self) -> BTreeMap<String, Json> {
+        self.point.iter().filter_map(|(key, setting)| Some(((*key).to_owned(), setting.value.clone()?))).collect()
+    }
 }
 
 /// A valid config.
@@ -53,6 +61,8 @@ pub struct Config {
     pub variants: usize,
     /// Number of points of the sweep; 1 without one.
     pub points: usize,
+    /// `[search]`, which nothing but a search reads; none without it.
+    pub search: Option<SearchSpace>,
     /// The texts that it was read from.
     pub sources: Sources,
 }
@@ -222,6 +232,7 @@ fn finish(
         runs: resolved.runs,
         variants: resolved.variants,
         points: resolved.points,
+        search: resolved.search,
         sources,
     })
 }

@@ -7,6 +7,7 @@ use expctl_settings::{Estimator, KEYS, KeySpec, SECTIONS, SettingValue};
 use crate::layer::{Layer, Scope, Setting, accept, read_settings, table_of, text_of};
 use crate::node::{Node, NodeKey, NodeTable, NodeValue, ValueOrigin, flatten};
 use crate::problem::Problem;
+use crate::search::{SearchTable, read_search};
 use crate::suggest::{closest, closest_key, closest_top, key_synonym, same_leaf, section_synonym};
 use crate::sweep::{Sweep, read_sweep};
 
@@ -51,6 +52,8 @@ pub struct Document {
     pub estimators: Option<Vec<Estimator>>,
     /// `[sweep]`.
     pub sweep: Sweep,
+    /// `[search]`.
+    pub search: SearchTable,
 }
 
 impl Document {
@@ -65,6 +68,11 @@ impl Document {
                 "sweep" => {
                     if let Some(table) = table_of("`sweep`", node, problems) {
                         document.sweep = read_sweep(key.at, table, problems);
+                    }
+                }
+                "search" => {
+                    if let Some(table) = table_of("`search`", node, problems) {
+                        document.search = read_search(key.at, table, problems);
                     }
                 }
                 _ => document.read_top(key, node, problems),
@@ -151,6 +159,7 @@ impl Document {
         self.baseline = over.baseline.or(self.baseline.take());
         self.estimators = over.estimators.or(self.estimators.take());
         self.sweep.extend(over.sweep);
+        self.search.extend(over.search);
     }
 }
 

@@ -148,7 +148,7 @@ fn trial(project: &dyn ProjectFiles, config: &Config, run: &Run, repeat: u32) ->
         (settings.model.seed, settings.loader.seed) = (model, loader);
     }
     let default_model = !settings.runs_command() && run.values.at(&Model::KIND).is_none();
-    let point = point(run);
+    let point = run.swept();
     Some(Trial {
         schema: TRIAL_SCHEMA_VERSION,
         id: trial_id(&run.variant, repeat, &point, &run.values.flat()),
@@ -170,10 +170,6 @@ fn seeds(settings: &Settings, repeat: u32) -> (u64, u64) {
     (settings.model.seed.saturating_add(further), settings.loader.seed.saturating_add(further))
 }
 
-fn point(run: &Run) -> BTreeMap<String, Json> {
-    run.point.iter().filter_map(|(key, s)| Some(((*key).to_owned(), s.value.clone()?))).collect()
-}
-
 fn refuse_duplicates(config: &Config) -> Result<(), ConfErrors> {
     let mut seen: HashMap<(&str, String), Option<ValueOrigin>> = HashMap::new();
     let mut problems = Vec::new();
@@ -186,7 +182,7 @@ fn refuse_duplicates(config: &Config) -> Result<(), ConfErrors> {
         };
         // Only a sweep runs a variant more than once, so the second one has a place.
         let Some(at) = run.at else { continue };
-        let keys: Vec<String> = point(run).iter().map(|(k, v)| format!("{k} = {v}")).collect();
+        let keys: Vec<String> = run.swept().iter().map(|(k, v)| format!("{k} = {v}")).collect();
         let message = format!("two points of the sweep run the same: {}", keys.join(", "));
         let problem = Problem {
             message,

@@ -11,6 +11,7 @@ use crate::node::ValueOrigin;
 use crate::problem::Problem;
 use crate::project_files::ProjectFiles;
 use crate::rules::{Judge, derive_command, derive_workload, refuse_own_worker_keys};
+use crate::search::{SearchSpace, SearchTable, VariantPoints, lengthen_warm_up, whole_point};
 use crate::suggest::closest;
 use crate::sweep::{Sweep, SweepRow};
 
@@ -21,6 +22,7 @@ pub struct Resolved {
     pub estimators: Vec<Estimator>,
     pub variants: usize,
     pub points: usize,
+    pub search: Option<SearchSpace>,
 }
 
 /// Lay the layers on top of each other and judge each result: defaults, user and cluster profile (`base_settings`), the config that a
@@ -34,8 +36,9 @@ pub fn resolve(
     (set, only): (&Document, &[String]),
     problems: &mut Vec<Problem>,
 ) -> Resolved {
-    let Document { settings, sections, mut variants, baseline, estimators, mut sweep, .. } = files;
+    let Document { settings, sections, mut variants, baseline, estimators, mut sweep, mut search, .. } = files;
     sweep.extend(set.sweep.clone());
+    search.extend(set.search.clone());
     set_variants(&mut variants, &set.variants, problems);
     if variants.is_empty() {
         variants.push(Variant::named("default", None));
@@ -52,6 +55,8 @@ pub fn resolve(
         // The sweep is refused; what is wrong beside it is reported all the same.
         points.push(sweep.unknown_point());
     }
+    let searched = searched_rows(&search, &sweep, &names, problems);
+    let mut spaces = Vec::new();
     let is_chosen = |variant: &Variant| only.iter().any(|name| chooses(name, &variant.name));
     let all_are_chosen = !variants.iter().any(is_chosen);
 
@@ -66,22 +71,13 @@ pub fn resolve(
         let mut unused = Vec::new();
         let is_judged = all_are_chosen || is_chosen(variant);
         let problems = if is_judged { &mut *problems } else { &mut unused };
+        let layers = Layers { below: base_settings, settings: &settings, variant, set, over };
         for point in &points {
             if let Some(at) = sweep.excluded(&variant.name, point) {
                 excluded = Some(at);
                 continue;
             }
-            let mut values = Values(DEFAULTS.clone());
-            let base = variant.base.as_ref();
-            for layer in [Some(base_settings), base, Some(&settings), Some(&variant.settings), Some(&point.settings)] {
-                values.0.extend(layer.cloned().unwrap_or_default());
-            }
-            values.0.extend(set.settings.clone());
-            values.0.extend(over.map(|v| v.settings.clone()).unwrap_or_default());
-            let typed = [Some(&set.settings), over.map(|v| &v.settings)].into_iter().flatten();
-            epochs_for_steps(&mut values, typed, point);
-            derive_command(&mut values);
-            derive_workload(&mut values);
+            let mut values = layers.values(point, &Layer::new());
             for spec in required().filter(|spec| is_judged && !values.has(spec.key)) {
                 let lacking = missing.entry(spec.key).or_default();
                 if lacking.last().is_none_or(|v| v.name != variant.name) {
@@ -93,6 +89,14 @@ pub fn resolve(
             judge.judge(&mut values, problems);
             runs.push(run(variant, over, point, values));
         }
+        if let (true, Some(rows), Some(own)) = (is_judged, &searched, runs.get(before)) {
+            search.refuse(&own.values, problems);
+            // Points of settings that are wrong would only repeat what is wrong.
+            if problems.is_empty() {
+                spaces.push(points_of_variant(&layers, &search, rows, own, &mut judge));
+                refuse_one_point(spaces.last(), &search, problems);
+            }
+        }
         if let Some(at) = excluded.filter(|_| runs.len() == before) {
             let message = format!("`exclude` leaves no point of variant `{}`", variant.name);
             let problem = Problem::new(at, message, "with this one, it makes no trial");
@@ -100,7 +104,101 @@ pub fn resolve(
         }
     }
     report_missing(&missing, &variants, &fallback, problems);
-    Resolved { runs, baseline, estimators, variants: variants.len(), points: points.len() }
+    let options = search.options().filter(|_| searched.is_some());
+    let search = options.map(|options| SearchSpace { options, variants: spaces });
+    Resolved { runs, baseline, estimators, variants: variants.len(), points: points.len(), search }
+}
+
+/// The layers of a variant, the lowest first.
+struct Layers<'a> {
+    /// The user's and the cluster profile's.
+    below: &'a Layer,
+    /// The files'.
+    settings: &'a Layer,
+    variant: &'a Variant,
+    set: &'a Document,
+    /// What `--set variant.NAME` says of the variant.
+    over: Option<&'a Variant>,
+}
+
+impl Layers<'_> {
+    /// The settings of the variant at a point of the sweep, not judged yet. `top` wins over everything: a point of a search.
+    fn values(&self, point: &SweepRow, top: &Layer) -> Values {
+        let mut values = Values(DEFAULTS.clone());
+        let Self { below, settings, variant, set, over } = *self;
+        let base = variant.base.as_ref();
+        for layer in [Some(below), base, Some(settings), Some(&variant.settings), Some(&point.settings)] {
+            values.0.extend(layer.cloned().unwrap_or_default());
+        }
+        values.0.extend(set.settings.clone());
+        values.0.extend(over.map(|v| v.settings.clone()).unwrap_or_default());
+        values.0.extend(top.clone());
+        let typed = [Some(&set.settings), over.map(|v| &v.settings)].into_iter().flatten();
+        epochs_for_steps(&mut values, typed, point);
+        derive_command(&mut values);
+        derive_workload(&mut values);
+        values
+    }
+}
+
+/// The points of `[search]`; none without one. A config has points that all run, or points that race.
+fn searched_rows(
+    search: &SearchTable,
+    sweep: &Sweep,
+    names: &[String],
+    problems: &mut Vec<Problem>,
+) -> Option<Vec<SweepRow>> {
+    let at = search.points.at?;
+    if let Some(swept) = sweep.at {
+        let problem = Problem::new(at, "a config has [sweep] or [search], not both", "the search");
+        problems.push(
+            problem
+                .also(swept, "the sweep")
+                .help("put the swept settings into [search], or the search into a config of its own"),
+        );
+    }
+    check_excluding(&search.points, names, problems);
+    if let Some(too_many) = search.points.too_many(names.len()) {
+        problems.push(too_many);
+        return None;
+    }
+    Some(search.points.points(problems))
+}
+
+/// The points of the search of a variant. `own` is the run of its own settings.
+fn points_of_variant(
+    layers: &Layers<'_>,
+    search: &SearchTable,
+    rows: &[SweepRow],
+    own: &Run,
+    judge: &mut Judge<'_>,
+) -> VariantPoints {
+    let own_point = search.own_point(&own.values);
+    let mut found = VariantPoints::new(Run { point: own_point.clone(), ..own.clone() });
+    let no_point = SweepRow { at: None, settings: Layer::new() };
+    for row in rows.iter().filter(|row| search.points.excluded(&own.variant, row).is_none()) {
+        let point = whole_point(row, &own_point);
+        let mut values = layers.values(&no_point, &point);
+        lengthen_warm_up(&mut values);
+        let mut refused = Vec::new();
+        refuse_own_worker_keys(&values, std::iter::once(&point), &mut refused);
+        judge.judge(&mut values, &mut refused);
+        found.add(Run { point, at: row.at, values, ..own.clone() }, refused);
+    }
+    found
+}
+
+/// A search among one point is none.
+fn refuse_one_point(points: Option<&VariantPoints>, search: &SearchTable, problems: &mut Vec<Problem>) {
+    let (Some(VariantPoints { variant, points, refused }), Some(at)) = (points, search.points.at) else { return };
+    if points.len() > 1 || !problems.is_empty() {
+        return;
+    }
+    let problem = Problem::new(at, format!("variant `{variant}` has nothing to search"), "one point, its own settings");
+    problems.push(match refused.first() {
+        Some(first) => problem.help(format!("every other point is refused; the first: {}", first.reason)),
+        None => problem.help("give a setting several values, for example loader.workers = [0, 2, 4]"),
+    });
 }
 
 /// Whether a name of `--only` is that of the variant, or the id of one of its trials.

@@ -125,7 +125,7 @@ fn plain(node: &Node) -> Option<String> {
 
 /// The section or other top-level name that was probably meant.
 pub fn closest_top(unknown: &str) -> Option<&'static str> {
-    closest(unknown, SECTIONS.into_iter().chain(["extends", "variant", "compare", "sweep"]))
+    closest(unknown, SECTIONS.into_iter().chain(["extends", "variant", "compare", "sweep", "search"]))
 }
 
 #[cfg(test)]

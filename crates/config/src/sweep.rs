@@ -13,7 +13,7 @@
 //! loader = { workers = 8, batch_size = 32 }
 //! ```
 
-use expctl_settings::{Launch, SECTIONS, ValueType};
+use expctl_settings::{KeySpec, Launch, SECTIONS, Search, Section, ValueType};
 
 use crate::layer::{Layer, Scope, Setting, accept, known_key, read_settings, table_of, text_of};
 use crate::node::{Node, NodeKey, NodeTable, NodeValue, ValueOrigin, flatten};
@@ -22,6 +22,26 @@ use crate::suggest::closest;
 
 /// Maximum number of trials of a config. `expctl check` needs about 14 kB of memory for each.
 pub const MAX_TRIALS: usize = 50_000;
+
+/// The table of a config that points are read from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PointTable {
+    /// `[sweep]`: each point runs.
+    #[default]
+    Sweep,
+    /// `[search]`: points race.
+    Search,
+}
+
+impl PointTable {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sweep => "sweep",
+            Self::Search => "search",
+        }
+    }
+}
 
 /// One swept key of `grid` or `zip`, with its values.
 #[derive(Clone, Debug)]
@@ -52,10 +72,12 @@ pub struct Exclude {
     pub row: SweepRow,
 }
 
-/// `[sweep]`: points = (grid × zip × list) − exclude + include. A part that is absent counts as one point without settings
-/// in the product.
+/// `[sweep]`, or the points of `[search]`: (grid × zip × list) − exclude + include. A part that is absent counts as one point without
+/// settings in the product.
 #[derive(Clone, Debug, Default)]
 pub struct Sweep {
+    /// Which of the two it is, for messages.
+    pub table: PointTable,
     /// Where `[sweep]` stands in the config. `None`: there is no sweep.
     pub at: Option<ValueOrigin>,
     /// Whether a variant may set a key that the sweep varies; the value of the sweep then wins. `None`: not set, which
@@ -120,10 +142,14 @@ impl Sweep {
         let axes = self.grid.iter().map(|axis| format!("{} values of {}", axis.values.len(), axis.key));
         let axes: Vec<String> = axes.collect();
         let plural = if variants == 1 { "" } else { "s" };
+        let table = self.table.name();
         let message =
-            format!("{points} points of the sweep × {variants} variant{plural} are more than {MAX_TRIALS} trials");
+            format!("{points} points of the {table} × {variants} variant{plural} are more than {MAX_TRIALS} trials");
         let problem = Problem::new(at, message, axes.join(" × "));
-        Some(problem.help("sweep fewer keys at once, or pair their values in [sweep.zip] or [[sweep.list]]"))
+        Some(
+            problem
+                .help(format!("{table} fewer keys at once, or pair their values in [{table}.zip] or [[{table}.list]]")),
+        )
     }
 
     /// The points, in order: the first axis of the grid changes slowest, then zip, then list; included ones come last.
@@ -159,11 +185,15 @@ impl Sweep {
         points.extend(self.include.iter().flatten().cloned());
         if points.is_empty() && problems.len() == problems_before {
             let has_exclude = self.exclude.iter().flatten().next().is_some();
-            let message = if has_exclude { "`exclude` leaves no point of the sweep" } else { "the sweep is empty" };
+            let table = self.table.name();
+            let message = match has_exclude {
+                true => format!("`exclude` leaves no point of the {table}"),
+                false => format!("the {table} is empty"),
+            };
             let problem = Problem::new(at, message, "makes no trial");
-            problems.push(
-                problem.help("give it values, for example [sweep.grid] with loader.workers = [0, 4], or remove it"),
-            );
+            problems.push(problem.help(format!(
+                "give it values, for example [{table}.grid] with loader.workers = [0, 4], or remove it"
+            )));
         }
         points
     }
@@ -190,21 +220,22 @@ impl Sweep {
     /// Report axes without values, `zip` axes of unequal length, keys that are swept twice, and `exclude` tables that can
     /// never match.
     fn check(&self, problems: &mut Vec<Problem>) {
+        let table = self.table.name();
         for axis in self.grid.iter().chain(&self.zip).filter(|axis| axis.values.is_empty()) {
-            problems.push(Problem::new(axis.at, format!("the sweep of `{}` is empty", axis.key), "has no values"));
+            problems.push(Problem::new(axis.at, format!("the {table} of `{}` is empty", axis.key), "has no values"));
         }
         if let Some((first, rest)) = self.zip.split_first() {
             for axis in rest.iter().filter(|axis| axis.values.len() != first.values.len()) {
                 let (n, m) = (axis.values.len(), first.values.len());
                 let problem = Problem::new(
                     axis.at,
-                    format!("`sweep.zip` pairs arrays of unequal length: {m} and {n}"),
+                    format!("`{table}.zip` pairs arrays of unequal length: {m} and {n}"),
                     format!("`{}` has {n} values", axis.key),
                 );
                 problems.push(
                     problem
                         .also(first.at, format!("`{}` has {m}", first.key))
-                        .help("give each as many values, or use [sweep.grid] for all combinations"),
+                        .help(format!("give each as many values, or use [{table}.grid] for all combinations")),
                 );
             }
         }
@@ -278,7 +309,7 @@ fn product(left: &[SweepRow], right: &[SweepRow]) -> Vec<SweepRow> {
     left.iter().flat_map(|l| right.iter().map(move |r| pair(l, r))).collect()
 }
 
-/// The tables of `[sweep]`.
+/// The tables of `[sweep]` and `[search]`.
 const TABLES: [&str; 5] = ["grid", "zip", "list", "exclude", "include"];
 
 /// The one key that `[sweep]` takes without its section, and the key that it stands for.
@@ -293,45 +324,48 @@ const VARIANT: &str = "variant";
 /// Read `table`, the content of `[sweep]`, whose header stands at `at`. Values are checked as in any other table; what is
 /// wrong is added to `problems` and left out.
 pub fn read_sweep(at: ValueOrigin, table: &NodeTable, problems: &mut Vec<Problem>) -> Sweep {
-    let mut sweep = Sweep { at: Some(at), ..Sweep::default() };
+    read_points(PointTable::Sweep, at, table, problems)
+}
+
+/// The same for the points of either table.
+pub fn read_points(of: PointTable, at: ValueOrigin, table: &NodeTable, problems: &mut Vec<Problem>) -> Sweep {
+    let within = of.name();
+    let mut sweep = Sweep { table: of, at: Some(at), ..Sweep::default() };
     for (key, node) in table {
         match key.name.as_str() {
             "grid" => {
-                if let Some(table) = table_of("`sweep.grid`", node, problems) {
-                    sweep.grid.extend(read_axes(flatten("", table), problems));
+                if let Some(table) = table_of(&format!("`{within}.grid`"), node, problems) {
+                    sweep.grid.extend(read_axes(of, flatten("", table), problems));
                 }
             }
             "zip" => {
-                if let Some(table) = table_of("`sweep.zip`", node, problems) {
-                    sweep.zip = read_axes(flatten("", table), problems);
+                if let Some(table) = table_of(&format!("`{within}.zip`"), node, problems) {
+                    sweep.zip = read_axes(of, flatten("", table), problems);
                 }
             }
-            "list" => sweep.list = read_rows("`sweep.list`", node, problems),
-            "exclude" => sweep.exclude = read_excludes(node, problems),
-            "include" => sweep.include = read_rows("`sweep.include`", node, problems),
-            OVERRULES => {
+            "list" => sweep.list = read_rows(&format!("`{within}.list`"), node, problems),
+            "exclude" => sweep.exclude = read_excludes(&format!("`{within}.exclude`"), node, problems),
+            "include" => sweep.include = read_rows(&format!("`{within}.include`"), node, problems),
+            OVERRULES if of == PointTable::Sweep => {
                 let read = accept(&ValueType::Bool, "sweep.overrules_variants", node);
                 let read = read.map_err(|problem| problems.push(*problem)).ok();
                 sweep.overrules_variants = read.and_then(|value| value.as_bool());
             }
-            // A key that stands in [sweep] itself is swept as if it stood in [sweep.grid].
+            // A key that stands in the table itself is swept as if it stood in its grid.
             name if name == RANKS.0 => {
                 let named = NodeKey { name: RANKS.1.to_owned(), at: key.at };
-                sweep.grid.extend(read_axes(vec![(named, node.clone())], problems));
+                sweep.grid.extend(read_axes(of, vec![(named, node.clone())], problems));
             }
             name if SECTIONS.contains(&name) => {
-                if let Some(table) = table_of(&format!("`sweep.{name}`"), node, problems) {
-                    sweep.grid.extend(read_axes(flatten(name, table), problems));
+                if let Some(table) = table_of(&format!("`{within}.{name}`"), node, problems) {
+                    sweep.grid.extend(read_axes(of, flatten(name, table), problems));
                 }
             }
+            // "loader.workers" in quotes.
+            name if name.contains('.') => sweep.grid.extend(read_axes(of, vec![(key.clone(), node.clone())], problems)),
             name => {
-                let problem = Problem::new(key.at, format!("unknown key `sweep.{name}`"), "no such key");
-                problems.push(match closest(name, TABLES.into_iter().chain([RANKS.0, OVERRULES])) {
-                    Some(near) => problem.help(format!("did you mean `sweep.{near}`?")),
-                    None => problem.help(
-                        "[sweep] takes grid, zip, list, exclude, include and overrules_variants; keys go below the first five",
-                    ),
-                });
+                let problem = Problem::new(key.at, format!("unknown key `{within}.{name}`"), "no such key");
+                problems.push(unknown_key(of, name, problem));
             }
         }
     }
@@ -345,15 +379,32 @@ pub fn read_sweep(at: ValueOrigin, table: &NodeTable, problems: &mut Vec<Problem
     sweep
 }
 
+/// The problem of an unknown key of either table, with what was probably meant.
+fn unknown_key(of: PointTable, name: &str, problem: Problem) -> Problem {
+    let own: Vec<&str> = match of {
+        PointTable::Sweep => vec![OVERRULES],
+        PointTable::Search => Search::KEYS.iter().map(KeySpec::leaf).collect(),
+    };
+    let within = of.name();
+    match closest(name, TABLES.into_iter().chain([RANKS.0]).chain(own.iter().copied())) {
+        Some(near) => problem.help(format!("did you mean `{within}.{near}`?")),
+        None => problem.help(format!(
+            "[{within}] takes {}, and {}; settings go below the first five",
+            TABLES.join(", "),
+            own.join(", ")
+        )),
+    }
+}
+
 /// The axes of some keys with their nodes, each of which has to be an array of values.
-fn read_axes(keys: Vec<(NodeKey, Node)>, problems: &mut Vec<Problem>) -> Vec<Axis> {
+fn read_axes(of: PointTable, keys: Vec<(NodeKey, Node)>, problems: &mut Vec<Problem>) -> Vec<Axis> {
     let mut axes = Vec::new();
     for (key, node) in keys {
         let Some(spec) = known_key(&key, &node, Scope::Trial, problems, &mut Layer::new()) else { continue };
         let NodeValue::Array(items) = &node.value else {
             let problem = Problem::new(
                 node.at,
-                format!("a sweep takes an array of values for `{}`, not {}", spec.key, node.describe()),
+                format!("a {} takes an array of values for `{}`, not {}", of.name(), spec.key, node.describe()),
                 "expected an array",
             );
             problems.push(problem.help("write the values in brackets: [1, 2, 4]"));
@@ -378,8 +429,8 @@ fn read_rows(what: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Vec
 }
 
 /// The entries of `exclude`. In each, the key `variant` is a name, and all others are settings.
-fn read_excludes(node: &Node, problems: &mut Vec<Problem>) -> Option<Vec<Exclude>> {
-    let tables = read_tables("`sweep.exclude`", node, problems)?;
+fn read_excludes(what: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Vec<Exclude>> {
+    let tables = read_tables(what, node, problems)?;
     let exclude = |(at, table): (ValueOrigin, &NodeTable)| {
         let (names, values): (NodeTable, NodeTable) = table.iter().cloned().partition(|(key, _)| key.name == VARIANT);
         let variant = names.first().and_then(|(_, node)| Some((text_of("`variant`", node, problems)?, node.at)));
@@ -404,7 +455,8 @@ fn read_tables<'a>(
             format!("{what} is an array of tables, not {}", node.describe()),
             "expected an array",
         );
-        problems.push(problem.help("write [[sweep.list]] tables, or [{ loader.workers = 4 }]"));
+        let name = what.trim_matches('`');
+        problems.push(problem.help(format!("write [[{name}]] tables, or [{{ loader.workers = 4 }}]")));
         return None;
     };
     let entry = |item: &'a Node| Some((item.at, table_of(&format!("an entry of {what}"), item, problems)?));

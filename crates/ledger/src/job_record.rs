@@ -44,6 +44,9 @@ pub struct JobRecord {
     /// Predictions that it was submitted to verify.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verifies: Option<VerifiedPredictions>,
+    /// The round of a search that it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search: Option<SearchRound>,
     /// The trials, in the order of array tasks.
     pub trials: Vec<Trial>,
 }
@@ -76,6 +79,17 @@ pub struct VerifiedPrediction {
     /// 95 % interval of the gain, lower and upper end; `None` if the record was too short for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gain_interval: Option<(f64, f64)>,
+}
+
+/// A round of a search. A search is in no other file: its state follows from the jobs of its rounds.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SearchRound {
+    /// Which search: a text that is the same for the same points, lengths and options of a config.
+    pub id: String,
+    /// Number of the search among those with this id, from 1.
+    pub start: u32,
+    /// Number of the round, from 1.
+    pub round: u32,
 }
 
 impl JobRecord {

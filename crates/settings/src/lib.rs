@@ -20,6 +20,7 @@ mod launch;
 mod measure;
 mod model;
 mod pipeline;
+mod search;
 mod secret;
 mod settings;
 mod train;
@@ -36,6 +37,7 @@ pub use model::{Aggregation, Implementation, LocalHead, Model, ModelKind, Norm, 
 pub use pipeline::{
     Collation, DeviceMasks, Loader, MaskSource, Pipeline, Processor, StoreKind, Walk, samples_per_rank,
 };
+pub use search::Search;
 pub use secret::looks_secret;
 pub use settings::{
     EMULATED, Experiment, ISOLATION_SUFFIX, KEYS, NO_DATA_SET, SECTIONS, Settings, TRIAL_SCHEMA_VERSION, Trial, find,

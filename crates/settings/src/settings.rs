@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 
 use crate::{
     Array, ArrayFormat, Checkpoint, Data, Draw, KeyDefault, KeySpec, Launch, Loader, Measure, Mode, Model, Pipeline,
-    Profile, Sampler, Section, Select, Slurm, TraceAt, Train, Worker, Workload,
+    Profile, Sampler, Search, Section, Select, Slurm, TraceAt, Train, Worker, Workload,
 };
 
 /// The data set of a program that brings its own data: nothing is built.
@@ -62,7 +62,7 @@ pub fn find(key: &str) -> Option<&'static KeySpec> {
 /// The reference of all keys as markdown: the part of docs/reference/config.md between its `keys` marks.
 pub fn reference() -> String {
     let mut text = String::new();
-    for (section, keys) in SECTION_KEYS {
+    for (section, keys) in SECTION_KEYS.into_iter().chain([keys_of::<Search>()]) {
         text.push_str(&format!("### [{section}]\n\n| Key | Takes | Default | Meaning |\n|---|---|---|---|\n"));
         for spec in keys {
             let default = match spec.default {

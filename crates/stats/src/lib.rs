@@ -42,7 +42,7 @@ pub use periods::{LaggedProducts, MIN_PERIODS_FOR_SHAPE, Periods};
 pub use permutation::{Permutation, permutation_test};
 pub use ratio::{
     ComparedSteps, Difference, POWER, Ratio, compare_steps, difference, minimum_detectable, minimum_detectable_paired,
-    paired_difference, paired_ratio, ratio,
+    paired_difference, paired_ratio, paired_ratio_at, ratio,
 };
 pub use run_rate::{
     Estimate, MIN_STEPS_FOR_INTERVAL, RateOverRuns, RunRate, Scope, epoch_mean, rate_over_runs, run_rate,

@@ -66,6 +66,12 @@ pub fn ratio(side: &[f64], base: &[f64]) -> Option<Ratio> {
 ///
 /// Source: Student, *The probable error of a mean*, Biometrika 6 (1908) 1–25.
 pub fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
+    paired_ratio_at(pairs, ALPHA)
+}
+
+/// [`paired_ratio`] with an interval of 1 − `alpha` in place of 95 %: for tests that are corrected for their number. The p value does not
+/// depend on it.
+pub fn paired_ratio_at(pairs: &[(f64, f64)], alpha: f64) -> Option<Ratio> {
     if pairs.is_empty() || !all_positive(pairs.iter().flat_map(|(side, base)| [side, base])) {
         return None;
     }
@@ -74,7 +80,7 @@ pub fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
     }
     let student = Student::from_values(&log_ratios(pairs))?;
     let spread = student.with_spread();
-    let interval = spread.map(|student| Interval::from_log(student.value, student.half_width(ALPHA)));
+    let interval = spread.map(|student| Interval::from_log(student.value, student.half_width(alpha)));
     Some(Ratio { value: student.value.exp(), interval, p: spread.map(|student| student.p()) })
 }
 
@@ -310,6 +316,19 @@ mod tests {
         assert!((found.value - 2.0).abs() < 1e-12, "{found:?}");
         assert_eq!((found.interval, found.p), (None, None));
         assert_eq!(crate::verdict(&found, (3, 3)), crate::Verdict::NoSpread);
+    }
+
+    #[test]
+    fn a_smaller_level_gives_a_wider_interval_around_the_same_ratio() {
+        // Log ratios 1, 2, 3 with two degrees of freedom: the quantiles of t at 97.5 % and 99.5 % are 4.302653 and 9.924843.
+        let pairs: Vec<(f64, f64)> = [1.0_f64, 2.0, 3.0].iter().map(|log| (log.exp(), 1.0)).collect();
+        for (alpha, t) in [(0.05, 4.302_652_729_911_275), (0.01, 9.924_843_200_918_07)] {
+            let found = paired_ratio_at(&pairs, alpha).unwrap();
+            let interval = found.interval.unwrap();
+            assert!((found.value.ln() - 2.0).abs() < 1e-12, "{found:?}");
+            assert!((interval.high.ln() - 2.0 - t / 3.0_f64.sqrt()).abs() < 1e-6, "{found:?}");
+        }
+        assert_eq!(paired_ratio_at(&pairs, ALPHA), paired_ratio(&pairs));
     }
 
     #[test]

@@ -195,8 +195,12 @@ pub fn run(project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<
     // Where a trial has completed before, nothing is wrong with all of them.
     let mut alike = AlikeFailures { over: trials.len() < job.trials.len(), ..AlikeFailures::default() };
     for (i, trial) in trials.iter().enumerate() {
-        if let Some(last) = dir.attempts(&trial.id)?.last() {
-            conclude_lost(last, trial)?;
+        if let Some(last) = dir.attempts(&trial.id)?.last()
+            && conclude_lost(last, trial)?
+        {
+            say(format!("{} had completed, though its launcher ended before it", trial.name()));
+            alike.over = true;
+            continue;
         }
         let attempt = stage(&dir, trial)?;
         let mut progress = ProgressDisplay::new(&attempt, trial, i + 1, trials.len());
@@ -288,19 +292,20 @@ fn planned(dir: &JobDir, job: &JobRecord) -> Result<BTreeMap<String, u32>, Failu
     Ok(planned)
 }
 
-/// Conclude an attempt whose launcher has ended. Called under the lock, so nobody runs it.
-fn conclude_lost(attempt: &AttemptDir, trial: &Trial) -> Result<(), Failure> {
+/// Conclude an attempt whose launcher has ended; returns whether its ranks had all completed. Called under the lock, so nobody runs it.
+fn conclude_lost(attempt: &AttemptDir, trial: &Trial) -> Result<bool, Failure> {
     if attempt.outcome_path().exists() {
-        return Ok(());
+        return Ok(false);
     }
     let mut outcome = conclude(attempt, trial, attempt.started(), &[], false)?;
     if outcome.state == TrialState::Completed {
-        return Ok(());
+        return Ok(true);
     }
     outcome.state = TrialState::Failed;
     outcome.failed_rank = None;
     "the launcher ended before it could write the outcome".clone_into(&mut outcome.message);
-    Ok(outcome.save(attempt)?)
+    outcome.save(attempt)?;
+    Ok(false)
 }
 
 /// Run the trials of `job`, which need not be all of its record, in a process that outlives this one. Returns the path

@@ -161,6 +161,7 @@ pub fn job(config: &str, variants: &[&str], ranks: u32) -> JobRecord {
         baseline: None,
         estimators: Vec::new(),
         verifies: None,
+        search: None,
         trials: variants.iter().map(trial).collect(),
     }
 }

@@ -60,6 +60,7 @@ impl TestProject {
             baseline: None,
             estimators: Vec::new(),
             verifies: None,
+            search: None,
             trials,
         };
         change(&mut record);
