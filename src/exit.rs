@@ -8,7 +8,7 @@ use std::fmt::Display;
 pub enum Exit {
     /// All went well.
     Ok = 0,
-    /// A gate of `compare` did not hold.
+    /// A gate of `compare` or `history` did not hold.
     Gate = 1,
     /// The command line was wrong.
     Usage = 2,

@@ -1,13 +1,15 @@
 //! `expctl compare`: jobs and published results side by side, and `--gate`, which turns a comparison into an exit code.
 
 use std::io::IsTerminal;
+use std::path::PathBuf;
 
-use expctl_ledger::{Ledger, PublishedBreakdown};
+use expctl_ledger::{Ledger, PublishedBreakdown, write_atomic};
 
 use crate::console::{out, say};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
 use crate::report::compare::{CompareError, Comparison, Format, Gate, GateError, GateResult, rows_of};
+use crate::report::junit::junit_xml;
 
 /// Arguments of `expctl compare`.
 #[derive(Debug, clap::Args)]
@@ -31,6 +33,9 @@ pub struct CompareArgs {
     /// none, with the baseline row.
     #[arg(long, value_name = "CONDITION")]
     gate: Vec<String>,
+    /// With --gate: write what it says into this file as JUnit XML, a test case for each row
+    #[arg(long, value_name = "FILE", requires = "gate")]
+    junit: Option<PathBuf>,
     /// Same as --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
@@ -86,6 +91,10 @@ pub fn run(project: &Project, args: &CompareArgs) -> Result<(), Failure> {
     }
     let checked: Vec<GateResult> = gates.iter().flat_map(|gate| gate.check(&comparison)).collect();
     checked.iter().for_each(|one| say(&one.sentence));
+    if let Some(path) = &args.junit {
+        let cases: Vec<_> = checked.iter().map(GateResult::junit_case).collect();
+        write_atomic(path, &junit_xml("expctl compare", &cases).map_err(Failure::internal)?)?;
+    }
     let failed = checked.iter().filter(|one| !one.passed).count();
     if failed > 0 {
         return Err(Failure::new(Exit::Gate, format!("{failed} of {} checks by --gate failed", checked.len())));

@@ -5,6 +5,7 @@ mod compare;
 mod completions;
 mod data;
 mod doctor;
+mod history;
 mod import;
 mod init;
 mod internal;
@@ -39,6 +40,7 @@ use self::compare::CompareArgs;
 use self::completions::CompletionsArgs;
 use self::data::DataCommand;
 use self::doctor::DoctorArgs;
+use self::history::HistoryArgs;
 use self::import::ImportArgs;
 use self::init::InitArgs;
 use self::internal::{ConcludeArgs, RunCommandArgs, RunLocalArgs, StageAttemptArgs, StepArgs};
@@ -62,7 +64,7 @@ use crate::project::Project;
 #[derive(Debug, Parser)]
 #[command(name = "expctl", version, propagate_version = true, max_term_width = 100)]
 #[command(
-    after_help = "Exit codes: 0 ok, 1 a gate of compare failed, 2 usage, 3 config or other input invalid, 4 cluster unreachable, 5 some trials failed, \
+    after_help = "Exit codes: 0 ok, 1 a gate failed, 2 usage, 3 config or other input invalid, 4 cluster unreachable, 5 some trials failed, \
                         6 results incomplete, or records or data cannot be read or written, 7 comparison refused, 70 internal, or the worker cannot start\n\
                         Words of tables and notes: docs/guide/reading-results.md; when something fails: docs/guide/troubleshooting.md"
 )]
@@ -109,6 +111,8 @@ enum Verb {
     Report(ReportArgs),
     /// Put jobs side by side
     Compare(CompareArgs),
+    /// Show how the rates of a config or variant developed over all jobs, and what changed with them
+    History(HistoryArgs),
     /// Predict what changes to a job would bring: loader threads, prefetch, batches, faster stages
     Predict(PredictArgs),
     /// Say where the time of single batches goes: distribution, slow batches and their period
@@ -151,7 +155,7 @@ enum Verb {
 const VERBS_BY_PURPOSE: [(&str, &[&str]); 5] = [
     ("Before a job", &["init", "check", "plan", "doctor"]),
     ("Jobs", &["submit", "search", "status", "watch", "logs", "cancel", "retry", "isolate"]),
-    ("Results", &["report", "compare", "predict", "timings", "trace", "import"]),
+    ("Results", &["report", "compare", "history", "predict", "timings", "trace", "import"]),
     ("Data sets", &["data"]),
     ("Shell", &["completions"]),
 ];
@@ -297,6 +301,7 @@ fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {
         Verb::Isolate(args) => isolate::run(project, &args),
         Verb::Report(args) => report::run(project, &args),
         Verb::Compare(args) => compare::run(project, &args),
+        Verb::History(args) => history::run(project, &args),
         Verb::Predict(args) => predict::run(project, &args),
         Verb::Timings(args) => timings::run(project, &args),
         Verb::Trace(args) => trace::run(project, &args),

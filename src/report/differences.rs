@@ -60,8 +60,13 @@ pub fn class_name(key: &str) -> Option<&'static str> {
     CLASS.iter().find(|(known, _)| *known == key).map(|(_, name)| *name)
 }
 
+/// The settings that make up the class of a row with these settings, as far as they are known.
+pub fn class_settings(settings: &BTreeMap<String, String>) -> BTreeMap<&'static str, String> {
+    CLASS.iter().filter_map(|(key, _)| Some((*key, settings.get(*key)?.clone()))).collect()
+}
+
 /// Whether a rate may depend on the setting.
-fn is_relevant(key: &str) -> bool {
+pub fn is_relevant(key: &str) -> bool {
     !IRRELEVANT.contains(&key)
 }
 
@@ -89,7 +94,7 @@ pub fn setting_name(key: &str) -> &str {
 }
 
 /// Keys in the order of [`FIRST`], then alphabetically.
-fn in_order<'a>(keys: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+pub fn in_order<'a>(keys: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let keys: BTreeSet<&str> = keys.collect();
     let first = FIRST.iter().filter_map(|(key, _)| keys.get(key).copied());
     let rest = keys.iter().copied().filter(|key| FIRST.iter().all(|(known, _)| known != key));

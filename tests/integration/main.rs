@@ -20,6 +20,7 @@ mod first_lines;
 #[allow(dead_code, reason = "the example writes files of any size")]
 mod generated_times;
 mod gpu;
+mod history;
 mod import;
 mod init;
 mod isolate;

@@ -198,7 +198,7 @@ fn bar_title(placed: &PlacedPanel<'_>, name: &str, bar: &Bar) -> String {
 /// Name of the x axis at a value, followed by a comma; empty for an axis of numbers.
 fn name_at(placed: &PlacedPanel<'_>, x: f64) -> String {
     let name = usize::try_from(x.round() as i64).ok().and_then(|i| placed.panel.x.names.get(i));
-    name.map(|name| format!("{name}, ")).unwrap_or_default()
+    name.filter(|name| !name.is_empty()).map(|name| format!("{name}, ")).unwrap_or_default()
 }
 
 /// A box from quartile to quartile, a line at the median, and whiskers with a bar across at each end.

@@ -41,11 +41,28 @@ pub const fn is_measured(step: u64, first: u64, warmup: u64) -> bool {
 /// # Errors
 /// A file cannot be read, or a step is in no attempt.
 pub fn joined_steps(attempts: &[AttemptDir], rank: u32, warmup: u64) -> Result<JoinedSteps, LedgerError> {
+    join_with(attempts, rank, warmup, AttemptDir::steps)
+}
+
+/// [`joined_steps()`] of the times of the steps alone ([`AttemptDir::step_times`]).
+///
+/// # Errors
+/// As [`joined_steps()`].
+pub(crate) fn joined_step_times(attempts: &[AttemptDir], rank: u32, warmup: u64) -> Result<JoinedSteps, LedgerError> {
+    join_with(attempts, rank, warmup, AttemptDir::step_times)
+}
+
+fn join_with(
+    attempts: &[AttemptDir],
+    rank: u32,
+    warmup: u64,
+    read: impl Fn(&AttemptDir, u32) -> Result<Vec<StepRecord>, LedgerError>,
+) -> Result<JoinedSteps, LedgerError> {
     let Some(last) = attempts.last() else { return Ok(JoinedSteps::default()) };
     let mut joined = JoinedSteps::default();
     let mut begin: Option<u64> = None;
     for attempt in attempts.iter().rev() {
-        let mut rows = attempt.steps(rank)?;
+        let mut rows = read(attempt, rank)?;
         if let Some(first) = rows.first().map(|record| record.step).filter(|first| *first > 0) {
             rows.iter_mut().for_each(|record| record.measured &= is_measured(record.step, first, warmup));
         }

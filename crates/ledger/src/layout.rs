@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use expctl_settings::{Readers, TRIAL_SCHEMA_VERSION, Trial};
 
-use crate::steps_table::read_table_totals;
+use crate::steps_table::{read_step_times, read_table_totals};
 use crate::{
     DataRead, Environment, HardwareSample, JobRecord, JournalTail, LedgerError, Outcome, RankExit, RankUsage,
     ShuffleQuality, SlurmUsage, StepRecord, StepTotals, read_journal, read_sample_journal, read_samples, read_steps,
@@ -310,6 +310,12 @@ impl AttemptDir {
     pub fn steps(&self, rank: u32) -> Result<Vec<StepRecord>, LedgerError> {
         let table = self.steps_path(rank);
         if table.exists() { Ok(read_steps(&table)?.steps) } else { read_journal(&self.journal_path(rank)) }
+    }
+
+    /// [`AttemptDir::steps`] without what a step did in its time: no stages, bytes or losses.
+    pub fn step_times(&self, rank: u32) -> Result<Vec<StepRecord>, LedgerError> {
+        let table = self.steps_path(rank);
+        if table.exists() { read_step_times(&table) } else { read_journal(&self.journal_path(rank)) }
     }
 
     /// Read the hardware samples of a rank, from their table or, if that was not written, from their journal; empty without either.

@@ -4,10 +4,20 @@ use std::ops::Range;
 
 use expctl_settings::Trial;
 
+use crate::joined_steps::joined_step_times;
 use crate::{
     AttemptDir, DataRead, DroppedPages, Environment, HardwareSample, JobDir, JobRecord, LearningRecord, LedgerError,
     Outcome, RankUsage, ShuffleQuality, SlurmUsage, StepRecord, TrialState, is_measured, joined_learning, joined_steps,
 };
+
+/// What is read of the trials of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RunRecords {
+    /// All that a report shows.
+    All,
+    /// What rates rest on: outcome, environment and the times of steps.
+    StepTimes,
+}
 
 /// State of a trial of a measured job, from its last attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,11 +76,16 @@ pub struct RunPart {
 }
 
 impl RunPart {
-    fn load(attempt: &AttemptDir, steps: Range<u64>, ranks: u32) -> Result<Self, LedgerError> {
+    fn load(attempt: &AttemptDir, steps: Range<u64>, ranks: u32, records: RunRecords) -> Result<Self, LedgerError> {
+        let environment = attempt.environment()?;
+        if records == RunRecords::StepTimes {
+            let (usage, samples) = (Vec::new(), Vec::new());
+            return Ok(Self { attempt: attempt.number(), steps, environment, data: None, usage, samples });
+        }
         Ok(Self {
             attempt: attempt.number(),
             steps,
-            environment: attempt.environment()?,
+            environment,
             // The steps are usable without these.
             data: attempt.data_read().unwrap_or_else(log_damaged),
             usage: (0..ranks).filter_map(|rank| attempt.usage(rank).unwrap_or_else(log_damaged)).collect(),
@@ -168,7 +183,7 @@ impl Run {
         self.learning.last().filter(|last| last.stopped).map(|last| last.epoch + 1)
     }
 
-    fn load(dir: &JobDir, job: u64, planned: &Trial) -> Self {
+    fn load(dir: &JobDir, job: u64, planned: &Trial, records: RunRecords) -> Self {
         let mut run = Self {
             job,
             trial: planned.clone(),
@@ -190,7 +205,7 @@ impl Run {
             return run;
         }
         // One damaged file must not hide the other trials of the job.
-        if let Err(e) = run.read(&attempts) {
+        if let Err(e) = run.read(&attempts, records) {
             run.ranks.clear();
             run.state = match run.state {
                 // Its figures do not count either way; the reason of the failure must stay visible.
@@ -201,7 +216,7 @@ impl Run {
         run
     }
 
-    fn read(&mut self, attempts: &[AttemptDir]) -> Result<(), LedgerError> {
+    fn read(&mut self, attempts: &[AttemptDir], records: RunRecords) -> Result<(), LedgerError> {
         let Some(attempt) = attempts.last() else { return Ok(()) };
         self.state = RunState::Unfinished;
         self.outcome = attempt.outcome()?;
@@ -216,21 +231,24 @@ impl Run {
             self.trial = attempt.trial()?;
         }
         let (ranks, warmup) = (self.trial.settings.launch.ranks, self.trial.settings.measure.warmup);
-        let joined = (0..ranks).map(|rank| joined_steps(attempts, rank, warmup)).collect::<Result<Vec<_>, _>>();
+        let join = if records == RunRecords::All { joined_steps } else { joined_step_times };
+        let joined = (0..ranks).map(|rank| join(attempts, rank, warmup)).collect::<Result<Vec<_>, _>>();
         // A checkpoint is of all ranks, so all of them have the same parts, but for one that left no step at all.
         let parts = joined.iter().flatten().map(|of_rank| &of_rank.parts).find(|parts| !parts.is_empty());
         self.parts = match parts {
             Some(parts) => {
                 let of = |number: u32| attempts.iter().find(|attempt| attempt.number() == number);
                 let found = parts.iter().filter_map(|part| Some((of(part.attempt)?, part.steps.clone())));
-                found.map(|(attempt, steps)| RunPart::load(attempt, steps, ranks)).collect::<Result<_, _>>()?
+                found.map(|(attempt, steps)| RunPart::load(attempt, steps, ranks, records)).collect::<Result<_, _>>()?
             }
-            None => vec![RunPart::load(attempt, 0..0, ranks)?],
+            None => vec![RunPart::load(attempt, 0..0, ranks, records)?],
         };
-        // The same in every attempt: it follows from the settings.
-        self.shuffle = attempt.shuffle().unwrap_or_else(log_damaged);
-        self.learning = joined_learning(attempts).map_or_else(log_damaged, Some).unwrap_or_default();
-        self.slurm = attempt.slurm_usage().unwrap_or_else(log_damaged);
+        if records == RunRecords::All {
+            // The same in every attempt: it follows from the settings.
+            self.shuffle = attempt.shuffle().unwrap_or_else(log_damaged);
+            self.learning = joined_learning(attempts).map_or_else(log_damaged, Some).unwrap_or_default();
+            self.slurm = attempt.slurm_usage().unwrap_or_else(log_damaged);
+        }
         self.ranks = joined?.into_iter().map(|of_rank| of_rank.steps).collect();
         let lost = self.ranks.iter().position(Vec::is_empty);
         if let (RunState::Completed, Some(rank)) = (&self.state, lost) {
@@ -263,8 +281,16 @@ impl MeasuredJob {
     /// A `job.json` that cannot be read.
     pub fn load(dir: &JobDir) -> Result<Self, LedgerError> {
         let record = dir.record()?;
-        let runs = parallel_map::map(&record.trials, |trial| Run::load(dir, record.job, trial));
+        let runs = parallel_map::map(&record.trials, |trial| Run::load(dir, record.job, trial, RunRecords::All));
         Ok(Self { record, runs })
+    }
+
+    /// What the rates of a job rest on, of the trials that are `wanted`: outcome, environment and the times of their steps. Stages, hardware
+    /// samples, figures of training and what Slurm measured are not read. `record` is that of the folder.
+    pub fn load_step_times(dir: &JobDir, record: JobRecord, wanted: impl Fn(&Trial) -> bool) -> Self {
+        let trials: Vec<&Trial> = record.trials.iter().filter(|trial| wanted(trial)).collect();
+        let runs = parallel_map::map(&trials, |trial| Run::load(dir, record.job, trial, RunRecords::StepTimes));
+        Self { record, runs }
     }
 
     /// Runs by label (variant and swept settings), in the order of their first trial.

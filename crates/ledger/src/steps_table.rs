@@ -171,6 +171,24 @@ pub(crate) fn read_table_totals(path: &Path) -> Result<StepTotals, LedgerError> 
     Ok(totals)
 }
 
+/// Read when the steps of a table were made, how long they took and how many samples they had; all else of a step is left at its default.
+/// Where nobody asks for stages, this is a small part of a table.
+pub(crate) fn read_step_times(path: &Path) -> Result<Vec<StepRecord>, LedgerError> {
+    const TIMES: [&str; 5] = ["step", "epoch", "start_ns", "wall_ns", "samples"];
+    let table = TableReader::open(path, STEPS_SCHEMA_VERSION)?;
+    let columns = table.columns(|name| name == "measured" || TIMES.contains(&name))?;
+    let missing = |name: &str| table.error(TableError::NoColumn { name: name.to_owned() });
+    let mut steps = vec![StepRecord::default(); columns.rows];
+    for (name, _, set) in COUNTERS.iter().filter(|(name, ..)| TIMES.contains(name)) {
+        for (record, v) in steps.iter_mut().zip(columns.integers(name).ok_or_else(|| missing(name))?) {
+            set(record, *v as u64);
+        }
+    }
+    let measured = columns.booleans("measured").ok_or_else(|| missing("measured"))?;
+    steps.iter_mut().zip(measured).for_each(|(record, v)| record.measured = *v);
+    Ok(steps)
+}
+
 /// Read a step table. A table without columns of device times is of a rank without a device.
 ///
 /// # Errors
@@ -286,6 +304,10 @@ mod tests {
             write_steps(&path, &table).unwrap();
             prop_assert_eq!(&read_steps(&path).unwrap(), &table);
             prop_assert_eq!(read_table_totals(&path).unwrap(), StepTotals::from_steps(&table.steps));
+            let times = table.steps.iter().map(|&StepRecord { step, epoch, measured, start_ns, wall_ns, samples, .. }| {
+                StepRecord { step, epoch, measured, start_ns, wall_ns, samples, ..StepRecord::default() }
+            });
+            prop_assert_eq!(read_step_times(&path).unwrap(), times.collect::<Vec<_>>());
         }
     }
 

@@ -261,6 +261,11 @@ impl Trial {
         with_point(&self.variant, &words.join(", "))
     }
 
+    /// The part of its id that all repeats share and that depends on what runs: equal settings have an equal one in every job.
+    pub fn settings_hash(&self) -> &str {
+        self.id.rsplit_once('-').map_or(self.id.as_str(), |(_, hash)| hash)
+    }
+
     /// Its swept settings, `loader.workers=2, train.mode="data"`; empty without a sweep.
     pub fn point_words(&self) -> String {
         let point: Vec<String> = self.point.iter().map(|(k, v)| format!("{k}={v}")).collect();

@@ -11,6 +11,7 @@
 //! | `verdict` | Holm's correction, and the words "faster" and "slower" |
 //! | `stationarity` | warm-up (MSER-5) and drift of a series |
 //! | `periods` | steps after which a series repeats itself |
+//! | `change_points` | levels of a series of jobs and the changes between them; a new job against the level before it |
 //!
 //! Invariants: all functions work on raw values and round nothing. They are deterministic: where one draws random numbers, the seed
 //! is a function of the values. They are free of units but for [`MIN_SECONDS_FOR_VERDICT`]: a result has the unit of its values.
@@ -27,6 +28,7 @@
 //! ```
 
 mod block_bootstrap;
+mod change_points;
 mod descriptive;
 mod periods;
 mod permutation;
@@ -37,6 +39,10 @@ mod student;
 mod verdict;
 
 pub use block_bootstrap::MIN_PERIODS_FOR_INTERVAL;
+pub use change_points::{
+    CHANGE_ALPHA, LevelChange, MIN_RATES_AT_LEVEL, MIN_RATES_FOR_CHANGE, RateLevel, RateLevels, rate_levels,
+    ratio_to_level,
+};
 pub use descriptive::{Outliers, mean, median, modified_z, outlying, quantile, slow_outliers};
 pub use periods::{LaggedProducts, MIN_PERIODS_FOR_SHAPE, Periods};
 pub use permutation::{Permutation, permutation_test};

@@ -127,7 +127,7 @@ fn advance(chosen: &mut [usize], n: usize) -> bool {
 }
 
 /// A hash of the values (FNV-1a), so that the same values draw the same arrangements.
-fn seed(values: &[f64]) -> u64 {
+pub fn seed(values: &[f64]) -> u64 {
     let bytes = values.iter().flat_map(|value| value.to_bits().to_le_bytes());
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -11,7 +11,7 @@ pub const ALPHA: f64 = 0.05;
 
 /// Standard error of a mean logarithm below which values count as equal. The clock counts nanoseconds, so it does not tell times of
 /// a second apart below a billionth, and no two runs are that much alike: the figures were rounded, or copied from elsewhere.
-const NO_SPREAD: f64 = 1e-9;
+pub const NO_SPREAD: f64 = 1e-9;
 
 /// A 95 % confidence interval, in the unit of its estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

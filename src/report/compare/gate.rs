@@ -6,6 +6,7 @@ use expctl_stats::{Interval, RateOverRuns, Ratio, Scope};
 use expctl_text::{closest, format};
 
 use super::comparison::Comparison;
+use crate::report::junit::{JunitCase, JunitOutcome};
 use crate::report::line::{Line, too_short_words};
 use crate::report::variant_row::VariantRow;
 
@@ -194,8 +195,22 @@ impl<'a> GateParser<'a> {
 pub struct GateResult {
     /// Whether it holds.
     pub passed: bool,
+    /// Text of the gate.
+    pub gate: String,
+    /// Name of the row; empty if there was none to check.
+    pub row: String,
     /// The gate, the row, and why.
     pub sentence: String,
+}
+
+impl GateResult {
+    /// As a test case for CI.
+    pub fn junit_case(&self) -> JunitCase {
+        let said = self.sentence.clone();
+        let outcome = if self.passed { JunitOutcome::Passed(said) } else { JunitOutcome::Failed(said) };
+        let name = if self.row.is_empty() { "no row".to_owned() } else { self.row.clone() };
+        JunitCase { class: self.gate.clone(), name, outcome }
+    }
 }
 
 /// A figure of a row with its interval.
@@ -229,7 +244,8 @@ impl Gate {
                 true => "no row besides the baseline",
                 false => "no row without a profiler",
             };
-            found.push(GateResult { passed: false, sentence: format!("gate `{}` fails: {what}", self.text) });
+            let sentence = format!("gate `{}` fails: {what}", self.text);
+            found.push(self.result(false, String::new(), sentence));
         }
         found
     }
@@ -245,7 +261,8 @@ impl Gate {
                 None if self.of_baseline => "it has no baseline",
                 _ => "there is no such figure",
             };
-            return GateResult { passed: false, sentence: format!("gate `{}` fails for {name}: {why}", self.text) };
+            let sentence = format!("gate `{}` fails for {name}: {why}", self.text);
+            return self.result(false, name, sentence);
         };
         let passed = self.comparator.holds(value, self.bound);
         let shown = |value: f64| match self.metric {
@@ -287,7 +304,12 @@ impl Gate {
             }
         }
         let word = if passed { "holds" } else { "fails" };
-        GateResult { passed, sentence: format!("gate `{}` {word} for {name}: {}", self.text, said.join("; ")) }
+        let sentence = format!("gate `{}` {word} for {name}: {}", self.text, said.join("; "));
+        self.result(passed, name, sentence)
+    }
+
+    fn result(&self, passed: bool, row: String, sentence: String) -> GateResult {
+        GateResult { passed, gate: self.text.clone(), row, sentence }
     }
 }
 
