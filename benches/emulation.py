@@ -14,11 +14,11 @@ import http.server
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 import time
+
+from bench_record import expctl, figure, of_runs, write_record
 
 RANKS, REPEATS, WARMUP, STEPS = 8, 3, 10, 40
 # Wait of an answer and step of the accelerator, ms.
@@ -87,14 +87,6 @@ class Server(http.server.ThreadingHTTPServer):
     request_queue_size = 64
 
 
-def expctl(*arguments):
-    """Standard output of expctl."""
-    done = subprocess.run(["expctl", *arguments], stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        sys.exit(f"expctl {' '.join(arguments)}: exit {done.returncode}")
-    return done.stdout
-
-
 def measure(url, wait_ms, step_ms):
     """AU of each run, and what it is by arithmetic."""
     LateAnswers.wait_s = wait_ms / 1000
@@ -119,7 +111,6 @@ def main():
     server = Server(("127.0.0.1", 0), LateAnswers)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}/rows.h5ad"
-    figures = []
     print("| Answer after, ms | Step, ms | Batch (measured), ms | AU by arithmetic | AU | of runs | off |")
     print("|---:|---:|---:|---:|---:|---|---:|")
     for wait_ms, step_ms in CASES:
@@ -128,18 +119,10 @@ def main():
         off = median / expected - 1
         print(f"| {wait_ms} | {step_ms} | {batch_ms:.1f} | {expected:.2%} | {median:.2%} | {low:.2%}–{high:.2%} | {off:+.2%} |", flush=True)
         key = f"answers after {wait_ms} ms, steps of {step_ms} ms"
-        runs = {"median": median, "low": low, "high": high, "interval": "range", "n": len(found), "unit": ""}
-        figures.append({"key": f"{key}, AU", **runs})
+        of_runs(f"{key}, AU", found)
         for name, value, unit in [("batch", batch_ms, "ms"), ("AU by arithmetic", expected, ""), ("off", off, "")]:
-            ends = {"median": value, "low": value, "high": value, "interval": "range", "n": len(found), "unit": unit}
-            figures.append({"key": f"{key}, {name}", **ends})
-    record = os.environ.get("EXPCTL_BENCH_RECORD")
-    if record:
-        sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-        import helper_overhead
-
-        helper_overhead.FIGURES.extend(figures)
-        helper_overhead.write_record(record, "benches/emulation.py")
+            figure(f"{key}, {name}", value, None, len(found), unit)
+    write_record(os.environ.get("EXPCTL_BENCH_RECORD"), "benches/emulation.py")
 
 
 if __name__ == "__main__":
