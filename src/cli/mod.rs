@@ -11,6 +11,7 @@ mod internal;
 mod isolate;
 mod logs;
 mod man_pages;
+mod on_end;
 mod plan;
 mod predict;
 mod report;

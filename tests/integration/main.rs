@@ -24,6 +24,7 @@ mod import;
 mod init;
 mod isolate;
 mod notes;
+mod on_end;
 mod origin;
 mod parquet_testing;
 mod predict;

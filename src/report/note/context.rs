@@ -104,7 +104,7 @@ pub fn values(
         ("verdicts", json!(verdicts)),
         ("tests", json!(results.tests().map(|table| table.markdown()))),
         ("remarks", json!(results.remarks())),
-        ("answers", json!(loading_answers(job).into_iter().chain(results.answers()).collect::<Vec<_>>())),
+        ("answers", json!(answers_with(job, &results))),
         ("best_points", json!(results.best_points())),
         ("others", json!(without_tests(results.other_findings()))),
         ("no_answer", json!(no_answer(lead.map(|(row, _)| row), &rows))),
@@ -143,6 +143,15 @@ pub fn values(
         ("provenance", json!(provenance(job))),
     ];
     Ok(values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>().into())
+}
+
+/// What a job answers, a sentence for each baseline; none if it has no comparison.
+pub fn answers(job: &MeasuredJob) -> Vec<String> {
+    answers_with(job, &Results::from_job(job))
+}
+
+fn answers_with(job: &MeasuredJob, results: &Results<'_>) -> Vec<String> {
+    loading_answers(job).into_iter().chain(results.answers()).collect()
 }
 
 /// Maximum number of earlier jobs in the comparison of a note: each is read with all its steps.
