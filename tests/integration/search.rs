@@ -189,6 +189,11 @@ max_repeats = 2
         // The rounds are ordinary jobs, whose config is not one that has changed since.
         let status = project.ok(&["status", "1"]);
         assert!(status.contains("failed") && !status.contains("no longer makes a plan"), "{status}");
+        // Their notes say what they are.
+        let note = text(&project.run(&["report", "1"]).stdout);
+        let note = std::fs::read_to_string(note.trim()).unwrap();
+        let purpose = "Round 1 of a search for the fastest settings; `expctl search ";
+        assert!(note.contains(purpose), "{note}");
         // A search that has ended is shown again, and measures nothing.
         let before = rounds(&project);
         let (again, stderr) = search(&project, &conf, &[]);
