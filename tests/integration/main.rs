@@ -36,6 +36,7 @@ mod report;
 mod search;
 mod sections;
 mod security;
+mod site;
 mod slow;
 mod slurm;
 mod statistics;
