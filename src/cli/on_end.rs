@@ -75,7 +75,13 @@ impl JobSummary {
 
 /// Run the command of the user's for a job that has ended, if there is one. `ended` says why the job is not complete. Says what is wrong with
 /// the command, and nothing else.
-pub fn run(project: &Project, job: u64, measured: Option<&MeasuredJob>, note: Option<&Path>, ended: Result<(), String>) {
+pub fn run(
+    project: &Project,
+    job: u64,
+    measured: Option<&MeasuredJob>,
+    note: Option<&Path>,
+    ended: Result<(), String>,
+) {
     let named = std::env::var("EXPCTL_ON_END").ok();
     // The user's file was read before the job was submitted; what is wrong with it by now is said by the next command.
     let command = named.or_else(|| UserDefaults::load(project).ok()?.on_end);

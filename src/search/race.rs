@@ -284,7 +284,9 @@ impl Race {
         for point in self.racing() {
             self.eliminated[point] = match round.run_of(point) {
                 Some(PointRun::Measured(_)) => None,
-                Some(PointRun::Failed { reason, .. }) => Some(Elimination::Failed { round: number, reason: reason.clone() }),
+                Some(PointRun::Failed { reason, .. }) => {
+                    Some(Elimination::Failed { round: number, reason: reason.clone() })
+                }
                 None => Some(Elimination::NoTime { round: number }),
             };
         }
@@ -396,7 +398,8 @@ impl Race {
     /// if there is no room for two.
     fn affordable(&self, racing: &[usize], share: f64) -> Option<Vec<usize>> {
         let remaining_s = self.limit_s().map_or(f64::INFINITY, |limit| limit - self.spent_s());
-        let baseline = (!racing.contains(&BASELINE) && self.measured(BASELINE).len() == self.rounds.len()).then_some(BASELINE);
+        let baseline =
+            (!racing.contains(&BASELINE) && self.measured(BASELINE).len() == self.rounds.len()).then_some(BASELINE);
         // Before the first round nothing is known of the cost.
         (FINALISTS..=racing.len()).rev().find_map(|n| {
             let points: Vec<usize> = racing.iter().copied().take(n).chain(baseline).collect();

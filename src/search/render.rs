@@ -92,10 +92,7 @@ impl SearchResult {
                 format!("no remaining point can be more than {} % faster", format::figure(self.min_gain_percent))
             }
             RaceEnd::Repeats => {
-                format!(
-                    "each remaining point has had {} at full length",
-                    format::count(self.max_repeats.into(), "run")
-                )
+                format!("each remaining point has had {} at full length", format::count(self.max_repeats.into(), "run"))
             }
             RaceEnd::Budget => format!(
                 "the budget of {} has no room for another round",

@@ -7,7 +7,7 @@ use expctl_stats::{Ratio, mean};
 use serde::Serialize;
 use serde_json::Value as Json;
 
-use super::race::{GRID_REPEATS, Elimination, BASELINE, Race, RaceEnd};
+use super::race::{BASELINE, Elimination, GRID_REPEATS, Race, RaceEnd};
 
 /// A point as the config and the command line name it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -156,7 +156,9 @@ impl SearchResult {
         rows.sort_by(|(_, a), (_, b)| speed(b).total_cmp(&speed(a)));
         let in_race_until = |row: &ResultRow| match &row.eliminated {
             None => u32::MAX,
-            Some(Elimination::Slower { round, .. } | Elimination::Behind { round, .. } | Elimination::NoTime { round }) => *round,
+            Some(
+                Elimination::Slower { round, .. } | Elimination::Behind { round, .. } | Elimination::NoTime { round },
+            ) => *round,
             Some(Elimination::Failed { .. }) => 0,
         };
         let others = rows.iter().enumerate().filter(|(_, (_, row))| !row.chosen && row.ratio.is_some());

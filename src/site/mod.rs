@@ -87,7 +87,8 @@ fn refuse_others(folder: &Path) -> Result<(), Failure> {
 
 /// The first page: the jobs as data, and a script that shows them.
 fn index_page(project: &Project, entries: &[JobEntry], refresh_s: Option<u64>) -> Result<String, Failure> {
-    let title = project.root().file_name().map_or_else(|| "expctl".to_owned(), |name| name.to_string_lossy().into_owned());
+    let title =
+        project.root().file_name().map_or_else(|| "expctl".to_owned(), |name| name.to_string_lossy().into_owned());
     let data = json!({ "jobs": entries, "made": jiff::Timestamp::now().as_second() });
     // Within a script only these could end it.
     let data = data.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");

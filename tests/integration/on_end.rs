@@ -35,7 +35,9 @@ repeats = 1
 
     #[test]
     fn it_is_told_of_a_job_that_completed() {
-        let project = project(r#"cat > told.json; printf "%s\n%s\n%s" "$EXPCTL_JOB" "$EXPCTL_STATE" "$EXPCTL_MESSAGE" > told.txt"#);
+        let project = project(
+            r#"cat > told.json; printf "%s\n%s\n%s" "$EXPCTL_JOB" "$EXPCTL_STATE" "$EXPCTL_MESSAGE" > told.txt"#,
+        );
         let job = project.completed(SMALL, &["--only", "ids"]);
         let told = summary(&project);
         assert_eq!((told["job"].to_string(), told["state"].as_str()), (job.clone(), Some("completed")));
@@ -60,13 +62,17 @@ repeats = 1
         assert_eq!(text(&output.stdout).trim(), told["job"].to_string());
         assert_eq!((told["state"].as_str(), &told["completed"]), (Some("failed"), &0.into()));
         assert!(told["reason"].as_str().unwrap().contains("1 of 1 trials failed: "), "{told}");
-        assert!(stderr.contains("warning: on_end: `cat > told.json; echo noise; exit 3` ended with exit status: 3"), "{stderr}");
+        assert!(
+            stderr.contains("warning: on_end: `cat > told.json; echo noise; exit 3` ended with exit status: 3"),
+            "{stderr}"
+        );
     }
 
     #[test]
     fn the_variable_wins_and_a_command_that_reads_nothing_is_fine() {
         let project = project("false");
-        let output = project.submission(SMALL, &["--only", "ids"]).env("EXPCTL_ON_END", "touch heard").output().unwrap();
+        let output =
+            project.submission(SMALL, &["--only", "ids"]).env("EXPCTL_ON_END", "touch heard").output().unwrap();
         let stderr = text(&output.stderr);
         assert!(output.status.success() && !stderr.contains("on_end"), "{}\n{stderr}", output.status);
         assert!(project.path().join("heard").is_file());

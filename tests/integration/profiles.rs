@@ -307,7 +307,8 @@ fn ranks_in_containers_of_pyxis_are_options_of_srun() {
         .map(|word| word.trim_start_matches('-').split_once('=').unwrap_or((word.trim_start_matches('-'), "")))
         .collect();
     for (name, value) in &options {
-        let (_, form) = PYXIS.iter().find(|(known, _)| known == name).unwrap_or_else(|| panic!("{name} is none of Pyxis"));
+        let (_, form) =
+            PYXIS.iter().find(|(known, _)| known == name).unwrap_or_else(|| panic!("{name} is none of Pyxis"));
         assert!(regex::Regex::new(form).unwrap().is_match(value), "--{name}={value}");
     }
     let value = |name: &str| options.iter().find(|(other, _)| *other == name).unwrap().1;
@@ -319,7 +320,11 @@ fn ranks_in_containers_of_pyxis_are_options_of_srun() {
     }
     assert!(!script.contains(" exec "), "{script}");
 
-    write(&project, "slurm/profiles/enroot.toml", "[slurm]\nimage = \"x.sqsh\"\n[container]\nruntime = \"pyxis\"\nnv = true\n");
+    write(
+        &project,
+        "slurm/profiles/enroot.toml",
+        "[slurm]\nimage = \"x.sqsh\"\n[container]\nruntime = \"pyxis\"\nnv = true\n",
+    );
     let output = project.run(&["plan", "conf/small.toml", "--script", "--set", "slurm.profile=enroot"]);
     assert_eq!(output.status.code(), Some(3));
     assert!(text(&output.stderr).contains("enroot shows a GPU's driver by itself"), "{}", text(&output.stderr));

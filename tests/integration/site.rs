@@ -5,8 +5,8 @@ use std::path::Path;
 use expctl_ledger::JobDir;
 use serde_json::Value as Json;
 
-use crate::common::ledger::{SUBMITTED, completed, steps};
 use crate::common::TestProject;
+use crate::common::ledger::{SUBMITTED, completed, steps};
 
 /// A name that would end the script with the data, and be markup elsewhere.
 const HOSTILE: &str = "</script><img src=x onerror=alert(1)> & more";
@@ -17,7 +17,9 @@ fn ledger(project: &TestProject) {
         let mut trials = Vec::new();
         for variant in ["lazy", "ids"] {
             for repeat in 1..=3 {
-                trials.push(project.trial(variant, HOSTILE, repeat, |s| s.experiment.title = format!("{config} {HOSTILE}")));
+                trials.push(
+                    project.trial(variant, HOSTILE, repeat, |s| s.experiment.title = format!("{config} {HOSTILE}")),
+                );
             }
         }
         let dir = submitted(project, job, config, trials.clone());

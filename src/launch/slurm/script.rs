@@ -295,8 +295,7 @@ impl ContainerCommand {
             }
         }
         let sets_libraries = scripts.programs.library_path.is_some();
-        let srun_options =
-            if runtime == "pyxis" { pyxis_options(image, &binds, sets_libraries) } else { Vec::new() };
+        let srun_options = if runtime == "pyxis" { pyxis_options(image, &binds, sets_libraries) } else { Vec::new() };
         Ok(Some(Self { runtime, nv, binds, image: image.to_owned(), library_variable, srun_options }))
     }
 }

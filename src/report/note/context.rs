@@ -151,7 +151,9 @@ fn purpose(record: &JobRecord) -> Option<String> {
     if let Some(search) = &record.search {
         let conf = record.config_path.display();
         let round = search.round;
-        return Some(format!("Round {round} of a search for the fastest settings; `expctl search {conf}` shows what it found"));
+        return Some(format!(
+            "Round {round} of a search for the fastest settings; `expctl search {conf}` shows what it found"
+        ));
     }
     let verifies = record.verifies.as_ref()?;
     Some(format!("Verifies what was predicted from job {0}; `expctl predict {0}` shows both", verifies.job))

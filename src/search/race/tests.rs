@@ -170,7 +170,11 @@ fn rounds_grow_while_points_become_fewer() {
     let order = |round: usize| race.rounds()[round].runs.iter().map(|(point, _)| *point).collect::<Vec<_>>();
     assert!(order(0).is_sorted() && order(1).is_sorted_by(|a, b| a > b) && order(2).is_sorted());
     // The baseline was eliminated, and runs on.
-    assert!(matches!(race.eliminated(BASELINE), Some(Elimination::Behind { round: 1, position: 13, went_on: 5 })), "{:?}", race.eliminated(BASELINE));
+    assert!(
+        matches!(race.eliminated(BASELINE), Some(Elimination::Behind { round: 1, position: 13, went_on: 5 })),
+        "{:?}",
+        race.eliminated(BASELINE)
+    );
     assert_eq!(race.measured(BASELINE).len(), race.rounds().len());
 }
 
@@ -241,8 +245,9 @@ fn a_race_follows_from_its_rounds() {
 
 #[test]
 fn steps_are_whole_blocks_and_no_more_than_the_full_number() {
-    let steps =
-        |full_steps, block_steps, share| Entrant { full_steps, block_steps, threads: 1, buffered_samples: 1 }.steps(share);
+    let steps = |full_steps, block_steps, share| {
+        Entrant { full_steps, block_steps, threads: 1, buffered_samples: 1 }.steps(share)
+    };
     assert_eq!([steps(256, 1, 0.25), steps(256, 1, 0.5), steps(256, 1, 1.0)], [64, 128, 256]);
     assert_eq!([steps(256, 100, 0.25), steps(256, 100, 0.5)], [100, 200]);
     assert_eq!([steps(40, 1, 0.25), steps(12, 1, 0.25), steps(256, 1000, 0.25)], [20, 12, 256]);
