@@ -21,7 +21,7 @@ pub const MIN_RATES_AT_LEVEL: usize = 2;
 
 /// Rates from which arrangements of the rates themselves are drawn. Fewer have too few arrangements for small p values, so normal
 /// deviates are drawn in their place.
-const PERMUTE_FROM: usize = 20;
+const PERMUTE_FROM: usize = 15;
 /// Series drawn for a p value.
 const DRAWS: usize = 999;
 /// Share of the length of an interval that the next shorter ones have.
@@ -71,9 +71,9 @@ pub struct RateLevels {
 /// sides, one change at a time. Short intervals see what lasted for a few rates only, which cancels in the whole series. In the end each
 /// change takes the best place between its neighbours.
 ///
-/// *How sure.* p is the share of 999 drawn series (and the observed one) whose largest statistic is at least as large. From 20 rates on these
+/// *How sure.* p is the share of 999 drawn series (and the observed one) whose largest statistic is at least as large. From 15 rates on these
 /// are arrangements of the rates within their stretches, so nothing is taken for granted but that their order means nothing: not their
-/// distribution, nor that all have the same noise. Below 20 they are normal deviates, in units of the standard deviation within the
+/// distribution, nor that all have the same noise. Below 15 they are normal deviates, in units of the standard deviation within the
 /// stretches. In a series without any change one is found with probability 0.01 at most.
 ///
 /// *How large.* exp(d ± t·s·√(1/a + 1/b)) with d the difference of the mean log rates of the two levels, s the standard deviation of all log
