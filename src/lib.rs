@@ -8,6 +8,7 @@ pub mod console;
 pub mod data;
 pub mod doctor;
 pub mod exit;
+pub mod export;
 pub mod interrupt;
 pub mod launch;
 pub mod ledger;

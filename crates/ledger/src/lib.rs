@@ -31,6 +31,7 @@ mod samples_table;
 mod slurm_usage;
 mod stage;
 mod step;
+mod step_columns;
 mod step_journal;
 mod steps_table;
 mod table;
@@ -73,6 +74,7 @@ pub use samples_table::{
 pub use slurm_usage::{SlurmStep, SlurmTry, SlurmUsage};
 pub use stage::{Operation, OperationTime, PerStage, Stage};
 pub use step::{Rates, RunTotals, StageSeconds, StepRecord, StepSeconds, StepTotals};
+pub use step_columns::{StepCell, StepColumn, StepColumnType, StepColumns};
 pub use step_journal::{Journal, JournalTail, read_journal};
 pub use steps_table::{STEPS_SCHEMA_VERSION, StepsTable, close_step_journal, read_steps, write_steps};
 pub use trace_meta::{TRACE_SCHEMA_VERSION, TraceClock, TraceMeta, trace_microseconds, trace_nanoseconds, trace_rows};

@@ -168,7 +168,9 @@ impl Run {
         self.learning.last().filter(|last| last.stopped).map(|last| last.epoch + 1)
     }
 
-    fn load(dir: &JobDir, job: u64, planned: &Trial) -> Self {
+    /// Read a trial of job `job`, as it was planned, with all the steps that count. One with a damaged file is
+    /// [`RunState::Unreadable`].
+    pub fn load(dir: &JobDir, job: u64, planned: &Trial) -> Self {
         let mut run = Self {
             job,
             trial: planned.clone(),
