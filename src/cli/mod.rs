@@ -12,12 +12,14 @@ mod internal;
 mod isolate;
 mod logs;
 mod man_pages;
+mod on_end;
 mod plan;
 mod predict;
 mod report;
 mod retry;
 mod run_plan;
 mod search;
+mod site;
 mod status;
 mod submit;
 mod timings;
@@ -52,6 +54,7 @@ use self::predict::PredictArgs;
 use self::report::ReportArgs;
 use self::retry::RetryArgs;
 use self::search::SearchArgs;
+use self::site::SiteArgs;
 use self::status::{StatusArgs, WatchArgs};
 use self::submit::SubmitArgs;
 use self::timings::TimingsArgs;
@@ -111,6 +114,8 @@ enum Verb {
     Report(ReportArgs),
     /// Put jobs side by side
     Compare(CompareArgs),
+    /// Write all jobs of the ledger as a folder of pages: a list to search, and the newest jobs' pages
+    Site(SiteArgs),
     /// Predict what changes to a job would bring: loader threads, prefetch, batches, faster stages
     Predict(PredictArgs),
     /// Say where the time of single batches goes: distribution, slow batches and their period
@@ -301,6 +306,7 @@ fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {
         Verb::Isolate(args) => isolate::run(project, &args),
         Verb::Report(args) => report::run(project, &args),
         Verb::Compare(args) => compare::run(project, &args),
+        Verb::Site(args) => site::run(project, &args),
         Verb::Predict(args) => predict::run(project, &args),
         Verb::Timings(args) => timings::run(project, &args),
         Verb::Trace(args) => trace::run(project, &args),

@@ -14,7 +14,7 @@ use crate::project_files::ProjectFolders;
 use crate::reader::Reader;
 use crate::suggest::closest;
 
-const TOP: [&str; 6] = ["backend", "data", "runs", "slurm", "profile", "notes"];
+const TOP: [&str; 7] = ["backend", "data", "runs", "on_end", "slurm", "profile", "notes"];
 const BACKEND: ValueType = ValueType::Choice { words: &["auto", "slurm", "slurmrest", "local"], aliases: &[] };
 
 /// A user's defaults. Without a file, all are empty.
@@ -26,6 +26,8 @@ pub struct UserDefaults {
     pub data: Option<PathBuf>,
     /// The ledger.
     pub runs: Option<PathBuf>,
+    /// Shell command that runs when a job has ended.
+    pub on_end: Option<String>,
     /// `[slurm]`: below a profile.
     pub settings: Layer,
     /// `[profile.NAME]`: above the profile of that name.
@@ -78,6 +80,7 @@ impl UserDefaults {
             },
             "data" => self.data = folder("`data`", node, problems),
             "runs" => self.runs = folder("`runs`", node, problems),
+            "on_end" => self.on_end = text_of("`on_end`", node, problems),
             "notes" => self.notes = NotesSettings::read(node, None, project, problems),
             "slurm" => {
                 if let Some(table) = table_of("`slurm`", node, problems) {
