@@ -9,6 +9,7 @@ pub mod data;
 pub mod doctor;
 pub mod exit;
 pub mod history;
+pub mod export;
 pub mod interrupt;
 pub mod launch;
 pub mod ledger;

@@ -6,6 +6,7 @@ mod completions;
 mod data;
 mod doctor;
 mod history;
+mod export;
 mod import;
 mod init;
 mod internal;
@@ -43,6 +44,7 @@ use self::completions::CompletionsArgs;
 use self::data::DataCommand;
 use self::doctor::DoctorArgs;
 use self::history::HistoryArgs;
+use self::export::ExportArgs;
 use self::import::ImportArgs;
 use self::init::InitArgs;
 use self::internal::{ConcludeArgs, RunCommandArgs, RunLocalArgs, StageAttemptArgs, StepArgs};
@@ -124,6 +126,8 @@ enum Verb {
     Timings(TimingsArgs),
     /// Merge what a profiler recorded on the ranks of a job, and sum it up; compare that of several jobs
     Trace(TraceArgs),
+    /// Write the records of a job for other tools: CSV, parquet, MLflow, TensorBoard, W&B, Prometheus, JUnit
+    Export(ExportArgs),
     /// Take published results into the project
     Import(ImportArgs),
     /// Build, show and verify data sets
@@ -160,7 +164,7 @@ enum Verb {
 const VERBS_BY_PURPOSE: [(&str, &[&str]); 5] = [
     ("Before a job", &["init", "check", "plan", "doctor"]),
     ("Jobs", &["submit", "search", "status", "watch", "logs", "cancel", "retry", "isolate"]),
-    ("Results", &["report", "compare", "history", "predict", "timings", "trace", "import"]),
+    ("Results", &["report", "compare", "history", "site", "predict", "timings", "trace", "export", "import"]),
     ("Data sets", &["data"]),
     ("Shell", &["completions"]),
 ];
@@ -311,6 +315,7 @@ fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {
         Verb::Predict(args) => predict::run(project, &args),
         Verb::Timings(args) => timings::run(project, &args),
         Verb::Trace(args) => trace::run(project, &args),
+        Verb::Export(args) => export::run(project, &args),
         Verb::Import(args) => import::run(project, &args),
         Verb::Data(args) => data::run(project, &args),
         Verb::Doctor(args) => doctor::run(project, &args),

@@ -1,6 +1,7 @@
 //! `expctl status` and `expctl watch`.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use expctl_ledger::{
@@ -18,7 +19,7 @@ use crate::launch::status::{Follow, JobStatus, JobStatuses, TrialStatus};
 use crate::project::Project;
 use crate::provenance::changes_since_submit;
 use crate::report::attempts::attempts_table;
-use crate::watch::{Lines, Screen, View, frame};
+use crate::watch::{JobMetrics, Lines, Screen, View, frame};
 
 /// Arguments of `expctl status`.
 #[derive(Debug, clap::Args)]
@@ -294,6 +295,7 @@ const SIGNAL_POLL: Duration = Duration::from_millis(100);
 
 /// Arguments of `expctl watch`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  expctl watch 12\n  expctl watch 12 --metrics /var/lib/node_exporter/expctl_12.prom")]
 pub struct WatchArgs {
     /// The job
     #[arg(value_name = "JOB")]
@@ -304,6 +306,9 @@ pub struct WatchArgs {
     /// Print one JSON object a look, one per line
     #[arg(long)]
     json: bool,
+    /// Write metrics for Prometheus into this file at each look, as node_exporter's textfile collector reads them (FILE.prom)
+    #[arg(long, value_name = "FILE")]
+    metrics: Option<PathBuf>,
 }
 
 /// Show a job until it has ended; the exit code then says what became of it.
@@ -312,10 +317,14 @@ pub fn watch(project: &Project, args: &WatchArgs) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
     let every = Duration::from_secs(args.interval);
     let mut lines = Lines::default();
+    let mut metrics = args.metrics.as_deref().map(MetricsFile::new);
     let mut screen = if args.json { None } else { Screen::open() };
     loop {
         job.look()?;
         let view = View::new(&mut job)?;
+        if let Some(file) = &mut metrics {
+            file.write(&job, &view)?;
+        }
         if view.ended {
             // Leave the alternate screen: the end is printed as lines that stay.
             screen = None;
@@ -340,6 +349,39 @@ pub fn watch(project: &Project, args: &WatchArgs) -> Result<(), Failure> {
             return Err(Failure::rendered(Exit::Incomplete, format!("job {} goes on without me", args.job))
                 .hint(format!("watch it again with `expctl watch {0}`, stop it with `expctl cancel {0}`", args.job)));
         }
+    }
+}
+
+/// The file of metrics of a job that is watched.
+struct MetricsFile<'a> {
+    path: &'a Path,
+    metrics: JobMetrics,
+    looks: usize,
+    /// Looks that could not be written since the last one that was.
+    missed: usize,
+}
+
+impl<'a> MetricsFile<'a> {
+    fn new(path: &'a Path) -> Self {
+        Self { path, metrics: JobMetrics::default(), looks: 0, missed: 0 }
+    }
+
+    /// Write the metrics of a look. That the file cannot be written is an error at the first look; later it is said once, because the watching
+    /// is more than its metrics.
+    fn write(&mut self, job: &Follow, view: &View) -> Result<(), Failure> {
+        let written = self.metrics.write(self.path, job, view);
+        self.looks += 1;
+        match written {
+            Ok(()) => self.missed = 0,
+            Err(error) if self.looks == 1 => return Err(error.into()),
+            Err(error) => {
+                if self.missed == 0 {
+                    say(format!("warning: metrics are not written: {error}"));
+                }
+                self.missed += 1;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,6 +1,7 @@
-//! The views of a job in `expctl watch`: a [`View`] per look, as JSON, as lines ([`Lines`]) or on a terminal
-//! ([`frame`], [`Screen`]).
+//! The views of a job in `expctl watch`: a [`View`] per look, as JSON, as lines ([`Lines`]), on a terminal ([`frame`], [`Screen`]) or as
+//! metrics ([`JobMetrics`]).
 
+mod metrics;
 mod screen;
 mod text;
 
@@ -9,6 +10,7 @@ use std::collections::BTreeMap;
 use expctl_ledger::{AttemptDir, AttemptState, JobArrays};
 use serde::Serialize;
 
+pub use self::metrics::JobMetrics;
 pub use self::screen::Screen;
 pub use self::text::{Lines, frame};
 use crate::exit::Failure;

@@ -266,6 +266,7 @@ mod tests {
             samples_per_s: Some(152.0),
             slowest_stage: Some(Stage::Collate),
             slowest_share: Some(0.625),
+            shares: Vec::new(),
             estimated_s_left: Some(6.3),
             last_step_s: Some(75.0),
             ranks: vec![rank(0), rank(1)],

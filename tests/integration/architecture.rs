@@ -42,12 +42,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // From the ledger to a note; nothing of configs and launching.
     ("src/trace", &["src/ledger", "stats"]),
     ("src/report", &["src/ledger", "src/trace", "charts", "stats"]),
+    ("src/export", &["src/ledger", "src/report"]),
     ("src/predict", &["src/report", "pipeline-model", "stats"]),
     ("src/search", &["src/report", "stats"]),
     ("src/history", &["src/ledger", "src/report", "charts", "stats"]),
     ("src/site", &["src/launch", "src/report", "stats"]),
     ("src/timings", &["src/ledger", "src/report", "charts", "stats"]),
-    ("src/watch", &["src/launch", "slurm"]),
+    ("src/watch", &["src/export", "src/launch", "slurm"]),
     ("src/doctor", &["src/launch", "config", "host-metrics", "slurm"]),
     // Crates.
     ("atomic-file", &[]),

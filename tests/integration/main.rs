@@ -14,6 +14,7 @@ mod data_damage;
 mod devices;
 mod docs;
 mod emulation;
+mod export;
 mod figures;
 mod first_lines;
 #[path = "../../examples/timings_generated/batch_times.rs"]

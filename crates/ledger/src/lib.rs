@@ -31,6 +31,7 @@ mod samples_table;
 mod slurm_usage;
 mod stage;
 mod step;
+mod step_columns;
 mod step_journal;
 mod steps_table;
 mod table;
@@ -52,7 +53,7 @@ pub use joined_steps::{JoinedPart, JoinedSteps, is_measured, joined_steps, steps
 pub use layout::{AttemptDir, JobDir, write_atomic, write_json};
 pub use learning::{LearningRecord, Validation, append_learning, joined_learning, read_learning, stopped_early};
 pub use ledger::{FindJobError, FoundJob, Ledger, LedgerFolders, LedgerJob};
-pub use measured_job::{JobVerdictError, MeasuredJob, Run, RunPart, RunState};
+pub use measured_job::{JobVerdictError, MeasuredJob, Run, RunPart, RunRecords, RunState};
 pub use outcome::{
     Cause, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, EXIT_STUCK, LastWords, Outcome, RankExit,
     RankStatus, TrialState,
@@ -73,6 +74,7 @@ pub use samples_table::{
 pub use slurm_usage::{SlurmStep, SlurmTry, SlurmUsage};
 pub use stage::{Operation, OperationTime, PerStage, Stage};
 pub use step::{Rates, RunTotals, StageSeconds, StepRecord, StepSeconds, StepTotals};
+pub use step_columns::{StepCell, StepColumn, StepColumnType, StepColumns};
 pub use step_journal::{Journal, JournalTail, read_journal};
 pub use steps_table::{STEPS_SCHEMA_VERSION, StepsTable, close_step_journal, read_steps, write_steps};
 pub use trace_meta::{TRACE_SCHEMA_VERSION, TraceClock, TraceMeta, trace_microseconds, trace_nanoseconds, trace_rows};

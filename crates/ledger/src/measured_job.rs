@@ -12,7 +12,7 @@ use crate::{
 
 /// What is read of the trials of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RunRecords {
+pub enum RunRecords {
     /// All that a report shows.
     All,
     /// What rates rest on: outcome, environment and the times of steps.
@@ -183,7 +183,9 @@ impl Run {
         self.learning.last().filter(|last| last.stopped).map(|last| last.epoch + 1)
     }
 
-    fn load(dir: &JobDir, job: u64, planned: &Trial, records: RunRecords) -> Self {
+    /// Read a trial of job `job`, as it was planned, with all the steps that count. One with a damaged file is
+    /// [`RunState::Unreadable`].
+    pub fn load(dir: &JobDir, job: u64, planned: &Trial, records: RunRecords) -> Self {
         let mut run = Self {
             job,
             trial: planned.clone(),

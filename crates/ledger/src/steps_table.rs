@@ -1,18 +1,18 @@
-//! `rank-<r>.parquet`: the steps of a rank, one row a step, flat columns, readable by pandas, polars and DuckDB.
-//!
-//! Invariant: columns of the device stand in the tables of ranks that had one, and in no other. Columns of operations stand in the tables of
-//! trials that time them.
+//! `rank-<r>.parquet`: the steps of a rank, one row a step, flat columns, readable by pandas, polars and DuckDB. Which columns it has is in
+//! [`StepColumns`].
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use expctl_settings::Trial;
 
+use crate::step_columns::{
+    COPY, COUNTERS, LOSS, MEASURED, OperationColumn, busy_column, device_column, exposed_column,
+};
 use crate::table::{ColumnValues, TableColumn, TableReader, write_table};
 use crate::{
-    AttemptDir, LedgerError, Operation, OperationTime, PerStage, Stage, StepRecord, StepTotals, TableError,
-    read_journal,
+    AttemptDir, LedgerError, OperationTime, Stage, StepCell, StepColumn, StepColumnType, StepColumns, StepRecord,
+    StepTotals, TableError, read_journal,
 };
 
 /// Version of the columns; stored in the file under `expctl.schema`.
@@ -31,89 +31,6 @@ pub struct StepsTable {
     pub steps: Vec<StepRecord>,
 }
 
-type Get = fn(&StepRecord) -> u64;
-type Set = fn(&mut StepRecord, u64);
-
-/// Integer columns before the stage columns.
-const COUNTERS: [(&str, Get, Set); 8] = [
-    ("step", |r| r.step, |r, v| r.step = v),
-    ("epoch", |r| r.epoch, |r, v| r.epoch = v),
-    ("start_ns", |r| r.start_ns, |r, v| r.start_ns = v),
-    ("wall_ns", |r| r.wall_ns, |r, v| r.wall_ns = v),
-    ("samples", |r| r.samples, |r, v| r.samples = v),
-    ("bytes_read", |r| r.bytes_read, |r, v| r.bytes_read = v),
-    ("bytes_batch", |r| r.bytes_batch, |r, v| r.bytes_batch = v),
-    ("bytes_to_device", |r| r.bytes_to_device, |r, v| r.bytes_to_device = v),
-];
-
-/// End of the names of columns of device times.
-const DEVICE_SUFFIX: &str = "_device_ns";
-
-/// Column of the time for which the device copied the batch; null in a row without one.
-const COPY: &str = "copy_device_ns";
-
-/// Names of the stage columns, with the stage and whether they hold busy time.
-fn stage_columns() -> impl Iterator<Item = (String, Stage, bool)> {
-    Stage::ALL.into_iter().flat_map(|s| [(format!("{s}_exposed_ns"), s, false), (format!("{s}_busy_ns"), s, true)])
-}
-
-/// Names of the columns of device times, which are null in a row without them.
-fn device_columns() -> impl Iterator<Item = (String, Stage)> {
-    Stage::ALL.into_iter().map(|s| (format!("{s}{DEVICE_SUFFIX}"), s))
-}
-
-/// The column with the times of one operation.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct OperationColumn {
-    stage: Stage,
-    operation: Operation,
-    operand: Arc<str>,
-}
-
-impl OperationColumn {
-    const PREFIX: &str = "operation_";
-    const SUFFIX: &str = "_ns";
-
-    /// The column that a time belongs to.
-    fn from_time(time: &OperationTime) -> Self {
-        Self { stage: time.stage, operation: time.operation, operand: Arc::clone(&time.operand) }
-    }
-
-    /// `operation_mask_fill_physical_ns`.
-    fn name(&self) -> String {
-        let Self { stage, operation, operand } = self;
-        format!("{}{stage}_{operation}_{operand}{}", Self::PREFIX, Self::SUFFIX)
-    }
-
-    /// The column of this name. `None`: the name is not that of an operation. Neither stages nor operations have an underscore.
-    fn parse(name: &str) -> Option<Self> {
-        let (stage, rest) = name.strip_prefix(Self::PREFIX)?.strip_suffix(Self::SUFFIX)?.split_once('_')?;
-        let (operation, operand) = rest.split_once('_')?;
-        Some(Self {
-            stage: Stage::ALL.into_iter().find(|known| known.name() == stage)?,
-            operation: Operation::ALL.into_iter().find(|known| known.name() == operation)?,
-            operand: operand.into(),
-        })
-    }
-}
-
-/// Times of operations, a cell for each step; columns are in the order in which steps first name them.
-fn operation_columns(steps: &[StepRecord]) -> Vec<(OperationColumn, Vec<Option<u64>>)> {
-    let mut indices: HashMap<OperationColumn, usize> = HashMap::new();
-    let mut columns: Vec<(OperationColumn, Vec<Option<u64>>)> = Vec::new();
-    for (row, step) in steps.iter().enumerate() {
-        for time in &step.operations {
-            let column = OperationColumn::from_time(time);
-            let index = *indices.entry(column.clone()).or_insert_with(|| {
-                columns.push((column, vec![None; steps.len()]));
-                columns.len() - 1
-            });
-            columns[index].1[row] = Some(time.ns);
-        }
-    }
-    columns
-}
-
 /// Write a rank's steps as one parquet file, complete or not at all.
 ///
 /// # Errors
@@ -121,33 +38,23 @@ fn operation_columns(steps: &[StepRecord]) -> Vec<(OperationColumn, Vec<Option<u
 pub fn write_steps(path: &Path, table: &StepsTable) -> Result<(), LedgerError> {
     let steps = &table.steps;
     // Nanoseconds and bytes stay far below 2^63.
-    let integers =
-        |get: &dyn Fn(&StepRecord) -> u64| ColumnValues::Integers(steps.iter().map(|r| get(r) as i64).collect());
-    let optional = |get: &dyn Fn(&StepRecord) -> Option<u64>| {
-        ColumnValues::OptionalIntegers(steps.iter().map(|r| get(r).map(|v| v as i64)).collect())
+    let integer = |column: &StepColumn, step: &StepRecord| {
+        column.cell(step).and_then(StepCell::integer).map(|value| value as i64)
     };
-    let mut columns = Vec::new();
-    let mut add = |name: String, cells: ColumnValues| columns.push(TableColumn { name, cells });
-    for (name, get, _) in COUNTERS {
-        add(name.to_owned(), integers(&get));
-    }
-    add("measured".to_owned(), ColumnValues::Booleans(steps.iter().map(|r| r.measured).collect()));
-    add("loss".to_owned(), ColumnValues::OptionalReals(steps.iter().map(|r| r.loss).collect()));
-    for (name, stage, busy) in stage_columns() {
-        add(name, integers(&|r| if busy { r.busy[stage] } else { r.exposed[stage] }));
-    }
-    if steps.iter().any(|r| r.device.is_some()) {
-        for (name, stage) in device_columns() {
-            add(name, optional(&|r| Some(r.device?[stage])));
-        }
-    }
-    if steps.iter().any(|r| r.copy_ns.is_some()) {
-        add(COPY.to_owned(), optional(&|r| r.copy_ns));
-    }
-    for (operation, times) in operation_columns(steps) {
-        let cells = times.into_iter().map(|ns| ns.map(|ns| ns as i64)).collect();
-        add(operation.name(), ColumnValues::OptionalIntegers(cells));
-    }
+    let table_column = |column: &StepColumn| {
+        let cells = match column.column_type() {
+            StepColumnType::Integer => {
+                ColumnValues::Integers(steps.iter().map(|step| integer(column, step).unwrap_or_default()).collect())
+            }
+            StepColumnType::OptionalInteger => {
+                ColumnValues::OptionalIntegers(steps.iter().map(|step| integer(column, step)).collect())
+            }
+            StepColumnType::Boolean => ColumnValues::Booleans(steps.iter().map(|step| step.measured).collect()),
+            StepColumnType::OptionalReal => ColumnValues::OptionalReals(steps.iter().map(|step| step.loss).collect()),
+        };
+        TableColumn { name: column.name().to_owned(), cells }
+    };
+    let columns: Vec<TableColumn> = StepColumns::from_steps(steps).list().iter().map(table_column).collect();
     let entries = [
         ("trial", table.trial.clone()),
         ("rank", table.rank.to_string()),
@@ -204,21 +111,23 @@ pub fn read_steps(path: &Path) -> Result<StepsTable, LedgerError> {
             set(record, *v as u64);
         }
     }
-    for (record, v) in steps.iter_mut().zip(columns.booleans("measured").into_iter().flatten()) {
+    for (record, v) in steps.iter_mut().zip(columns.booleans(MEASURED).into_iter().flatten()) {
         record.measured = *v;
     }
-    for (record, v) in steps.iter_mut().zip(columns.optional_reals("loss").into_iter().flat_map(|c| c.iter())) {
+    for (record, v) in steps.iter_mut().zip(columns.optional_reals(LOSS).into_iter().flat_map(|c| c.iter())) {
         record.loss = v;
     }
-    for (name, stage, busy) in stage_columns() {
-        for (record, v) in steps.iter_mut().zip(integers(&name)?) {
-            let times: &mut PerStage<u64> = if busy { &mut record.busy } else { &mut record.exposed };
-            times[stage] = *v as u64;
+    for stage in Stage::ALL {
+        for (record, v) in steps.iter_mut().zip(integers(&exposed_column(stage))?) {
+            record.exposed[stage] = *v as u64;
+        }
+        for (record, v) in steps.iter_mut().zip(integers(&busy_column(stage))?) {
+            record.busy[stage] = *v as u64;
         }
     }
     let device = |name: &str| columns.optional_integers(name).into_iter().flat_map(|cells| cells.iter());
-    for (name, stage) in device_columns() {
-        for (record, v) in steps.iter_mut().zip(device(&name)) {
+    for stage in Stage::ALL {
+        for (record, v) in steps.iter_mut().zip(device(&device_column(stage))) {
             if let Some(v) = v {
                 record.device.get_or_insert_default()[stage] = v as u64;
             }
@@ -273,6 +182,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::Operation;
 
     fn record() -> impl Strategy<Value = StepRecord> {
         let device = (proptest::option::of(any::<[u32; 13]>()), proptest::option::of(any::<u32>()));
@@ -320,10 +230,10 @@ mod tests {
             let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
             let columns = reader.metadata().file_metadata().schema_descr().columns().to_vec();
             let names = columns.iter().map(|column| column.name().to_owned());
-            (names.filter(|name| name.ends_with(DEVICE_SUFFIX)).collect::<Vec<_>>(), columns.len())
+            (names.filter(|name| name.ends_with("_device_ns")).collect::<Vec<_>>(), columns.len())
         };
         // As tables were before there were device times.
-        let before = COUNTERS.len() + 2 + stage_columns().count();
+        let before = COUNTERS.len() + 2 + 2 * Stage::ALL.len();
         assert_eq!(write(vec![StepRecord::default(); 2]), (Vec::new(), before));
         assert!(read_steps(&path).unwrap().steps.iter().all(|step| step.device.is_none()));
         let mut timed = StepRecord { step: 1, ..StepRecord::default() };
@@ -379,22 +289,5 @@ mod tests {
         std::fs::write(&path, b"PAR1 nothing").unwrap();
         let message = read_steps(&path).unwrap_err().to_string();
         assert!(message.contains("rank-0.parquet"), "{message}");
-    }
-
-    #[test]
-    fn a_column_has_one_name_whatever_the_edge_type_is_called() {
-        for stage in [Stage::Mask, Stage::Collate] {
-            for operation in Operation::ALL {
-                for operand in ["physical", "string12_0_fusion", "_ns", "a_ns", "genes"] {
-                    let column = OperationColumn { stage, operation, operand: operand.into() };
-                    assert_eq!(OperationColumn::parse(&column.name()), Some(column));
-                }
-            }
-        }
-        let column = OperationColumn { stage: Stage::Mask, operation: Operation::Fill, operand: "physical".into() };
-        assert_eq!(column.name(), "operation_mask_fill_physical_ns");
-        for other in ["mask_busy_ns", "operation_mask_fill_physical", "operation_mask_ns", "operation_mask_sort_x_ns"] {
-            assert_eq!(OperationColumn::parse(other), None, "{other}");
-        }
     }
 }

@@ -37,6 +37,9 @@ pub struct Pace {
     pub slowest_stage: Option<Stage>,
     /// Its share of the steps' wall time, 0 to 1.
     pub slowest_share: Option<f64>,
+    /// That share of each stage that the steps waited for, in order; empty before each rank has done a step.
+    #[serde(skip)]
+    pub shares: Vec<(Stage, f64)>,
     /// Estimated time to the last step, s: the remaining steps at the pace of the slowest rank.
     pub estimated_s_left: Option<f64>,
     /// Seconds since the last step of the rank that is silent longest.
@@ -116,7 +119,8 @@ fn pace(glances: &[Option<WindowRates>], nodes: &[String], steps_total: u64) -> 
     };
     let ranks: Vec<RankPace> = (0..).zip(glances).map(rank).collect();
     let left = |g: &WindowRates| steps_total.saturating_sub(g.done) as f64 / g.it_per_s;
-    let slowest = all.as_deref().and_then(slowest_stage);
+    let shares = all.as_deref().map(exposed_shares).unwrap_or_default();
+    let slowest = shares.iter().max_by(|a, b| a.1.total_cmp(&b.1)).copied();
     let max = |values: Vec<f64>| values.into_iter().max_by(f64::total_cmp);
     Pace {
         step: ranks.iter().map(|r| r.step).min().unwrap_or(0),
@@ -125,17 +129,19 @@ fn pace(glances: &[Option<WindowRates>], nodes: &[String], steps_total: u64) -> 
         samples_per_s: all.as_ref().map(|all| all.iter().map(|g| g.samples_per_s).sum()),
         slowest_stage: slowest.map(|(stage, _)| stage),
         slowest_share: slowest.map(|(_, share)| share),
+        shares,
         estimated_s_left: all.as_ref().and_then(|all| max(all.iter().map(left).collect())),
         last_step_s: max(ranks.iter().filter_map(|r| r.last_step_s).collect()),
         ranks,
     }
 }
 
-fn slowest_stage(ranks: &[WindowRates]) -> Option<(Stage, f64)> {
+/// The stages that the steps waited for, each with its share of their wall time, over all ranks.
+fn exposed_shares(ranks: &[WindowRates]) -> Vec<(Stage, f64)> {
     let wall: u64 = ranks.iter().map(|g| g.wall_ns).sum();
-    let waited = |stage: Stage| ranks.iter().map(|g| g.exposed[stage]).sum::<u64>();
-    let (stage, ns) = Stage::ALL.into_iter().map(|stage| (stage, waited(stage))).max_by_key(|(_, ns)| *ns)?;
-    (ns > 0 && wall > 0).then(|| (stage, ns as f64 / wall as f64))
+    let waited = Stage::ALL.map(|stage| (stage, ranks.iter().map(|g| g.exposed[stage]).sum::<u64>()));
+    let waited = waited.into_iter().filter(|(_, ns)| *ns > 0 && wall > 0);
+    waited.map(|(stage, ns)| (stage, ns as f64 / wall as f64)).collect()
 }
 
 /// Length of the window in the rank's own time, s. Loader threads deliver in bursts, which a shorter one would show.
@@ -262,6 +268,7 @@ mod tests {
         assert!((seen.ranks[2].own_time.unwrap() - 99.0 / 81.5).abs() < 1e-9);
         assert_eq!((seen.step, seen.it_per_s, seen.samples_per_s), (39, Some(10.0), Some(320.0)));
         assert_eq!((seen.slowest_stage, seen.slowest_share), (Some(Stage::Collate), Some(0.5)));
+        assert_eq!(seen.shares, [(Stage::Collate, 0.5), (Stage::Forward, 0.2)]);
         assert!((seen.estimated_s_left.unwrap() - 10.1).abs() < 1e-9);
         // 9 % is none.
         let even = pace(&[glance(40, 80.0, 100), glance(40, 80.0, 100), glance(40, 87.0, 100)], &[], 140);
