@@ -18,6 +18,7 @@ pub mod project;
 pub mod provenance;
 pub mod report;
 pub mod search;
+pub mod snapshot;
 pub mod timings;
 pub mod trace;
 mod watch;

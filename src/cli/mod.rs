@@ -4,6 +4,7 @@ mod cancel;
 mod compare;
 mod completions;
 mod data;
+mod diff;
 mod doctor;
 mod import;
 mod init;
@@ -14,6 +15,7 @@ mod man_pages;
 mod plan;
 mod predict;
 mod report;
+mod rerun;
 mod retry;
 mod run_plan;
 mod search;
@@ -38,6 +40,7 @@ use self::cancel::CancelArgs;
 use self::compare::CompareArgs;
 use self::completions::CompletionsArgs;
 use self::data::DataCommand;
+use self::diff::DiffArgs;
 use self::doctor::DoctorArgs;
 use self::import::ImportArgs;
 use self::init::InitArgs;
@@ -48,6 +51,7 @@ use self::man_pages::ManPagesArgs;
 use self::plan::{CheckArgs, PlanArgs};
 use self::predict::PredictArgs;
 use self::report::ReportArgs;
+use self::rerun::RerunArgs;
 use self::retry::RetryArgs;
 use self::search::SearchArgs;
 use self::status::{StatusArgs, WatchArgs};
@@ -103,12 +107,16 @@ enum Verb {
     Cancel(CancelArgs),
     /// Run again the trials of a job that did not complete
     Retry(RetryArgs),
+    /// Run the code and config of a past job again, as a new job
+    Rerun(RerunArgs),
     /// Run the variants of a past job on one rank: data, forward, forward + backward, train
     Isolate(IsolateArgs),
     /// Write the markdown note of a job
     Report(ReportArgs),
     /// Put jobs side by side
     Compare(CompareArgs),
+    /// Show code, settings and environment in which two jobs differ
+    Diff(DiffArgs),
     /// Predict what changes to a job would bring: loader threads, prefetch, batches, faster stages
     Predict(PredictArgs),
     /// Say where the time of single batches goes: distribution, slow batches and their period
@@ -150,8 +158,8 @@ enum Verb {
 /// Verbs by purpose, in the order of the help.
 const VERBS_BY_PURPOSE: [(&str, &[&str]); 5] = [
     ("Before a job", &["init", "check", "plan", "doctor"]),
-    ("Jobs", &["submit", "search", "status", "watch", "logs", "cancel", "retry", "isolate"]),
-    ("Results", &["report", "compare", "predict", "timings", "trace", "import"]),
+    ("Jobs", &["submit", "search", "status", "watch", "logs", "cancel", "retry", "rerun", "isolate"]),
+    ("Results", &["report", "compare", "diff", "predict", "timings", "trace", "import"]),
     ("Data sets", &["data"]),
     ("Shell", &["completions"]),
 ];
@@ -294,9 +302,11 @@ fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {
         Verb::Logs(args) => logs::run(project, &args),
         Verb::Cancel(args) => cancel::run(project, &args),
         Verb::Retry(args) => retry::run(project, &args),
+        Verb::Rerun(args) => rerun::run(project, &args),
         Verb::Isolate(args) => isolate::run(project, &args),
         Verb::Report(args) => report::run(project, &args),
         Verb::Compare(args) => compare::run(project, &args),
+        Verb::Diff(args) => diff::run(project, &args),
         Verb::Predict(args) => predict::run(project, &args),
         Verb::Timings(args) => timings::run(project, &args),
         Verb::Trace(args) => trace::run(project, &args),

@@ -89,7 +89,7 @@ pub fn setting_name(key: &str) -> &str {
 }
 
 /// Keys in the order of [`FIRST`], then alphabetically.
-fn in_order<'a>(keys: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+pub fn in_order<'a>(keys: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let keys: BTreeSet<&str> = keys.collect();
     let first = FIRST.iter().filter_map(|(key, _)| keys.get(key).copied());
     let rest = keys.iter().copied().filter(|key| FIRST.iter().all(|(known, _)| known != key));

@@ -37,5 +37,6 @@ mod sections;
 mod security;
 mod slow;
 mod slurm;
+mod snapshot;
 mod statistics;
 mod timings;

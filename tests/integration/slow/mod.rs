@@ -19,6 +19,7 @@ mod predict;
 mod python_loaders;
 mod rest;
 mod slurm;
+mod snapshot;
 mod state;
 mod timings_period;
 mod trace;
