@@ -5,8 +5,8 @@
     EXPCTL_BENCH_RECORD=FILE   write the figures there, as scripts/reference.sh does
 
 A server in this process answers each range of an `.h5ad` file after the same wait, so that a batch takes the same time on every rank and next to no
-processor. Expected is step time over the longer of step time and batch time; the batch time is what the loader threads recorded, so neither the
-server nor HTTP is part of the comparison. Prints a table in markdown.
+processor. What a batch takes is measured without an accelerator, in steps that load and do nothing else (`train.mode = "data"`). Expected is
+step time over the longer of step time and that. Prints a table in markdown.
 """
 
 import glob
@@ -14,16 +14,16 @@ import http.server
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 
+from bench_record import expctl, figure, of_runs, write_record
+
 RANKS, REPEATS, WARMUP, STEPS = 8, 3, 10, 40
 # Wait of an answer and step of the accelerator, ms.
 CASES = [(300, 60), (300, 150), (150, 150), (50, 150), (600, 60)]
-LOADER_STAGES = ("sample", "read", "decode", "mask", "collate")
+BATCH = 4
 
 CONFIG = """
 [experiment]
@@ -35,12 +35,11 @@ samples = 640
 format = "h5ad"
 files = ["{url}"]
 [loader]
-batch_size = 4
+batch_size = {batch}
 workers = 1
 prefetch_factor = 1
 [train]
-mode = "emulate"
-step_ms = {step_ms}
+{train}
 [measure]
 warmup = {warmup}
 steps = {steps}
@@ -87,28 +86,25 @@ class Server(http.server.ThreadingHTTPServer):
     request_queue_size = 64
 
 
-def expctl(*arguments):
-    """Standard output of expctl."""
-    done = subprocess.run(["expctl", *arguments], stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        sys.exit(f"expctl {' '.join(arguments)}: exit {done.returncode}")
-    return done.stdout
-
-
-def measure(url, wait_ms, step_ms):
-    """AU of each run, and what it is by arithmetic."""
-    LateAnswers.wait_s = wait_ms / 1000
-    text = CONFIG.format(url=url, step_ms=step_ms, warmup=WARMUP, steps=STEPS, repeats=REPEATS, ranks=RANKS)
+def run(url, train):
+    """The row of a job with these keys of [train] in its comparison."""
+    text = CONFIG.format(url=url, train=train, batch=BATCH, warmup=WARMUP, steps=STEPS, repeats=REPEATS, ranks=RANKS)
     with tempfile.NamedTemporaryFile("w", prefix="utilisation_", suffix=".toml", dir="conf") as config:
         config.write(text)
         config.flush()
         job = expctl("submit", config.name, "--backend", "local", "--wait").split()[0]
-    row = json.loads(expctl("compare", job, "--json"))["groups"][0]["lines"][0]
-    ranks_of_runs = row["emulation"]["utilisation"]["runs"]
-    busy_s = sum(stage["busy_s"] for stage in row["totals"]["measured"]["stages"] if stage["stage"] in LOADER_STAGES)
-    batch_ms = 1000 * busy_s / (STEPS * RANKS)
-    found = [statistics.mean(ranks) for ranks in ranks_of_runs]
-    return found, batch_ms, step_ms / max(step_ms, batch_ms)
+    return json.loads(expctl("compare", job, "--json"))["groups"][0]["lines"][0]
+
+
+def batch_times(url):
+    """What a batch takes in each run, ms."""
+    return [1000 * RANKS * BATCH / rate for rate in run(url, 'mode = "data"')["samples_per_s"]]
+
+
+def utilisation(url, step_ms):
+    """AU of each run, mean of the ranks."""
+    row = run(url, f'mode = "emulate"\nstep_ms = {step_ms}')
+    return [statistics.mean(ranks) for ranks in row["emulation"]["utilisation"]["runs"]]
 
 
 def main():
@@ -119,27 +115,23 @@ def main():
     server = Server(("127.0.0.1", 0), LateAnswers)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}/rows.h5ad"
-    figures = []
     print("| Answer after, ms | Step, ms | Batch (measured), ms | AU by arithmetic | AU | of runs | off |")
     print("|---:|---:|---:|---:|---:|---|---:|")
+    batches = {}
     for wait_ms, step_ms in CASES:
-        found, batch_ms, expected = measure(url, wait_ms, step_ms)
+        LateAnswers.wait_s = wait_ms / 1000
+        if wait_ms not in batches:
+            batches[wait_ms] = batch_times(url)
+        found, batch_ms = utilisation(url, step_ms), statistics.median(batches[wait_ms])
+        expected = step_ms / max(step_ms, batch_ms)
         median, low, high = statistics.median(found), min(found), max(found)
         off = median / expected - 1
         print(f"| {wait_ms} | {step_ms} | {batch_ms:.1f} | {expected:.2%} | {median:.2%} | {low:.2%}–{high:.2%} | {off:+.2%} |", flush=True)
         key = f"answers after {wait_ms} ms, steps of {step_ms} ms"
-        runs = {"median": median, "low": low, "high": high, "interval": "range", "n": len(found), "unit": ""}
-        figures.append({"key": f"{key}, AU", **runs})
+        of_runs(f"{key}, AU", found)
         for name, value, unit in [("batch", batch_ms, "ms"), ("AU by arithmetic", expected, ""), ("off", off, "")]:
-            ends = {"median": value, "low": value, "high": value, "interval": "range", "n": len(found), "unit": unit}
-            figures.append({"key": f"{key}, {name}", **ends})
-    record = os.environ.get("EXPCTL_BENCH_RECORD")
-    if record:
-        sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-        import helper_overhead
-
-        helper_overhead.FIGURES.extend(figures)
-        helper_overhead.write_record(record, "benches/emulation.py")
+            figure(f"{key}, {name}", value, None, len(found), unit)
+    write_record(os.environ.get("EXPCTL_BENCH_RECORD"), "benches/emulation.py")
 
 
 if __name__ == "__main__":

@@ -15,10 +15,8 @@ in the form of crates/ledger/src/bench_record.rs.
 import json
 import multiprocessing
 import os
-import platform
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +24,7 @@ import time
 # The Python of scripts/torch_python.sh sets a PYTHONPATH of its own.
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python", "src"))
 
+import bench_record
 import expctl
 from expctl.connection import Connection
 
@@ -33,7 +32,6 @@ REPEATS = 9
 # The shortest time between two reads of the supervisor, and the work of a step of `wait`, seconds.
 READ_EVERY_S = 0.005
 WORK_S = 0.3e-3
-FIGURES = []
 
 
 def drain(path, ready):
@@ -67,38 +65,9 @@ def supervise(path, ready):
                     json.loads(line)
 
 
-def git(*arguments):
-    return subprocess.run(["git", "-C", os.path.dirname(os.path.abspath(__file__)), *arguments], capture_output=True, text=True)
-
-
-def write_record(path, command):
-    """The same record as the Rust benches write."""
-    head = git("rev-parse", "--short=12", "HEAD").stdout.strip()
-    clean = git("diff", "--quiet", "HEAD", "--", ":/", ":(top,exclude)results").returncode == 0
-    with open("/proc/cpuinfo") as lines:
-        cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor())
-    record = {
-        "bench_schema": 1,
-        "command": command,
-        "commit": (head if clean else f"{head}-dirty") if head else None,
-        "measured": int(time.time()),
-        "cpu": cpu,
-        "cpus": len(os.sched_getaffinity(0)),
-        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        "figures": FIGURES,
-    }
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    with open(path, "w") as out:
-        json.dump(record, out, indent=2, ensure_ascii=False)
-        out.write("\n")
-
-
 def spread(key, name, unit, values):
-    values = sorted(values)
-    middle = statistics.median(values)
-    ends = {"median": middle, "low": values[0], "high": values[-1]}
-    FIGURES.append({"key": key, **ends, "interval": "range", "n": len(values), "unit": unit})
-    print(f"{name}: median {statistics.median(values):.3f} {unit}, {values[0]:.3f} to {values[-1]:.3f}, n = {len(values)}")
+    middle, low, high = bench_record.of_runs(key, values, unit)
+    print(f"{name}: median {middle:.3f} {unit}, {low:.3f} to {high:.3f}, n = {len(values)}")
 
 
 def step_cost(path):
@@ -278,4 +247,4 @@ if __name__ == "__main__":
         {"step": step_cost, "wait": wait_cost, "ddp": ddp}[what](path)
         drainer.terminate()
     if record:
-        write_record(record, f"PYTHONPATH=python/src python benches/helper_overhead.py {what}")
+        bench_record.write_record(record, f"PYTHONPATH=python/src python benches/helper_overhead.py {what}")

@@ -17,6 +17,8 @@ import subprocess
 import sys
 import time
 
+from bench_record import expctl, figure, write_record
+
 REPEATS = 3
 # Gains that differ by less than this factor count as the same.
 AS_MUCH = 1.05
@@ -40,14 +42,6 @@ CONFIGURATIONS = {
 }
 
 
-def expctl(*arguments):
-    """Standard output of expctl."""
-    done = subprocess.run(["expctl", *arguments], stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        raise RuntimeError(f"expctl {' '.join(arguments)}: exit {done.returncode}")
-    return done.stdout
-
-
 def pairs_of(name):
     """Predicted and measured gains of a configuration, and seconds that it took; the reason where the model refuses it."""
     begin = time.monotonic()
@@ -65,13 +59,8 @@ def proposed(pair):
     return pair["predicted"] > AS_MUCH and (not expected or expected["low"] * pair["predicted"] > 1)
 
 
-def figure(key, value, interval, n, unit=""):
-    low, high = (interval["low"], interval["high"]) if interval else (value, value)
-    return {"key": key, "median": value, "low": low, "high": high, "interval": "confidence95", "n": n, "unit": unit}
-
-
 def main(names):
-    figures, rows, errors, within, best, failed = [], [], [], [], [], []
+    rows, errors, within, best, failed = [], [], [], [], []
     for name in names:
         try:
             pairs, refused, took = pairs_of(name)
@@ -92,8 +81,8 @@ def main(names):
             errors.append(abs(error))
             within.append(bool(inside))
             key = f"{name}, {pair['setting']}"
-            figures.append(figure(f"{key}, predicted", predicted, expected, REPEATS))
-            figures.append(figure(f"{key}, measured", measured, pair["measured"]["interval"], pair["runs"]))
+            figure(f"{key}, predicted", predicted, expected, REPEATS)
+            figure(f"{key}, measured", measured, pair["measured"]["interval"], pair["runs"])
             ends = lambda of: f"{of['low']:.2f}–{of['high']:.2f}" if of else "–"  # noqa: E731
             rows.append(f"| {name} | {pair['setting']} | {predicted:.2f}× | {ends(expected)} | {measured:.2f}× | {error * 100:+.1f} % | "
                         f"{'yes' if inside else 'no'} |")
@@ -122,15 +111,10 @@ def main(names):
     print()
     for key, value in summary.items():
         print(f"{key}: {value:.3f}" if value != n else f"{key}: {n}")
-        figures.append(figure(key, float(value), None, n))
+        figure(key, float(value), None, n)
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
-    record = os.environ.get("EXPCTL_BENCH_RECORD")
-    if record:
-        sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-        import helper_overhead
-        helper_overhead.FIGURES.extend(figures)
-        helper_overhead.write_record(record, "benches/predictions.py")
+    write_record(os.environ.get("EXPCTL_BENCH_RECORD"), "benches/predictions.py")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ form of crates/ledger/src/bench_record.rs.
 """
 
 import os
-import statistics
 import sys
 import tempfile
 import time
@@ -20,8 +19,8 @@ sys.path[:0] = [os.path.join(HERE, "peers"), HERE]
 
 import built_loaders  # noqa: E402, F401, I001
 
+import bench_record  # noqa: E402
 import expctl.data as xd  # noqa: E402
-import helper_overhead  # noqa: E402
 
 TURNS = 9
 ROWS, GENES = 4096, 16
@@ -73,11 +72,9 @@ def turn(dataset, batch_size, batches, options, takes_all):
     return (took - waited) / (batches - 1) * 1e6, took / (batches - 1) * 1e6
 
 
-def figure(key, values):
+def cell(key, values):
     """Puts the figure into the record; its cell of the table."""
-    middle, low, high = statistics.median(values), min(values), max(values)
-    found = {"key": key, "median": middle, "low": low, "high": high, "interval": "range", "n": len(values), "unit": "µs"}
-    helper_overhead.FIGURES.append(found)
+    middle, low, high = bench_record.of_runs(key, values, "µs")
     return f"{middle:.1f} [{low:.1f}–{high:.1f}]"
 
 
@@ -98,11 +95,9 @@ def main(record):
     print("| A batch is |" + "".join(f" {size} × {GENES} | the same with the wait |" for size in SIZES))
     print("|---|" + "---:|---:|" * len(SIZES))
     for case in CASES:
-        cells = [figure(f"{case}, {size}{suffix}", of[case, size]) for size in SIZES for suffix, of in (("", own), (" with the wait", whole))]
+        cells = [cell(f"{case}, {size}{suffix}", of[case, size]) for size in SIZES for suffix, of in (("", own), (" with the wait", whole))]
         print(f"| {case} | {' | '.join(cells)} |")
-    if record:
-        command = '"$(benches/peers/setup.sh --python expctl_python)" benches/python_overhead.py'
-        helper_overhead.write_record(record, command)
+    bench_record.write_record(record, '"$(benches/peers/setup.sh --python expctl_python)" benches/python_overhead.py')
 
 
 if __name__ == "__main__":

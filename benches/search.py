@@ -13,21 +13,14 @@ share of the trial time of the sweep it took. Prints a table in markdown, with t
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 
+from bench_record import expctl, figure, of_runs, write_record
+
 REPEATS = 3
 NEAR = 0.95
-
-
-def expctl(*arguments):
-    """Standard output of expctl."""
-    done = subprocess.run(["expctl", *arguments], stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        sys.exit(f"expctl {' '.join(arguments)}: exit {done.returncode}")
-    return done.stdout
 
 
 def toml(value):
@@ -87,11 +80,6 @@ def trial_seconds(job):
     return total
 
 
-def figure(key, values, unit=""):
-    values = sorted(values)
-    return {"key": key, "median": statistics.median(values), "low": values[0], "high": values[-1], "interval": "range", "n": len(values), "unit": unit}
-
-
 def main(conf):
     starts = int(os.environ.get("SEARCH_STARTS", "10"))
     points = points_of(conf)
@@ -114,16 +102,10 @@ def main(conf):
               f"{share * 100:.0f} % | {len(found['jobs'])} | {found['end']} |", flush=True)
     print()
     print(f"within 5 % of the best: {sum(near):.0f} of {starts}; median share of the sweep's time: {statistics.median(shares):.3f}")
-    record = os.environ.get("EXPCTL_BENCH_RECORD")
-    if record:
-        sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-        import helper_overhead
-        helper_overhead.FIGURES.extend([
-            figure("rate of the chosen settings over the best", gains),
-            figure("share of the time of the grid", shares),
-            {"key": "within 5 % of the best", "median": sum(near) / starts, "low": 0.0, "high": 1.0, "interval": "range", "n": starts, "unit": ""},
-        ])
-        helper_overhead.write_record(record, "benches/search.py")
+    of_runs("rate of the chosen settings over the best", gains)
+    of_runs("share of the time of the grid", shares)
+    figure("within 5 % of the best", sum(near) / starts, None, starts)
+    write_record(os.environ.get("EXPCTL_BENCH_RECORD"), "benches/search.py")
 
 
 if __name__ == "__main__":

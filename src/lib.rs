@@ -19,6 +19,7 @@ pub mod provenance;
 pub mod report;
 pub mod search;
 pub mod snapshot;
+pub mod site;
 pub mod timings;
 pub mod trace;
 mod watch;

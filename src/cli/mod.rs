@@ -12,6 +12,7 @@ mod internal;
 mod isolate;
 mod logs;
 mod man_pages;
+mod on_end;
 mod plan;
 mod predict;
 mod report;
@@ -19,6 +20,7 @@ mod rerun;
 mod retry;
 mod run_plan;
 mod search;
+mod site;
 mod status;
 mod submit;
 mod timings;
@@ -54,6 +56,7 @@ use self::report::ReportArgs;
 use self::rerun::RerunArgs;
 use self::retry::RetryArgs;
 use self::search::SearchArgs;
+use self::site::SiteArgs;
 use self::status::{StatusArgs, WatchArgs};
 use self::submit::SubmitArgs;
 use self::timings::TimingsArgs;
@@ -117,6 +120,8 @@ enum Verb {
     Compare(CompareArgs),
     /// Show code, settings and environment in which two jobs differ
     Diff(DiffArgs),
+    /// Write all jobs of the ledger as a folder of pages: a list to search, and the newest jobs' pages
+    Site(SiteArgs),
     /// Predict what changes to a job would bring: loader threads, prefetch, batches, faster stages
     Predict(PredictArgs),
     /// Say where the time of single batches goes: distribution, slow batches and their period
@@ -307,6 +312,7 @@ fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {
         Verb::Report(args) => report::run(project, &args),
         Verb::Compare(args) => compare::run(project, &args),
         Verb::Diff(args) => diff::run(project, &args),
+        Verb::Site(args) => site::run(project, &args),
         Verb::Predict(args) => predict::run(project, &args),
         Verb::Timings(args) => timings::run(project, &args),
         Verb::Trace(args) => trace::run(project, &args),

@@ -11,6 +11,7 @@ use serde_json::json;
 use slurm_client::{Availability, Slurm};
 
 use super::data::{self, folder_json, missing_data_line};
+use super::on_end;
 use super::report::note_options;
 use crate::console::{out_json, say, try_out};
 use crate::data::{DataSize, DataState, ProjectData, data_states};
@@ -342,9 +343,11 @@ fn print_id(id: u64) {
 /// Write the note of a job; the states of its trials then decide the exit code.
 pub fn finish(project: &Project, job: u64, launched: Result<(), Failure>) -> Result<(), Failure> {
     let note = note_options(project, NotesSettings::default()).and_then(|options| write_note(project, job, &options));
+    let mut file = None;
     let note = match note {
         Ok((path, job)) => {
             say(format!("report: {}", path.display()));
+            file = Some(path);
             Ok(job)
         }
         // A note that its author has to fix is no failure of the job.
@@ -354,6 +357,13 @@ pub fn finish(project: &Project, job: u64, launched: Result<(), Failure>) -> Res
         }
         Err(failure) => Err(failure),
     };
+    let measured = note.as_ref().ok();
+    let ended = match (&launched, measured) {
+        (Err(failure), _) => Err(failure.message.clone()),
+        (Ok(()), Some(job)) => job.verdict().map_err(|e| e.to_string()),
+        (Ok(()), None) => Err("its records cannot be read".to_owned()),
+    };
+    on_end::run(project, job, measured, file.as_deref(), ended);
     launched?;
     Ok(note?.verdict()?)
 }

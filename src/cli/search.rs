@@ -24,7 +24,7 @@ use crate::project::Project;
 use crate::provenance::{CodeOf, ConfigOf};
 use crate::report::compare::Format;
 use crate::search::{
-    NextMove, OWN, Race, RaceError, RaceOptions, RefusedRow, RoundPlan, SearchFacts, SearchHistory, SearchResult,
+    BASELINE, NextMove, Race, RaceError, RaceOptions, RefusedRow, RoundPlan, SearchFacts, SearchHistory, SearchResult,
     SearchedPoint, entrant, has_ended, quoted, race_round,
 };
 
@@ -279,8 +279,9 @@ impl<'a> OpenSearch<'a> {
         let steps = plan.runs.iter().map(|(_, steps)| *steps).max().unwrap_or(0);
         let full = self.settings.iter().map(|(settings, _)| settings.measure.steps).max().unwrap_or(0);
         let best = race.choice().and_then(|choice| self.settings.get(choice.point)).map(|(_, point)| {
-            let own = if race.choice().is_some_and(|choice| choice.point == OWN) { " (own settings)" } else { "" };
-            format!("; fastest so far: {}{own}", set_arguments(point).join(", "))
+            let baseline =
+                if race.choice().is_some_and(|choice| choice.point == BASELINE) { " (baseline)" } else { "" };
+            format!("; fastest so far: {}{baseline}", set_arguments(point).join(", "))
         });
         say(format!(
             "round {}: {} of {}, {steps} of {full} steps{}",

@@ -27,12 +27,12 @@ pub fn next_change(job: &MeasuredJob, label: &str) -> NextChange {
 
 /// The change to code, data or hardware that is predicted to bring most, if any does.
 fn best_what_if(variant: &PredictedVariant) -> Option<&Prediction> {
-    let helps = |one: &&Prediction| one.class == ChangeClass::WhatIf && can_be_made(one.change) && one.gain > AS_MUCH;
+    let helps = |one: &&Prediction| one.class == ChangeClass::WhatIf && is_feasible(one.change) && one.gain > AS_MUCH;
     variant.changes.iter().filter(helps).max_by(|a, b| a.gain.total_cmp(&b.gain))
 }
 
 /// Whether somebody could make it. Data can be in memory, or be stored as they are used; no other stage takes no time at all.
-fn can_be_made(change: Change) -> bool {
+fn is_feasible(change: Change) -> bool {
     match change {
         Change::LoadingFree => false,
         Change::StageFree(stage) => matches!(stage, Stage::Read | Stage::Decode),

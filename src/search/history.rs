@@ -20,7 +20,7 @@ pub fn entrant(settings: &Settings) -> Entrant {
         full_steps: settings.measure.steps,
         block_steps: settings.block_steps().map_or(1, |steps| (steps.ceil() as u64).max(1)),
         threads: ranks.saturating_mul(workers),
-        held_samples: ranks.saturating_mul(loader.batch_size).saturating_mul(workers.saturating_mul(ahead).max(1)),
+        buffered_samples: ranks.saturating_mul(loader.batch_size).saturating_mul(workers.saturating_mul(ahead).max(1)),
     }
 }
 

@@ -16,6 +16,6 @@ mod render;
 mod result;
 
 pub use history::{SearchHistory, entrant, has_ended, race_round};
-pub use race::{NextMove, OWN, Race, RaceError, RaceOptions, RoundPlan};
+pub use race::{BASELINE, NextMove, Race, RaceError, RaceOptions, RoundPlan};
 pub use render::quoted;
 pub use result::{RefusedRow, SearchFacts, SearchResult, SearchedPoint};

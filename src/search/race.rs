@@ -6,7 +6,7 @@
 //! A round runs each point that is still in the race once, and the config's own settings. The first runs a quarter of the steps, the second
 //! half of them, all later ones the full number. What leaves the race, in this order:
 //!
-//! 1. a point that failed, or that the time left has no room for;
+//! 1. a point that failed, or that the remaining time has no room for;
 //! 2. a point that is slower than the fastest so far: the interval of the ratio of its rates to that one's, paired by round, lies below 1, and
 //!    not within what matters. The fastest point is lost in this way in at most 5 % of races: the level of an interval is 5 % (one-sided),
 //!    divided by the number of points that one could lose to and of rounds in which it could (Bonferroni);
@@ -41,8 +41,8 @@ pub struct Entrant {
     pub block_steps: u64,
     /// Loader threads of all ranks.
     pub threads: u64,
-    /// Samples that are held in memory, ready or in the making.
-    pub held_samples: u64,
+    /// Samples in memory: batches that are ready, and those that threads assemble.
+    pub buffered_samples: u64,
 }
 
 impl Entrant {
@@ -130,10 +130,10 @@ pub struct RoundPlan {
     pub runs: Vec<(usize, u64)>,
 }
 
-/// How a point left the race.
+/// How a point was eliminated.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
-pub enum Left {
+pub enum Elimination {
     /// Its run failed.
     Failed {
         /// In this round.
@@ -152,12 +152,12 @@ pub enum Left {
     Behind {
         /// After this round.
         round: u32,
-        /// Its place in it, from 1.
-        place: usize,
+        /// Its position by rate, from 1.
+        position: usize,
         /// Points that went on.
         went_on: usize,
     },
-    /// The time left had no room for it.
+    /// The remaining time had no room for it.
     NoTime {
         /// The round that it did not run in.
         round: u32,
@@ -168,11 +168,11 @@ pub enum Left {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RaceEnd {
-    /// One point is left.
-    OneLeft,
-    /// No point that is left can be faster than the fastest by what matters.
+    /// One point remains.
+    OneRemains,
+    /// No remaining point can be faster than the fastest by what matters.
     Equal,
-    /// Every point that is left has run as often as allowed.
+    /// Every remaining point has run as often as allowed.
     Repeats,
     /// The budget has no room for another round.
     Budget,
@@ -242,17 +242,17 @@ pub enum RaceError {
     },
 }
 
-/// A race. Point 0 is the config's own settings: it runs in each round, also when it has left, so that the gain over it is known.
+/// A race. Point 0 is the config's own settings: it runs in each round, also when it was eliminated, so that the gain over it is known.
 #[derive(Clone, Debug)]
 pub struct Race {
     entrants: Vec<Entrant>,
     options: RaceOptions,
     rounds: Vec<RaceRound>,
-    left: Vec<Option<Left>>,
+    eliminated: Vec<Option<Elimination>>,
 }
 
 /// The point of the config's own settings.
-pub const OWN: usize = 0;
+pub const BASELINE: usize = 0;
 
 impl Race {
     /// A race that has not begun.
@@ -270,8 +270,8 @@ impl Race {
         if !is_positive(options.min_gain) || options.max_repeats == 0 || !options.budget_s.is_none_or(is_positive) {
             return Err(RaceError::BadOption);
         }
-        let left = vec![None; entrants.len()];
-        Ok(Self { entrants, options, rounds: Vec::new(), left })
+        let eliminated = vec![None; entrants.len()];
+        Ok(Self { entrants, options, rounds: Vec::new(), eliminated })
     }
 
     /// Take in what came of the next round. Points in the race that did not run in it leave.
@@ -282,10 +282,12 @@ impl Race {
         let number = self.rounds.len() as u32 + 1;
         self.check(number, &round)?;
         for point in self.racing() {
-            self.left[point] = match round.run_of(point) {
+            self.eliminated[point] = match round.run_of(point) {
                 Some(PointRun::Measured(_)) => None,
-                Some(PointRun::Failed { reason, .. }) => Some(Left::Failed { round: number, reason: reason.clone() }),
-                None => Some(Left::NoTime { round: number }),
+                Some(PointRun::Failed { reason, .. }) => {
+                    Some(Elimination::Failed { round: number, reason: reason.clone() })
+                }
+                None => Some(Elimination::NoTime { round: number }),
             };
         }
         self.rounds.push(round);
@@ -318,7 +320,7 @@ impl Race {
 
     /// Points that are still in the race, in order of their numbers. Each has run in every round.
     pub fn racing(&self) -> Vec<usize> {
-        (0..self.entrants.len()).filter(|point| self.left[*point].is_none()).collect()
+        (0..self.entrants.len()).filter(|point| self.eliminated[*point].is_none()).collect()
     }
 
     /// The same, the fastest first.
@@ -343,7 +345,7 @@ impl Race {
             let Some(ratio) = self.tested_ratio(*point, *fastest, self.slower_level()) else { continue };
             let is_slower = |interval: Interval| interval.high < 1.0 && interval.low < self.equal_from();
             if ratio.interval.is_some_and(is_slower) {
-                self.left[*point] = Some(Left::Slower { round, ratio });
+                self.eliminated[*point] = Some(Elimination::Slower { round, ratio });
             }
         }
     }
@@ -354,7 +356,7 @@ impl Race {
         let ran = self.rounds.last().map_or(0, |last| last.runs.len()).min(racing.len());
         let went_on = ran.div_ceil(ONE_IN).max(FINALISTS);
         for (index, point) in racing.iter().enumerate().skip(went_on) {
-            self.left[*point] = Some(Left::Behind { round, place: index + 1, went_on });
+            self.eliminated[*point] = Some(Elimination::Behind { round, position: index + 1, went_on });
         }
     }
 
@@ -366,7 +368,7 @@ impl Race {
         }
         if !self.rounds.is_empty() {
             if racing.len() == 1 {
-                return NextMove::End(RaceEnd::OneLeft);
+                return NextMove::End(RaceEnd::OneRemains);
             }
             if self.is_settled(&racing) {
                 return NextMove::End(RaceEnd::Equal);
@@ -392,17 +394,18 @@ impl Race {
         NextMove::Run(RoundPlan { round: self.rounds.len() as u32 + 1, runs })
     }
 
-    /// The points of the next round: those in the race, or as many of the fastest as the time left has room for, and the own settings. `None`
+    /// The points of the next round: those in the race, or as many of the fastest as the remaining time has room for, and the baseline. `None`
     /// if there is no room for two.
     fn affordable(&self, racing: &[usize], share: f64) -> Option<Vec<usize>> {
-        let time_left = self.limit_s().map_or(f64::INFINITY, |limit| limit - self.spent_s());
-        let own = (!racing.contains(&OWN) && self.measured(OWN).len() == self.rounds.len()).then_some(OWN);
+        let remaining_s = self.limit_s().map_or(f64::INFINITY, |limit| limit - self.spent_s());
+        let baseline =
+            (!racing.contains(&BASELINE) && self.measured(BASELINE).len() == self.rounds.len()).then_some(BASELINE);
         // Before the first round nothing is known of the cost.
         (FINALISTS..=racing.len()).rev().find_map(|n| {
-            let points: Vec<usize> = racing.iter().copied().take(n).chain(own).collect();
+            let points: Vec<usize> = racing.iter().copied().take(n).chain(baseline).collect();
             let cost: f64 =
                 points.iter().filter_map(|point| self.cost_s(*point, self.entrants[*point].steps(share))).sum();
-            (cost <= time_left).then_some(points)
+            (cost <= remaining_s).then_some(points)
         })
     }
 
@@ -455,7 +458,7 @@ impl Race {
         })
     }
 
-    /// The point to choose now: the fastest, or of those that were shown to be equal to it the one that needs least. `None` if none is left.
+    /// The point to choose now: the fastest, or of those that were shown to be equal to it the one that needs least. `None` if none remains.
     pub fn choice(&self) -> Option<Choice> {
         let racing = self.racing_by_rate();
         let (fastest, others) = racing.split_first()?;
@@ -468,7 +471,7 @@ impl Race {
             };
             equal.extend(others.iter().filter(is_equal));
         }
-        let needs = |point: &&usize| (self.entrants[**point].threads, self.entrants[**point].held_samples);
+        let needs = |point: &&usize| (self.entrants[**point].threads, self.entrants[**point].buffered_samples);
         // Of those that need as much, the first is the fastest.
         let point = *equal.iter().min_by_key(needs)?;
         Some(Choice { point, equal })
@@ -500,9 +503,9 @@ impl Race {
         self.rounds.iter().filter_map(|round| Some((rate(round, point)?, rate(round, base)?))).collect()
     }
 
-    /// How a point left; `None` while it is in the race.
-    pub fn left(&self, point: usize) -> Option<&Left> {
-        self.left[point].as_ref()
+    /// How a point was eliminated; `None` while it is in the race.
+    pub fn eliminated(&self, point: usize) -> Option<&Elimination> {
+        self.eliminated[point].as_ref()
     }
 
     /// Rounds so far.

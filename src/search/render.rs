@@ -4,7 +4,7 @@ use expctl_stats::Ratio;
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 
-use super::race::{Left, RaceEnd};
+use super::race::{Elimination, RaceEnd};
 use super::result::{ResultRow, SearchResult};
 use crate::report::compare::Format;
 
@@ -45,7 +45,7 @@ impl SearchResult {
     fn answer(&self) -> String {
         let Some(chosen) = self.chosen() else { return String::new() };
         let rate = chosen.samples_per_s.map_or_else(format::missing, format::rate);
-        let gain = match (&self.gain, chosen.own) {
+        let gain = match (&self.gain, chosen.baseline) {
             (Some(gain), _) => format!(
                 ", {} the rate of the config's own settings (n = {}, {})",
                 format::ratio_with_interval(gain),
@@ -58,7 +58,7 @@ impl SearchResult {
             }
         };
         let equal: Vec<&ResultRow> = self.rows.iter().filter(|row| row.equal && !row.chosen).collect();
-        let name = match chosen.own {
+        let name = match chosen.baseline {
             true => format!("The config's own settings ({})", name(chosen)),
             false => name(chosen),
         };
@@ -76,7 +76,7 @@ impl SearchResult {
 
     /// The runner-up, and why the search ended.
     fn how_it_ended(&self) -> String {
-        let runner_up = self.runner_up.and_then(|place| self.rows.get(place)).and_then(|row| {
+        let runner_up = self.runner_up.and_then(|position| self.rows.get(position)).and_then(|row| {
             let ratio = row.ratio.as_ref()?;
             let apart = match ratio.interval {
                 None => ": one run tells nothing of chance",
@@ -87,15 +87,12 @@ impl SearchResult {
             Some(format!("Runner-up: {}, {shown} of its rate (n = {}){apart}. ", name(row), row.pairs))
         });
         let reason = match self.end {
-            RaceEnd::OneLeft => "one point is left".to_owned(),
+            RaceEnd::OneRemains => "one point remains".to_owned(),
             RaceEnd::Equal => {
-                format!("no point that is left can be more than {} % faster", format::figure(self.min_gain_percent))
+                format!("no remaining point can be more than {} % faster", format::figure(self.min_gain_percent))
             }
             RaceEnd::Repeats => {
-                format!(
-                    "each point that is left has had {} at full length",
-                    format::count(self.max_repeats.into(), "run")
-                )
+                format!("each remaining point has had {} at full length", format::count(self.max_repeats.into(), "run"))
             }
             RaceEnd::Budget => format!(
                 "the budget of {} has no room for another round",
@@ -114,9 +111,9 @@ impl SearchResult {
             Table::new(["Settings", "Runs", "Steps", "samples/s", "it/s", "Ratio to the first", "95 %", "n", "Out"])
                 .right([1, 2, 3, 4, 5, 7]);
         for row in &self.rows {
-            let own = if row.own { " (own settings)" } else { "" };
+            let baseline = if row.baseline { " (baseline)" } else { "" };
             table.row([
-                format!("{}{own}", name(row)),
+                format!("{}{baseline}", name(row)),
                 row.runs.to_string(),
                 format::thousands(row.steps),
                 row.samples_per_s.map_or_else(format::missing, format::rate),
@@ -124,7 +121,7 @@ impl SearchResult {
                 row.ratio.map_or_else(format::missing, |ratio| format::ratio(ratio.value)),
                 row.ratio.and_then(|ratio| format::ratio_interval(&ratio)).unwrap_or_else(format::missing),
                 if row.pairs > 0 { row.pairs.to_string() } else { format::missing() },
-                row.left.as_ref().map_or_else(format::missing, Left::words),
+                row.eliminated.as_ref().map_or_else(format::missing, Elimination::words),
             ]);
         }
         table
@@ -172,7 +169,7 @@ impl SearchResult {
         let mut table = Table::new([
             "settings",
             "class",
-            "own",
+            "baseline",
             "chosen",
             "equal",
             "runs",
@@ -191,7 +188,7 @@ impl SearchResult {
             table.row([
                 row.point.set.join(", "),
                 self.class.to_owned(),
-                row.own.to_string(),
+                row.baseline.to_string(),
                 row.chosen.to_string(),
                 row.equal.to_string(),
                 row.runs.to_string(),
@@ -202,14 +199,14 @@ impl SearchResult {
                 or_none(interval.map(|interval| interval.low)),
                 or_none(interval.map(|interval| interval.high)),
                 row.pairs.to_string(),
-                row.left.as_ref().map(Left::words).unwrap_or_default(),
+                row.eliminated.as_ref().map(Elimination::words).unwrap_or_default(),
             ]);
         }
         table.csv()
     }
 }
 
-impl Left {
+impl Elimination {
     /// In words, as a cell.
     fn words(&self) -> String {
         match self {
@@ -218,8 +215,8 @@ impl Left {
                 let interval = format::ratio_interval(ratio).unwrap_or_else(|| MISSING.to_owned());
                 format!("slower than the fastest after round {round} (corrected interval {interval})")
             }
-            Self::Behind { round, place, went_on } => {
-                format!("in place {place} after round {round}; {went_on} went on")
+            Self::Behind { round, position, went_on } => {
+                format!("position {position} after round {round}; {went_on} went on")
             }
             Self::NoTime { round } => format!("no time for it in round {round}"),
         }

@@ -7,7 +7,7 @@ use expctl_stats::{Ratio, mean};
 use serde::Serialize;
 use serde_json::Value as Json;
 
-use super::race::{GRID_REPEATS, Left, OWN, Race, RaceEnd};
+use super::race::{BASELINE, Elimination, GRID_REPEATS, Race, RaceEnd};
 
 /// A point as the config and the command line name it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -35,7 +35,7 @@ pub struct ResultRow {
     #[serde(flatten)]
     pub point: SearchedPoint,
     /// Whether it has the config's own settings.
-    pub own: bool,
+    pub baseline: bool,
     /// Whether it is the chosen one.
     pub chosen: bool,
     /// Whether it was shown to be equal to the fastest, which then is one of several.
@@ -52,8 +52,8 @@ pub struct ResultRow {
     pub ratio: Option<Ratio>,
     /// Rounds in which both ran.
     pub pairs: usize,
-    /// How it left the race; `None` if it was in it at the end.
-    pub left: Option<Left>,
+    /// How it was eliminated; `None` if it was in it at the end.
+    pub eliminated: Option<Elimination>,
 }
 
 /// The result of a search that has ended.
@@ -133,7 +133,7 @@ impl SearchResult {
             let against = (number != chosen).then(|| race.ratio(number, chosen)).flatten();
             let row = ResultRow {
                 point: point.clone(),
-                own: number == OWN,
+                baseline: number == BASELINE,
                 chosen: number == chosen,
                 equal: choice.equal.len() > 1 && choice.equal.contains(&number),
                 runs: runs.len(),
@@ -142,7 +142,7 @@ impl SearchResult {
                 it_per_s: geometric(runs.iter().map(|run| run.it_per_s).collect()),
                 ratio: against.map(|(ratio, _)| ratio),
                 pairs: against.map_or(0, |(_, pairs)| pairs),
-                left: race.left(number).cloned(),
+                eliminated: race.eliminated(number).cloned(),
             };
             (number, row)
         };
@@ -154,21 +154,23 @@ impl SearchResult {
             None => 0.0,
         };
         rows.sort_by(|(_, a), (_, b)| speed(b).total_cmp(&speed(a)));
-        let in_race_until = |row: &ResultRow| match &row.left {
+        let in_race_until = |row: &ResultRow| match &row.eliminated {
             None => u32::MAX,
-            Some(Left::Slower { round, .. } | Left::Behind { round, .. } | Left::NoTime { round }) => *round,
-            Some(Left::Failed { .. }) => 0,
+            Some(
+                Elimination::Slower { round, .. } | Elimination::Behind { round, .. } | Elimination::NoTime { round },
+            ) => *round,
+            Some(Elimination::Failed { .. }) => 0,
         };
         let others = rows.iter().enumerate().filter(|(_, (_, row))| !row.chosen && row.ratio.is_some());
         let runner_up = others
             .max_by(|(_, (_, a)), (_, (_, b))| {
                 in_race_until(a).cmp(&in_race_until(b)).then(speed(a).total_cmp(&speed(b)))
             })
-            .map(|(place, _)| place);
-        let gain = (chosen != OWN).then(|| race.ratio(chosen, OWN)).flatten();
-        let (own, best) = (facts.points.get(OWN)?, facts.points.get(chosen)?);
-        let set = best.set.iter().filter(|argument| !own.set.contains(argument)).cloned().collect();
-        let batch_size = own.point.get(BATCH_SIZE);
+            .map(|(position, _)| position);
+        let gain = (chosen != BASELINE).then(|| race.ratio(chosen, BASELINE)).flatten();
+        let (baseline, best) = (facts.points.get(BASELINE)?, facts.points.get(chosen)?);
+        let set = best.set.iter().filter(|argument| !baseline.set.contains(argument)).cloned().collect();
+        let batch_size = baseline.point.get(BATCH_SIZE);
         let other_batch_sizes = facts.points.iter().any(|point| point.point.get(BATCH_SIZE) != batch_size);
         Some(Self {
             config: facts.config,
@@ -225,7 +227,7 @@ mod tests {
 
     /// Runs of 20 steps of 10 samples at these rates; none is a failure.
     fn race(rounds: &[&[Option<f64>]]) -> Race {
-        let entrant = |threads| Entrant { full_steps: 20, block_steps: 1, threads, held_samples: 10 };
+        let entrant = |threads| Entrant { full_steps: 20, block_steps: 1, threads, buffered_samples: 10 };
         let entrants = (0..rounds[0].len() as u64).map(entrant).collect();
         let options = RaceOptions { budget_s: None, max_repeats: 5, min_gain: 0.03 };
         let mut race = Race::new(entrants, options).unwrap();
@@ -274,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_settings_may_be_fastest() {
+    fn the_baseline_may_be_fastest() {
         let race = race(&[&[Some(200.0), Some(100.0)]]);
         let result = SearchResult::new(&race, RaceEnd::Budget, facts(&[2, 0])).unwrap();
         assert_eq!((result.gain, result.set.len()), (None, 0));

@@ -45,6 +45,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("src/report", &["src/ledger", "src/trace", "charts", "stats"]),
     ("src/predict", &["src/report", "pipeline-model", "stats"]),
     ("src/search", &["src/report", "stats"]),
+    ("src/site", &["src/launch", "src/report", "stats"]),
     ("src/timings", &["src/ledger", "src/report", "charts", "stats"]),
     ("src/watch", &["src/launch", "slurm"]),
     ("src/doctor", &["src/launch", "config", "host-metrics", "slurm"]),

@@ -271,3 +271,61 @@ mod slow {
         assert_eq!((code, partition), (Some(4), "problem".into()), "no such partition there");
     }
 }
+
+/// Options of Pyxis 0.20 by its README and `srun --help`, with the form of their values.
+const PYXIS: [(&str, &str); 11] = [
+    ("container-image", r"^([A-Za-z0-9.-]+(:[0-9]+)?#)?[^\s,]+$"),
+    ("container-mounts", r"^[^:,]+:[^:,]+(:(ro|rw|x-create=(dir|file|auto)|[a-z+]+))?(,[^:,]+:[^:,]+(:[a-z+=-]+)?)*$"),
+    ("container-workdir", r"^/"),
+    ("container-name", r"^[^:]+(:(auto|create|exec|no_exec))?$"),
+    ("container-save", r"^."),
+    ("container-mount-home", r"^$"),
+    ("no-container-mount-home", r"^$"),
+    ("container-remap-root", r"^$"),
+    ("container-entrypoint", r"^$"),
+    ("container-writable", r"^$"),
+    ("container-env", r"^[A-Za-z_][A-Za-z0-9_]*(,[A-Za-z_][A-Za-z0-9_]*)*$"),
+];
+
+#[test]
+fn ranks_in_containers_of_pyxis_are_options_of_srun() {
+    let project = TestProject::new();
+    write(
+        &project,
+        "slurm/profiles/enroot.toml",
+        "[slurm]\nimage = \"nvcr.io#nvidia/pytorch:25.01-py3\"\n[container]\nruntime = \"pyxis\"\nbinds = [\"/projects\", \"/a:/b:ro\"]\n",
+    );
+    let script = script(&project, "enroot", &[]);
+    let command = script.split_once("\n  srun ").unwrap().1.split_once("2> ").unwrap().0.replace("\\\n", " ");
+    let words = shlex::split(&command.replace("\"$attempt\"", "A").replace("\"$worker\"", "WORKER")).unwrap();
+    let rank = words.iter().position(|word| word == "WORKER").unwrap();
+    // Nothing stands between the options and the rank.
+    assert!(words[..rank].iter().all(|word| word.starts_with("--")), "{words:?}");
+    let options: Vec<(&str, &str)> = words[..rank]
+        .iter()
+        .filter(|word| word.contains("container"))
+        .map(|word| word.trim_start_matches('-').split_once('=').unwrap_or((word.trim_start_matches('-'), "")))
+        .collect();
+    for (name, value) in &options {
+        let (_, form) =
+            PYXIS.iter().find(|(known, _)| known == name).unwrap_or_else(|| panic!("{name} is none of Pyxis"));
+        assert!(regex::Regex::new(form).unwrap().is_match(value), "--{name}={value}");
+    }
+    let value = |name: &str| options.iter().find(|(other, _)| *other == name).unwrap().1;
+    assert_eq!(value("container-image"), "nvcr.io#nvidia/pytorch:25.01-py3");
+    let mounts: Vec<&str> = value("container-mounts").split(',').collect();
+    let runs = project.path().join("results/runs").display().to_string();
+    for mount in ["/projects:/projects".to_owned(), "/a:/b:ro".to_owned(), format!("{runs}:{runs}")] {
+        assert!(mounts.contains(&mount.as_str()), "{mounts:?}");
+    }
+    assert!(!script.contains(" exec "), "{script}");
+
+    write(
+        &project,
+        "slurm/profiles/enroot.toml",
+        "[slurm]\nimage = \"x.sqsh\"\n[container]\nruntime = \"pyxis\"\nnv = true\n",
+    );
+    let output = project.run(&["plan", "conf/small.toml", "--script", "--set", "slurm.profile=enroot"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stderr).contains("enroot shows a GPU's driver by itself"), "{}", text(&output.stderr));
+}

@@ -12,7 +12,7 @@ fn other_verbs_run_the_own_settings_and_say_so() {
     let project = TestProject::new();
     let conf = project.conf("small", &format!("{SMALL}{SEARCH}"));
     let path = conf.to_str().unwrap();
-    // Workers 1 and 2 with 1 and 4 batches ahead, no workers at all, and the own settings: 1 worker with 2.
+    // Workers 1 and 2 with 1 and 4 batches ahead, no workers at all, and the baseline: 1 worker with 2.
     let (_, stderr) = project.expect(&["check", path], 0);
     assert!(stderr.contains("2 variants, 1 point, 2 trials, 16 steps; searches of 6 and 6 points"), "{stderr}");
     let (stdout, stderr) = project.expect(&["plan", path, "--only", "ids"], 0);
@@ -30,7 +30,7 @@ fn other_verbs_run_the_own_settings_and_say_so() {
     let (_, stderr) = project.expect(&["submit", path, "--only", "ids", "--backend", "local", "--dry-run"], 0);
     assert!(stderr.contains("this runs the config's own settings; a search of 6 points"), "{stderr}");
     assert!(stderr.contains("dry run: 1 trial on"), "{stderr}");
-    // The own settings are those of the config with --set, and they stay a point.
+    // The baseline are those of the config with --set, and they stay a point.
     let set = ["loader.workers=2", "loader.prefetch_factor=1", "search.loader.workers=[0]"];
     let set = set.into_iter().flat_map(|set| ["--set", set]);
     let planned =
@@ -91,7 +91,7 @@ mod slow {
     use crate::common::programs::install;
     use crate::common::{Guard, PATIENCE, wait_until};
 
-    /// Sleeps long with the own settings and least with two threads; three fail.
+    /// Sleeps long with the baseline and least with two threads; three fail.
     const WAITS: &str = r#"
 import sys, time
 import expctl
@@ -177,10 +177,10 @@ max_repeats = 2
         let rows = result["rows"].as_array().unwrap();
         let workers: Vec<u64> = rows.iter().map(|row| row["point"]["loader.workers"].as_u64().unwrap()).collect();
         assert_eq!((rows.len(), workers[0], workers[4]), (5, 2, 3), "{workers:?}");
-        assert_eq!((&rows[0]["chosen"], &rows[4]["left"]["why"]), (&true.into(), &"failed".into()));
-        assert!(rows[4]["left"]["reason"].as_str().unwrap().contains("exit code 1"), "{}", rows[4]);
-        let own = rows.iter().find(|row| row["own"] == true).unwrap();
-        assert_eq!(own["point"]["loader.workers"], 0);
+        assert_eq!((&rows[0]["chosen"], &rows[4]["eliminated"]["why"]), (&true.into(), &"failed".into()));
+        assert!(rows[4]["eliminated"]["reason"].as_str().unwrap().contains("exit code 1"), "{}", rows[4]);
+        let baseline = rows.iter().find(|row| row["baseline"] == true).unwrap();
+        assert_eq!(baseline["point"]["loader.workers"], 0);
         // Sleeping 16 ms a step or 2: beside both stands what the machine takes.
         let gain = result["gain"]["value"].as_f64().unwrap();
         assert!(gain > 1.0 && result["gain_runs"].as_u64().unwrap() >= 2, "{result}");
@@ -189,12 +189,17 @@ max_repeats = 2
         // The rounds are ordinary jobs, whose config is not one that has changed since.
         let status = project.ok(&["status", "1"]);
         assert!(status.contains("failed") && !status.contains("no longer makes a plan"), "{status}");
+        // Their notes say what they are.
+        let note = text(&project.run(&["report", "1"]).stdout);
+        let note = std::fs::read_to_string(note.trim()).unwrap();
+        let purpose = "Round 1 of a search for the fastest settings; `expctl search ";
+        assert!(note.contains(purpose), "{note}");
         // A search that has ended is shown again, and measures nothing.
         let before = rounds(&project);
         let (again, stderr) = search(&project, &conf, &[]);
         assert!(again.starts_with("**`loader.workers=2` ran fastest: "), "{again}");
         assert!(again.ends_with(&format!("    expctl submit {conf} --set loader.workers=2\n")), "{again}");
-        assert!(again.contains("| failed in round 1: ") && again.contains("(own settings)"), "{again}");
+        assert!(again.contains("| failed in round 1: ") && again.contains("(baseline)"), "{again}");
         assert!(stderr.contains("the ledger has this search up to job "), "{stderr}");
         assert_eq!(rounds(&project), before);
         // The note beside those of jobs has the same text.

@@ -31,7 +31,7 @@ const TOP: [&str; 12] = [
     "extra",
 ];
 const CONTAINER: [&str; 3] = ["runtime", "binds", "nv"];
-const RUNTIME: ValueType = ValueType::Choice { words: &["apptainer", "singularity"], aliases: &[] };
+const RUNTIME: ValueType = ValueType::Choice { words: &["apptainer", "singularity", "pyxis"], aliases: &[] };
 const BACKEND: ValueType = ValueType::Choice { words: &["slurm", "slurmrest", "local"], aliases: &[] };
 const ARRAY_SIZE: ValueType = ValueType::Integer { min: 1, max: 4_000_001 };
 const SUBMIT: ValueType = ValueType::Integer { min: 1, max: i64::MAX };
@@ -67,9 +67,9 @@ const RESERVED: [&str; 5] = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", 
 /// How the ranks are put into a container; its image is `slurm.image`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {
-    /// The program: `apptainer` or `singularity`.
+    /// The program `apptainer` or `singularity`, or Slurm's plugin `pyxis`.
     pub runtime: String,
-    /// Folders that it shows, as `--bind` takes them.
+    /// Folders that it shows: `FOLDER`, or `FOLDER:INSIDE` with `:ro` if need be.
     pub binds: Vec<String>,
     /// With the machine's NVIDIA driver.
     pub nv: bool,
@@ -233,6 +233,10 @@ fn read_container(node: &Node, problems: &mut Vec<Problem>) -> Container {
             }
             unknown => problems.push(unknown_key(unknown, key, &CONTAINER)),
         }
+    }
+    if container.nv && container.runtime == "pyxis" {
+        let problem = Problem::new(node.at, "`container.nv` is for apptainer and singularity", "with pyxis");
+        problems.push(problem.help("enroot shows a GPU's driver by itself: leave `nv` out"));
     }
     container
 }

@@ -53,7 +53,7 @@ pub fn resolve(
     problems.extend(too_many);
     if points.is_empty() {
         // The sweep is refused; what is wrong beside it is reported all the same.
-        points.push(sweep.unknown_point());
+        points.push(sweep.unknbaseline_point());
     }
     let searched = searched_rows(&search, &sweep, &names, problems);
     let mut spaces = Vec::new();
@@ -173,11 +173,11 @@ fn points_of_variant(
     own: &Run,
     judge: &mut Judge<'_>,
 ) -> VariantPoints {
-    let own_point = search.own_point(&own.values);
-    let mut found = VariantPoints::new(Run { point: own_point.clone(), ..own.clone() });
+    let baseline_point = search.baseline_point(&own.values);
+    let mut found = VariantPoints::new(Run { point: baseline_point.clone(), ..own.clone() });
     let no_point = SweepRow { at: None, settings: Layer::new() };
     for row in rows.iter().filter(|row| search.points.excluded(&own.variant, row).is_none()) {
-        let point = whole_point(row, &own_point);
+        let point = whole_point(row, &baseline_point);
         let mut values = layers.values(&no_point, &point);
         lengthen_warm_up(&mut values);
         let mut refused = Vec::new();

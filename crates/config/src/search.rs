@@ -87,7 +87,7 @@ impl SearchTable {
     }
 
     /// The point of the variant's own settings, which has the value of every searched key.
-    pub fn own_point(&self, own: &Values) -> Layer {
+    pub fn baseline_point(&self, own: &Values) -> Layer {
         let keys = self.points.keys().into_iter().map(|(key, _)| key);
         keys.map(|key| (key, Setting::unwritten(own.json(key).cloned()))).collect()
     }

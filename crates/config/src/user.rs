@@ -16,7 +16,7 @@ use crate::reader::Reader;
 use crate::snapshot_settings::SnapshotSettings;
 use crate::suggest::closest;
 
-const TOP: [&str; 7] = ["backend", "data", "runs", "slurm", "profile", "notes", "snapshot"];
+const TOP: [&str; 8] = ["backend", "data", "runs", "on_end", "slurm", "profile", "notes", "snapshot"];
 /// Tables of a project's file.
 const PROJECT_TABLES: [&str; 2] = ["notes", "snapshot"];
 const BACKEND: ValueType = ValueType::Choice { words: &["auto", "slurm", "slurmrest", "local"], aliases: &[] };
@@ -30,6 +30,8 @@ pub struct UserDefaults {
     pub data: Option<PathBuf>,
     /// The ledger.
     pub runs: Option<PathBuf>,
+    /// Shell command that runs when a job has ended.
+    pub on_end: Option<String>,
     /// `[slurm]`: below a profile.
     pub settings: Layer,
     /// `[profile.NAME]`: above the profile of that name.
@@ -84,6 +86,7 @@ impl UserDefaults {
             },
             "data" => self.data = folder("`data`", node, problems),
             "runs" => self.runs = folder("`runs`", node, problems),
+            "on_end" => self.on_end = text_of("`on_end`", node, problems),
             "notes" => self.notes = NotesSettings::read(node, None, project, problems),
             "snapshot" => self.snapshot = SnapshotSettings::read(node, problems),
             "slurm" => {

@@ -1,6 +1,7 @@
 //! `LentArrays` lends the buffers of a batch to Python without a copy.
 //! Invariant: a buffer goes back to its stream when the last array of its batch is freed, and not before; in a forked child it is freed instead.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use loader_core::{Batcher, Dataset, Loaded, Recycler, Stage, StageTimes};
@@ -59,6 +60,7 @@ pub struct LentArrays {
     /// Bytes of all arrays but the row or sample numbers.
     #[pyo3(get)]
     nbytes: u64,
+    items: usize,
     busy: StageTimes,
     exposed: StageTimes,
 }
@@ -70,12 +72,12 @@ impl LentArrays {
         recycler: Recycler<B>,
         views: impl FnOnce(&mut B::Batch) -> Vec<ArrayView>,
     ) -> Self {
-        let (busy, nbytes) = (loaded.busy(), B::bytes(&loaded.batch));
+        let (busy, nbytes, items) = (loaded.busy(), B::bytes(&loaded.batch), B::items(&loaded.batch));
         let Loaded { mut batch, epoch, step, bytes_read, exposed, .. } = loaded;
         let arrays = views(&mut batch);
         // The vectors are not touched again before they are given back, so what the views point to does not move.
         let owner = Arc::new(LentBuffers { batch: Some(batch), recycler, process: std::process::id() });
-        Self { arrays, owner, epoch, step, bytes_read, nbytes, busy, exposed }
+        Self { arrays, owner, epoch, step, bytes_read, nbytes, items, busy, exposed }
     }
 
     /// # Errors
@@ -102,4 +104,26 @@ impl LentArrays {
     fn stages(&self) -> Vec<(&'static str, u64, u64)> {
         Stage::ALL.iter().map(|stage| (stage.name(), self.busy[*stage], self.exposed[*stage])).collect()
     }
+
+    /// What loading the batch cost, as a step of the program records it: the members `busy` and `exposed` of a JSON object, ns of each
+    /// stage that has any; rows or samples; bytes read; bytes of its arrays. `waited` is how long the step waited for the batch, ns: what
+    /// the stages do not explain of it is *other*.
+    fn record(&self, waited: u64) -> (String, usize, u64, u64) {
+        let mut exposed = self.exposed;
+        exposed[Stage::Other] += waited.saturating_sub(exposed.total());
+        let times = format!(r#""busy":{},"exposed":{}"#, json(&self.busy), json(&exposed));
+        (times, self.items, self.bytes_read, self.nbytes)
+    }
+}
+
+/// A JSON object of the stages that took any time, ns.
+fn json(times: &StageTimes) -> String {
+    let mut text = String::from("{");
+    for (stage, ns) in times.iter().filter(|(_, ns)| *ns > 0) {
+        let comma = if text.len() > 1 { "," } else { "" };
+        // Writing into a string does not fail.
+        let _ = write!(text, r#"{comma}"{}":{ns}"#, stage.name());
+    }
+    text.push('}');
+    text
 }

@@ -78,7 +78,7 @@ std::unique_ptr<EventHandle> new_event() {
 
 size_t pinned(int64_t bytes) {
   auto memory = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
-  return reinterpret_cast<size_t>(new at::Tensor(std::move(memory)));
+  return given(std::move(memory));
 }
 
 void used_on(size_t tensor, const StreamHandle& stream) {

@@ -15,7 +15,7 @@ namespace torch_dist {
 size_t norms(rust::Slice<const size_t> tensors) {
   const at::NoGradGuard no_grad;
   auto each = at::stack(at::_foreach_norm(borrowed(tensors), 2));
-  return reinterpret_cast<size_t>(new at::Tensor(std::move(each)));
+  return given(std::move(each));
 }
 
 void scale(rust::Slice<const size_t> tensors, size_t factor) {

@@ -1,4 +1,5 @@
 #pragma once
+#include "borrowed.h"
 #include "store.h"
 
 #include <ATen/core/Tensor.h>
@@ -7,20 +8,6 @@
 #include <vector>
 
 namespace torch_dist {
-
-// Tensors cross the bridge as the address of the `at::Tensor` that tch owns; each call borrows them.
-inline at::Tensor& borrowed(size_t address) {
-  return *reinterpret_cast<at::Tensor*>(address);
-}
-
-inline std::vector<at::Tensor> borrowed(rust::Slice<const size_t> addresses) {
-  std::vector<at::Tensor> tensors;
-  tensors.reserve(addresses.size());
-  for (const auto address : addresses) {
-    tensors.push_back(borrowed(address));
-  }
-  return tensors;
-}
 
 class GroupHandle {
  public:

@@ -1,3 +1,4 @@
+#include "borrowed.h"
 #include "kernel_choice.h"
 #include "numbers.h"
 #include "shared_layer.h"
@@ -208,10 +209,6 @@ struct LayerRows : public torch::autograd::Function<LayerRows<Real>> {
   }
 };
 
-const at::Tensor& borrowed(size_t address) {
-  return *reinterpret_cast<const at::Tensor*>(address);
-}
-
 } // namespace
 
 size_t layer_rows(
@@ -223,7 +220,7 @@ size_t layer_rows(
   auto joined = in_double(tensors[0])
       ? LayerRows<double>::apply(at::TensorList(tensors), by_row, numbers, eps)
       : LayerRows<float>::apply(at::TensorList(tensors), by_row, numbers, eps);
-  return reinterpret_cast<size_t>(new at::Tensor(std::move(joined)));
+  return given(std::move(joined));
 }
 
 rust::String row_instructions() {

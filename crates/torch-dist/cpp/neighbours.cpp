@@ -1,3 +1,4 @@
+#include "borrowed.h"
 #include "kernel_choice.h"
 #include "numbers.h"
 #include "shared_layer.h"
@@ -218,13 +219,10 @@ struct SumsOfDiffering : public torch::autograd::Function<SumsOfDiffering<Real>>
   }
 };
 
-const at::Tensor& borrowed(size_t address) {
+// No tensor is 0.
+const at::Tensor& borrowed_or_none(size_t address) {
   static const at::Tensor none = at::empty({0}, at::TensorOptions().dtype(at::kLong));
   return address == 0 ? none : *reinterpret_cast<const at::Tensor*>(address);
-}
-
-size_t given(at::Tensor tensor) {
-  return reinterpret_cast<size_t>(new at::Tensor(std::move(tensor)));
 }
 
 } // namespace
@@ -250,13 +248,13 @@ std::unique_ptr<NeighboursHandle> neighbours(int64_t rows) {
 }
 
 size_t sum_neighbours(const NeighboursHandle& neighbours, size_t x, size_t eps, size_t into, size_t from) {
-  const at::Tensor &from_x = borrowed(x), &e = borrowed(eps), &a = borrowed(into), &b = borrowed(from);
+  const at::Tensor &from_x = borrowed_or_none(x), &e = borrowed_or_none(eps), &a = borrowed_or_none(into), &b = borrowed_or_none(from);
   return given(in_double(from_x) ? SumNeighbours<double>::apply(from_x, e, a, b, neighbours.lists_)
                                  : SumNeighbours<float>::apply(from_x, e, a, b, neighbours.lists_));
 }
 
 size_t sums_of_differing(size_t sums, size_t x, size_t copied, size_t into, size_t from) {
-  const at::Tensor &y = borrowed(sums), &from_x = borrowed(x), &c = borrowed(copied), &a = borrowed(into), &b = borrowed(from);
+  const at::Tensor &y = borrowed_or_none(sums), &from_x = borrowed_or_none(x), &c = borrowed_or_none(copied), &a = borrowed_or_none(into), &b = borrowed_or_none(from);
   return given(in_double(y) ? SumsOfDiffering<double>::apply(y, from_x, c, a, b)
                             : SumsOfDiffering<float>::apply(y, from_x, c, a, b));
 }

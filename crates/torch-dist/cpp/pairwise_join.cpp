@@ -1,4 +1,5 @@
 #include "pairwise_join.h"
+#include "borrowed.h"
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
@@ -161,10 +162,6 @@ void check(const at::Tensor& types, const at::Tensor& mean, const at::Tensor& me
       "the mean has to be [rows, channels] and its score [rows], float32 or as the types");
 }
 
-const at::Tensor& borrowed(size_t address) {
-  return *reinterpret_cast<const at::Tensor*>(address);
-}
-
 } // namespace
 
 size_t pairwise_join(
@@ -174,7 +171,7 @@ size_t pairwise_join(
   check(all[0], all[1], all[2], {all.begin() + 3, all.end()});
   TORCH_CHECK(rows_at_once > 0, "rows_at_once has to be positive");
   auto joined = PairwiseJoin::apply(at::TensorList(all), rows_at_once);
-  return reinterpret_cast<size_t>(new at::Tensor(std::move(joined)));
+  return given(std::move(joined));
 }
 
 } // namespace torch_dist

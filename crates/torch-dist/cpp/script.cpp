@@ -41,10 +41,10 @@ rust::Vec<rust::String> ScriptHandle::buffer_names() const {
 rust::Vec<size_t> ScriptHandle::tensors() const {
   rust::Vec<size_t> addresses;
   for (const auto& item : module_.named_parameters(true)) {
-    addresses.push_back(reinterpret_cast<size_t>(new at::Tensor(item.value)));
+    addresses.push_back(given(item.value));
   }
   for (const auto& item : module_.named_buffers(true)) {
-    addresses.push_back(reinterpret_cast<size_t>(new at::Tensor(item.value)));
+    addresses.push_back(given(item.value));
   }
   return addresses;
 }
@@ -98,7 +98,7 @@ size_t ScriptHandle::forward(rust::Slice<const ScriptArgument> arguments) {
   if (!output.isTensor()) {
     throw std::runtime_error("forward returns " + output.tagKind() + ", not a Tensor");
   }
-  return reinterpret_cast<size_t>(new at::Tensor(std::move(output).toTensor()));
+  return given(std::move(output).toTensor());
 }
 
 void ScriptHandle::save(rust::Str path) const {

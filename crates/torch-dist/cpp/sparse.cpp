@@ -1,4 +1,5 @@
 #include "sparse.h"
+#include "borrowed.h"
 
 #include <ATen/ops/mm.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -25,15 +26,11 @@ struct SparseMatmul : public torch::autograd::Function<SparseMatmul> {
   }
 };
 
-const at::Tensor& borrowed(size_t address) {
-  return *reinterpret_cast<const at::Tensor*>(address);
-}
-
 } // namespace
 
 size_t sparse_matmul(size_t matrix, size_t transposed, size_t dense) {
   auto product = SparseMatmul::apply(borrowed(dense), borrowed(matrix), borrowed(transposed));
-  return reinterpret_cast<size_t>(new at::Tensor(std::move(product)));
+  return given(std::move(product));
 }
 
 } // namespace torch_dist

@@ -58,14 +58,12 @@ class Loader:
             batch = times.batch
         if step is not None:
             step.epoch = self.epoch
-            loaded = getattr(batch, "expctl_times", None)
-            if loaded is not None:
-                measured(step, loaded, end - start)
-            elif times is None:
-                step.add("read", busy=end - start, exposed=end - start)
-            else:
-                split(step, times, start, end)
-            step.bytes_batch += nbytes(batch)
+            if not loaded(step, batch, end - start):
+                if times is None:
+                    step.add("read", busy=end - start, exposed=end - start)
+                else:
+                    split(step, times, start, end)
+                step.bytes_batch += nbytes(batch)
         if self._device is None:
             return batch
         begin = perf_counter_ns()
@@ -77,10 +75,30 @@ class Loader:
         return batch
 
 
-def measured(step, loaded, waited):
-    """Put what the loaders of `expctl.data` measured themselves into the step; the rest of the wait is Python's."""
+def loaded(step, batch, waited):
+    """Whether a batch is of the loaders of `expctl.data`, which measure themselves; then puts it into the step. The rest of the wait is
+    Python's."""
+    record = getattr(batch, "expctl_record", None)
+    found = None if record is None else record(waited)
+    if found is not None:
+        times, samples, bytes_read, size = found
+        step.load(times, waited)
+    else:
+        measured = getattr(batch, "expctl_times", None)
+        if measured is None:
+            return False
+        put(step, measured, waited)
+        samples, bytes_read, size = measured.samples, measured.bytes_read, nbytes(batch)
+    step.samples = samples
+    step.bytes_read += bytes_read
+    step.bytes_batch += size
+    return True
+
+
+def put(step, measured, waited):
+    """Put `BatchTimes` into the step."""
     busy_ns, exposed_ns = {}, {}
-    for stage, busy, exposed in loaded.stages:
+    for stage, busy, exposed in measured.stages:
         if busy:
             busy_ns[stage] = busy
         if exposed:
@@ -89,8 +107,6 @@ def measured(step, loaded, waited):
     if waited > 0:
         exposed_ns["other"] = exposed_ns.get("other", 0) + waited
     step.add_all(busy_ns, exposed_ns)
-    step.samples = loaded.samples
-    step.bytes_read += loaded.bytes_read
 
 
 def split(step, times, start, end):

@@ -1,5 +1,6 @@
 """One step and the stages in it. Times are ns of the monotonic clock."""
 
+import json
 from time import perf_counter_ns
 
 from .stages import KNOWN, check
@@ -14,7 +15,7 @@ class Step:
 
     __slots__ = (
         "number", "measured", "epoch", "samples", "bytes_read", "bytes_batch", "bytes_moved", "loss",
-        "own", "more_busy", "more_exposed", "inner", "device",
+        "own", "more_busy", "more_exposed", "loaded", "inner", "device",
     )  # fmt: skip
 
     def __init__(self, number, measured, samples=0):
@@ -26,6 +27,8 @@ class Step:
         # Times of stages on the step's own thread, which are busy and exposed alike; and those that were added.
         self.own = {}
         self.more_busy = self.more_exposed = None
+        # Times of the one batch that was loaded, as text: often all that a step has beside its wall time.
+        self.loaded = None
         # Time of the stages inside the one that is open.
         self.inner = 0
         # Stages that are timed on the device, once there are any.
@@ -58,26 +61,48 @@ class Step:
     def add_all(self, busy, exposed):
         """`add` for several stages at once, by the names of `stages.STAGES`. The dictionaries are the step's from then on."""
         self.inner += sum(exposed.values())
+        self._merge(busy, exposed)
+
+    def load(self, times, waited):
+        """Add the times of a batch: `times` has the members "busy" and "exposed" of a JSON object, and `waited` is the sum of the
+        latter, ns."""
+        self.inner += waited
+        self._read_loaded()
+        self.loaded = times
+
+    def _read_loaded(self):
+        """Put the times that are text into the others."""
+        times, self.loaded = self.loaded, None
+        if times is not None:
+            self._merge(**json.loads(f"{{{times}}}"))
+
+    def _merge(self, busy, exposed):
         self.more_busy = added(busy, self.more_busy)
         self.more_exposed = added(exposed, self.more_exposed)
 
     @property
     def busy(self):
         """Time worked on each stage so far."""
+        self._read_loaded()
         return added(self.own, self.more_busy)
 
     @property
     def exposed(self):
         """Time that the step waited on each stage so far."""
+        self._read_loaded()
         return added(self.own, self.more_exposed)
 
     def line(self, start_ns, wall_ns):
         """The step as expctl reads it. Only whole numbers and names of stages are in the dictionaries, so they are JSON but for
         their quotes: ten times as fast as `json`."""
-        busy = exposed = str(self.own)
-        if self.more_busy is not None:
+        if self.loaded is not None and not self.own and self.more_busy is None:
+            times = self.loaded
+        elif self.loaded is None and self.more_busy is None:
+            own = str(self.own)
+            times = f'"busy":{own},"exposed":{own}'
+        else:
             # As measured: where stages overlap or were counted twice, expctl must be able to say so.
-            busy, exposed = self.busy, self.exposed
+            times = f'"busy":{self.busy},"exposed":{self.exposed}'
         loss = ""
         if self.loss is not None:
             loss = float(self.loss)
@@ -85,7 +110,7 @@ class Step:
         return (
             f'{{"step":{{"step":{self.number},"epoch":{int(self.epoch)},"start_ns":{start_ns},"wall_ns":{wall_ns},'
             f'"samples":{int(self.samples)},"bytes_read":{int(self.bytes_read)},"bytes_batch":{int(self.bytes_batch)},'
-            f'"bytes_to_device":{int(self.bytes_moved)},{loss}"busy":{busy},"exposed":{exposed}}}}}\n'
+            f'"bytes_to_device":{int(self.bytes_moved)},{loss}{times}}}}}\n'
         ).replace("'", '"')
 
 

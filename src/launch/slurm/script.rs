@@ -243,7 +243,7 @@ pub fn profile_of(project: &Project, job: &JobRecord) -> Result<ClusterProfile, 
     }
 }
 
-/// The command of the template that starts a rank in a container.
+/// How the template starts a rank in a container: by a command before the rank's own, or by options of srun.
 ///
 /// Invariant: what a rank reads and writes has the same path inside as outside.
 #[derive(Debug)]
@@ -252,15 +252,17 @@ struct ContainerCommand {
     nv: bool,
     binds: Vec<String>,
     image: String,
-    /// The variable from which the runtime sets `LD_LIBRARY_PATH` inside.
-    library_variable: &'static str,
+    /// The variable from which the runtime sets `LD_LIBRARY_PATH` inside; none for Pyxis.
+    library_variable: Option<&'static str>,
+    /// Options of srun; empty unless the runtime is Pyxis.
+    srun_options: Vec<String>,
 }
 
 impl ContainerCommand {
     /// The value that the template sees.
     fn into_value(self) -> minijinja::Value {
-        let Self { runtime, nv, binds, image, library_variable } = self;
-        minijinja::context! { runtime, nv, binds, image, library_variable }
+        let Self { runtime, nv, binds, image, library_variable, srun_options } = self;
+        minijinja::context! { runtime, nv, binds, image, library_variable, srun_options }
     }
 
     /// The command for `image`; `None` if that is empty.
@@ -273,12 +275,15 @@ impl ContainerCommand {
         }
         if image.starts_with('-') || image.contains(char::is_control) {
             return Err(Failure::new(Exit::Config, format!("{image:?} cannot be a container image"))
-                .hint("set slurm.image to the path of one"));
+                .hint("set slurm.image to the path of one, or to a name that the runtime knows"));
         }
         let Container { runtime, mut binds, nv } = scripts.profile.container.clone().unwrap_or_default();
         binds.extend(scripts.profile.scratch.clone());
-        let library_variable =
-            if runtime == "apptainer" { "APPTAINERENV_LD_LIBRARY_PATH" } else { "SINGULARITYENV_LD_LIBRARY_PATH" };
+        let library_variable = match runtime.as_str() {
+            "apptainer" => Some("APPTAINERENV_LD_LIBRARY_PATH"),
+            "singularity" => Some("SINGULARITYENV_LD_LIBRARY_PATH"),
+            _ => None,
+        };
         for folder in container_folders(scripts) {
             let text = path_text(&folder)?;
             if text.contains([',', ':']) {
@@ -289,8 +294,25 @@ impl ContainerCommand {
                 binds.push(text.to_owned());
             }
         }
-        Ok(Some(Self { runtime, nv, binds, image: image.to_owned(), library_variable }))
+        let sets_libraries = scripts.programs.library_path.is_some();
+        let srun_options = if runtime == "pyxis" { pyxis_options(image, &binds, sets_libraries) } else { Vec::new() };
+        Ok(Some(Self { runtime, nv, binds, image: image.to_owned(), library_variable, srun_options }))
     }
+}
+
+/// Options of srun with [Pyxis](https://github.com/NVIDIA/pyxis): the image, the folders at the same paths inside, and, if the script
+/// sets `LD_LIBRARY_PATH`, that of the script in place of the image's.
+fn pyxis_options(image: &str, binds: &[String], sets_libraries: bool) -> Vec<String> {
+    let mount = |bind: &String| if bind.contains(':') { bind.clone() } else { format!("{bind}:{bind}") };
+    let mounts: Vec<String> = binds.iter().map(mount).collect();
+    let mut options = vec![format!("--container-image={image}")];
+    if !mounts.is_empty() {
+        options.push(format!("--container-mounts={}", mounts.join(",")));
+    }
+    if sets_libraries {
+        options.push("--container-env=LD_LIBRARY_PATH".to_owned());
+    }
+    options
 }
 
 /// Folders that a rank needs: those of its program, of libtorch, of the ledger and of the data.

@@ -95,7 +95,8 @@ fn own_or_free(first: &Path, mark: &str) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-const STYLE: &str = include_str!("page.css");
+/// Style of all pages.
+pub const PAGE_STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
 /// The whole page. `name`: its title if the note has no heading; `mark`: the line that identifies it.
@@ -118,7 +119,7 @@ fn page(body: &PageBody, name: &str, mark: &str) -> Result<String, std::fmt::Err
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
          <meta name=\"generator\" content=\"expctl {version}\">\n{mark}\n<title>{title}</title>\n\
-         <style nonce=\"{nonce}\">{STYLE}{plots}</style>\n</head>\n<body>\n\
+         <style nonce=\"{nonce}\">{PAGE_STYLE}{plots}</style>\n</head>\n<body>\n\
          <header><nav aria-label=\"Contents\"><details><summary>Contents</summary><ul>{contents}</ul></details></nav>\
          <button type=\"button\" id=\"theme\" hidden>Theme: system</button></header>\n\
          <main>\n{html}</main>\n\

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use expctl_ledger::{Attempt, Ledger, MeasuredJob, Run};
+use expctl_ledger::{Attempt, JobRecord, Ledger, MeasuredJob, Run};
 use expctl_text::Frontmatter;
 use expctl_text::format::{self, MISSING};
 use serde_json::{Map, Value, json};
@@ -82,6 +82,7 @@ pub fn values(
         ("study", json!(record.study)),
         ("submitted", json!(format::moment(record.submitted))),
         ("backend", json!(record.backend)),
+        ("purpose", json!(purpose(record))),
         ("version", json!(env!("CARGO_PKG_VERSION"))),
         ("description", json!(experiment.map_or("", |e| e.description.trim()))),
         ("continues", json!(experiment.map(|e| &e.continues).filter(|name| !name.is_empty()).map(to_name))),
@@ -104,7 +105,7 @@ pub fn values(
         ("verdicts", json!(verdicts)),
         ("tests", json!(results.tests().map(|table| table.markdown()))),
         ("remarks", json!(results.remarks())),
-        ("answers", json!(loading_answers(job).into_iter().chain(results.answers()).collect::<Vec<_>>())),
+        ("answers", json!(answers_with(job, &results))),
         ("best_points", json!(results.best_points())),
         ("others", json!(without_tests(results.other_findings()))),
         ("no_answer", json!(no_answer(lead.map(|(row, _)| row), &rows))),
@@ -143,6 +144,28 @@ pub fn values(
         ("provenance", json!(provenance(job))),
     ];
     Ok(values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>().into())
+}
+
+/// What a job was run for, if not for its own trials, and the command that shows what came of it.
+fn purpose(record: &JobRecord) -> Option<String> {
+    if let Some(search) = &record.search {
+        let conf = record.config_path.display();
+        let round = search.round;
+        return Some(format!(
+            "Round {round} of a search for the fastest settings; `expctl search {conf}` shows what it found"
+        ));
+    }
+    let verifies = record.verifies.as_ref()?;
+    Some(format!("Verifies what was predicted from job {0}; `expctl predict {0}` shows both", verifies.job))
+}
+
+/// What a job answers, a sentence for each baseline; none if it has no comparison.
+pub fn answers(job: &MeasuredJob) -> Vec<String> {
+    answers_with(job, &Results::from_job(job))
+}
+
+fn answers_with(job: &MeasuredJob, results: &Results<'_>) -> Vec<String> {
+    loading_answers(job).into_iter().chain(results.answers()).collect()
 }
 
 /// Maximum number of earlier jobs in the comparison of a note: each is read with all its steps.

@@ -6,6 +6,8 @@ mod head;
 mod measures;
 mod template;
 
+pub use context::answers;
+
 use std::path::{Path, PathBuf};
 
 use expctl_charts::chart_files;

@@ -70,7 +70,7 @@ impl Machine {
 
 /// Points that need more threads the later they stand.
 fn entrants(points: usize) -> Vec<Entrant> {
-    let one = |point| Entrant { full_steps: FULL_STEPS, block_steps: 1, threads: point as u64, held_samples: 128 };
+    let one = |point| Entrant { full_steps: FULL_STEPS, block_steps: 1, threads: point as u64, buffered_samples: 128 };
     (0..points).map(one).collect()
 }
 
@@ -105,7 +105,7 @@ fn the_chosen_point_is_near_the_best_for_a_third_of_the_grid() {
         let (race, _) = machine.race(OPTIONS);
         let best = (0..points).max_by(|a, b| rates[*a].total_cmp(&rates[*b])).unwrap();
         near += u64::from(rates[race.choice().unwrap().point] >= 0.95 * rates[best]);
-        lost += u64::from(matches!(race.left(best), Some(Left::Slower { .. })));
+        lost += u64::from(matches!(race.eliminated(best), Some(Elimination::Slower { .. })));
         shares.push(race.spent_s() / grid_s);
         assert!(*shares.last().unwrap() <= 1.0 / 3.0, "seed {seed}: {:?} of the grid's time", shares.last());
     }
@@ -123,7 +123,7 @@ fn a_best_point_is_rarely_called_slower() {
     for seed in 0..SEEDS {
         let points = 2 + (seed % 14) as usize;
         let (race, _) = Machine::new(seed, vec![2000.0; points], 0.03).race(OPTIONS);
-        wrong += u64::from(matches!(race.left(points - 1), Some(Left::Slower { .. })));
+        wrong += u64::from(matches!(race.eliminated(points - 1), Some(Elimination::Slower { .. })));
     }
     assert!(wrong * 100 <= SEEDS * 5, "{wrong} of {SEEDS}");
 }
@@ -131,10 +131,10 @@ fn a_best_point_is_rarely_called_slower() {
 #[test]
 fn a_point_of_twice_the_rate_is_the_only_one_left() {
     let (race, end) = Machine::new(1, vec![1000.0, 2000.0], 0.002).race(OPTIONS);
-    assert_eq!((end, race.racing()), (RaceEnd::OneLeft, vec![1]));
-    assert!(matches!(race.left(0), Some(Left::Slower { round: 3, .. })), "{:?}", race.left(0));
+    assert_eq!((end, race.racing()), (RaceEnd::OneRemains, vec![1]));
+    assert!(matches!(race.eliminated(0), Some(Elimination::Slower { round: 3, .. })), "{:?}", race.eliminated(0));
     assert_eq!(race.choice().unwrap(), Choice { point: 1, equal: vec![1] });
-    let (gain, n) = race.ratio(1, OWN).unwrap();
+    let (gain, n) = race.ratio(1, BASELINE).unwrap();
     assert!((gain.value - 2.0).abs() < 0.02 && gain.interval.unwrap().low > 1.9 && n == 3, "{gain:?}");
 }
 
@@ -146,7 +146,7 @@ fn of_equal_points_the_one_with_the_fewest_threads_is_chosen() {
     assert_eq!(race.choice().unwrap(), Choice { point: 1, equal: vec![2, 1] });
     // What needs as many threads goes by the samples in memory, then by the rate.
     let mut machine = Machine::new(2, vec![500.0, 2000.0, 2020.0, 600.0], 0.0005);
-    let same = Entrant { full_steps: FULL_STEPS, block_steps: 1, threads: 2, held_samples: 64 };
+    let same = Entrant { full_steps: FULL_STEPS, block_steps: 1, threads: 2, buffered_samples: 64 };
     let mut race = Race::new(vec![same; 4], OPTIONS).unwrap();
     while let NextMove::Run(plan) = race.next_move() {
         let round = machine.run(&plan);
@@ -164,14 +164,18 @@ fn rounds_grow_while_points_become_fewer() {
         (round.runs.len(), steps.max().unwrap())
     };
     let shapes: Vec<_> = race.rounds().iter().map(shape).collect();
-    // 13 points, then the fastest five and the own settings, then the fastest two and those.
+    // 13 points, then the fastest five and the baseline, then the fastest two and those.
     assert_eq!(shapes[..3], [(13, 64), (6, 128), (3, 256)]);
     // Each second round runs the other way round.
     let order = |round: usize| race.rounds()[round].runs.iter().map(|(point, _)| *point).collect::<Vec<_>>();
     assert!(order(0).is_sorted() && order(1).is_sorted_by(|a, b| a > b) && order(2).is_sorted());
-    // The own settings have left, and run on.
-    assert!(matches!(race.left(OWN), Some(Left::Behind { round: 1, place: 13, went_on: 5 })), "{:?}", race.left(OWN));
-    assert_eq!(race.measured(OWN).len(), race.rounds().len());
+    // The baseline was eliminated, and runs on.
+    assert!(
+        matches!(race.eliminated(BASELINE), Some(Elimination::Behind { round: 1, position: 13, went_on: 5 })),
+        "{:?}",
+        race.eliminated(BASELINE)
+    );
+    assert_eq!(race.measured(BASELINE).len(), race.rounds().len());
 }
 
 #[test]
@@ -180,7 +184,7 @@ fn a_budget_of_one_round_ends_after_it() {
     let (race, end) = Machine::new(4, (1..=12).map(|point| 100.0 * f64::from(point)).collect(), 0.01).race(options);
     assert_eq!((race.rounds().len(), end), (1, RaceEnd::Budget));
     assert_eq!(race.choice().unwrap().point, 11);
-    assert_eq!(race.ratio(11, OWN).unwrap().0.interval, None, "one run has no interval");
+    assert_eq!(race.ratio(11, BASELINE).unwrap().0.interval, None, "one run has no interval");
     // A budget that is not reached changes nothing.
     let large = RaceOptions { budget_s: Some(1e9), ..OPTIONS };
     let rates: Vec<f64> = (1..=12).map(|point| 100.0 * f64::from(point)).collect();
@@ -211,14 +215,14 @@ fn race_with_failures(failing: &[usize]) -> (Race, RaceEnd) {
 #[test]
 fn points_that_fail_are_out_with_the_reason() {
     let (race, _) = race_with_failures(&[7]);
-    assert_eq!(race.left(7), Some(&Left::Failed { round: 1, reason: "out of memory".to_owned() }));
+    assert_eq!(race.eliminated(7), Some(&Elimination::Failed { round: 1, reason: "out of memory".to_owned() }));
     assert_eq!((race.choice().unwrap().point, race.measured(7).len()), (6, 0));
-    // Without the own settings the race goes on, and nothing is known of the gain over them.
-    let (race, _) = race_with_failures(&[OWN]);
-    assert_eq!((race.choice().unwrap().point, race.ratio(7, OWN)), (7, None));
-    assert!(race.rounds()[1..].iter().all(|round| round.runs.iter().all(|(point, _)| *point != OWN)));
+    // Without the baseline the race goes on, and nothing is known of the gain over them.
+    let (race, _) = race_with_failures(&[BASELINE]);
+    assert_eq!((race.choice().unwrap().point, race.ratio(7, BASELINE)), (7, None));
+    assert!(race.rounds()[1..].iter().all(|round| round.runs.iter().all(|(point, _)| *point != BASELINE)));
     let (race, end) = race_with_failures(&[0, 1, 2, 3, 4, 5, 7]);
-    assert_eq!((end, race.choice().unwrap().point), (RaceEnd::OneLeft, 6));
+    assert_eq!((end, race.choice().unwrap().point), (RaceEnd::OneRemains, 6));
     let (race, end) = race_with_failures(&[0, 1, 2, 3, 4, 5, 6, 7]);
     assert_eq!((end, race.choice()), (RaceEnd::NothingMeasured, None));
 }
@@ -241,8 +245,9 @@ fn a_race_follows_from_its_rounds() {
 
 #[test]
 fn steps_are_whole_blocks_and_no_more_than_the_full_number() {
-    let steps =
-        |full_steps, block_steps, share| Entrant { full_steps, block_steps, threads: 1, held_samples: 1 }.steps(share);
+    let steps = |full_steps, block_steps, share| {
+        Entrant { full_steps, block_steps, threads: 1, buffered_samples: 1 }.steps(share)
+    };
     assert_eq!([steps(256, 1, 0.25), steps(256, 1, 0.5), steps(256, 1, 1.0)], [64, 128, 256]);
     assert_eq!([steps(256, 100, 0.25), steps(256, 100, 0.5)], [100, 200]);
     assert_eq!([steps(40, 1, 0.25), steps(12, 1, 0.25), steps(256, 1000, 0.25)], [20, 12, 256]);
@@ -274,6 +279,6 @@ fn what_is_no_race_is_refused() {
     for bad in [run(0.0, 1.0), run(f64::INFINITY, 1.0), run(1.0, 0.0)] {
         assert_eq!(record(vec![(1, bad)]), Err(RaceError::BadFigure { round: 1, point: 1 }));
     }
-    // A point that did not run leaves, and the other is the only one left.
+    // A point that did not run is eliminated, and one remains.
     assert_eq!(record(vec![(1, run(1.0, 1.0))]), Ok(vec![1]));
 }

@@ -93,7 +93,7 @@ impl TestProject {
             .env("NO_COLOR", "1")
             .env("XDG_CONFIG_HOME", self.path().join("config"))
             .env("EXPCTL_WORKER", worker());
-        for variable in ["EXPCTL_ROOT", "EXPCTL_DATA", "EXPCTL_RUNS", "EXPCTL_BACKEND", "EXPCTL_LOG"] {
+        for variable in ["EXPCTL_ROOT", "EXPCTL_DATA", "EXPCTL_RUNS", "EXPCTL_BACKEND", "EXPCTL_LOG", "EXPCTL_ON_END"] {
             command.env_remove(variable);
         }
         command

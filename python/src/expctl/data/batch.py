@@ -79,9 +79,15 @@ class LentBatch:
 
     @property
     def expctl_times(self) -> BatchTimes:
-        """What loading it cost, for `expctl.Run`."""
+        """What loading it cost, for programs that put it into their steps themselves."""
         native = self._native
         return BatchTimes(native.stages(), len(native), native.bytes_read)
+
+    def expctl_record(self, waited: int) -> Optional[Tuple[str, int, int, int]]:
+        """What loading it cost, for `expctl.Run`: the members "busy" and "exposed" of a JSON object, ns by stage; rows or samples; bytes
+        read; bytes of its arrays. `waited` is how long the step waited for it, ns. None for a batch of another process."""
+        record = getattr(self._native, "record", None)
+        return None if record is None else record(waited)
 
     def to(self: Self, device: Any, non_blocking: bool = False) -> Self:
         """A batch with all tensors on a device of torch. Sparse values stay sparse."""
