@@ -53,7 +53,7 @@ pub fn resolve(
     problems.extend(too_many);
     if points.is_empty() {
         // The sweep is refused; what is wrong beside it is reported all the same.
-        points.push(sweep.unknbaseline_point());
+        points.push(sweep.unknown_point());
     }
     let searched = searched_rows(&search, &sweep, &names, problems);
     let mut spaces = Vec::new();
