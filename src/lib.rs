@@ -20,6 +20,7 @@ pub mod project;
 pub mod provenance;
 pub mod report;
 pub mod search;
+pub mod snapshot;
 pub mod site;
 pub mod timings;
 pub mod trace;

@@ -42,6 +42,7 @@ pub fn job_record(plan: &Plan, backend: &str) -> JobRecord {
         estimators: plan.estimators.clone(),
         verifies: None,
         search: None,
+        reruns: None,
         trials: plan.trials.clone(),
     }
 }

@@ -16,6 +16,8 @@ pub struct Project {
     data: PathBuf,
     runs: PathBuf,
     config_home: Option<PathBuf>,
+    /// Where programs are, if not in `root`.
+    programs: Option<PathBuf>,
 }
 
 impl Project {
@@ -41,6 +43,7 @@ impl Project {
             data: moved("EXPCTL_DATA", root.join("data")),
             runs: moved("EXPCTL_RUNS", root.join("results").join("runs")),
             config_home: config_home(),
+            programs: None,
             root,
         })
     }
@@ -55,6 +58,13 @@ impl Project {
         if let Some(runs) = runs.filter(|_| free("EXPCTL_RUNS")) {
             self.runs = runs;
         }
+        self
+    }
+
+    /// The same with the programs of another folder: the copy of the code that a job runs from.
+    #[must_use]
+    pub fn with_programs_of(mut self, folder: PathBuf) -> Self {
+        self.programs = Some(folder);
         self
     }
 
@@ -132,7 +142,7 @@ impl ProjectFolders for Project {
     }
 
     fn find_program(&self, name: &str) -> Result<PathBuf, Reason> {
-        Ok(find_program(self.root(), name)?)
+        Ok(find_program(self.programs.as_deref().unwrap_or(&self.root), name)?)
     }
 
     fn check_note_name(&self, pattern: &str) -> Result<(), NoteNameError> {

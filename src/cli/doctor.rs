@@ -2,12 +2,14 @@
 
 use expctl_config::{Layer, UserDefaults};
 use expctl_text::Table;
+use expctl_text::format::{bytes, count};
 use slurm_client::Slurm;
 
-use crate::console::{out_json, out_table};
+use crate::console::{out_json, out_table, say};
 use crate::doctor::{self, Check, CheckState, Subject};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
+use crate::snapshot::prune;
 
 /// Arguments of `expctl doctor`.
 #[derive(Debug, clap::Args)]
@@ -15,6 +17,9 @@ pub struct DoctorArgs {
     /// Check what this cluster profile asks for; else the one in ~/.config/expctl/config.toml
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
+    /// Instead, remove the files of code snapshots that no job in the ledger has any more
+    #[arg(long, conflicts_with_all = ["profile", "json"])]
+    prune: bool,
     /// Print the checks as JSON
     #[arg(long)]
     json: bool,
@@ -22,6 +27,12 @@ pub struct DoctorArgs {
 
 /// Check all that jobs need here, and say what to do about problems.
 pub fn run(project: &Project, args: &DoctorArgs) -> Result<(), Failure> {
+    if args.prune {
+        let pruned = prune(project)?;
+        let (files, size) = (count(pruned.objects as u64, "file"), bytes(pruned.bytes as f64));
+        say(format!("removed {files} of code snapshots, {size}"));
+        return Ok(());
+    }
     let user = UserDefaults::load(project)?;
     let text = |layer: &Layer, key: &str| {
         layer.get(key).and_then(|s| s.value.as_ref()?.as_str()).map(str::to_owned).filter(|t| !t.is_empty())

@@ -12,6 +12,7 @@ use crate::data::{ProjectData, RecipeGenes};
 use crate::exit::{Exit, Failure};
 use crate::plan;
 use crate::project::Project;
+use crate::provenance::CodeOf;
 
 /// Arguments of `expctl isolate`.
 #[derive(Debug, clap::Args)]
@@ -74,7 +75,7 @@ pub fn run(project: &Project, args: &IsolateArgs) -> Result<(), Failure> {
         say("note: isolation times steps, not epochs: train.epochs is 0");
     }
     say_models(project, &whole, args.job);
-    run_plan(project, &config, &whole, whole.clone(), &args.run)
+    run_plan(project, &config, (&whole, whole.clone()), &args.run, CodeOf::Job(folder))
 }
 
 /// The config of the isolated job. A variant that cannot run in a mode (its batches do not have what its model reads, say) is left

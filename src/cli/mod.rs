@@ -4,6 +4,7 @@ mod cancel;
 mod compare;
 mod completions;
 mod data;
+mod diff;
 mod doctor;
 mod history;
 mod export;
@@ -17,6 +18,7 @@ mod on_end;
 mod plan;
 mod predict;
 mod report;
+mod rerun;
 mod retry;
 mod run_plan;
 mod search;
@@ -42,6 +44,7 @@ use self::cancel::CancelArgs;
 use self::compare::CompareArgs;
 use self::completions::CompletionsArgs;
 use self::data::DataCommand;
+use self::diff::DiffArgs;
 use self::doctor::DoctorArgs;
 use self::history::HistoryArgs;
 use self::export::ExportArgs;
@@ -54,6 +57,7 @@ use self::man_pages::ManPagesArgs;
 use self::plan::{CheckArgs, PlanArgs};
 use self::predict::PredictArgs;
 use self::report::ReportArgs;
+use self::rerun::RerunArgs;
 use self::retry::RetryArgs;
 use self::search::SearchArgs;
 use self::site::SiteArgs;
@@ -110,6 +114,8 @@ enum Verb {
     Cancel(CancelArgs),
     /// Run again the trials of a job that did not complete
     Retry(RetryArgs),
+    /// Run the code and config of a past job again, as a new job
+    Rerun(RerunArgs),
     /// Run the variants of a past job on one rank: data, forward, forward + backward, train
     Isolate(IsolateArgs),
     /// Write the markdown note of a job
@@ -118,6 +124,8 @@ enum Verb {
     Compare(CompareArgs),
     /// Show how the rates of a config or variant developed over all jobs, and what changed with them
     History(HistoryArgs),
+    /// Show code, settings and environment in which two jobs differ
+    Diff(DiffArgs),
     /// Write all jobs of the ledger as a folder of pages: a list to search, and the newest jobs' pages
     Site(SiteArgs),
     /// Predict what changes to a job would bring: loader threads, prefetch, batches, faster stages
@@ -163,8 +171,8 @@ enum Verb {
 /// Verbs by purpose, in the order of the help.
 const VERBS_BY_PURPOSE: [(&str, &[&str]); 5] = [
     ("Before a job", &["init", "check", "plan", "doctor"]),
-    ("Jobs", &["submit", "search", "status", "watch", "logs", "cancel", "retry", "isolate"]),
-    ("Results", &["report", "compare", "history", "site", "predict", "timings", "trace", "export", "import"]),
+    ("Jobs", &["submit", "search", "status", "watch", "logs", "cancel", "retry", "rerun", "isolate"]),
+    ("Results", &["report", "compare", "diff", "history", "site", "predict", "timings", "trace", "export", "import"]),
     ("Data sets", &["data"]),
     ("Shell", &["completions"]),
 ];
@@ -307,10 +315,12 @@ fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {
         Verb::Logs(args) => logs::run(project, &args),
         Verb::Cancel(args) => cancel::run(project, &args),
         Verb::Retry(args) => retry::run(project, &args),
+        Verb::Rerun(args) => rerun::run(project, &args),
         Verb::Isolate(args) => isolate::run(project, &args),
         Verb::Report(args) => report::run(project, &args),
         Verb::Compare(args) => compare::run(project, &args),
         Verb::History(args) => history::run(project, &args),
+        Verb::Diff(args) => diff::run(project, &args),
         Verb::Site(args) => site::run(project, &args),
         Verb::Predict(args) => predict::run(project, &args),
         Verb::Timings(args) => timings::run(project, &args),

@@ -5,13 +5,14 @@ use std::io::IsTerminal;
 use expctl_config::{ChangedSetting, Verification, VerifiedTrial, verification_path};
 use expctl_ledger::{Ledger, MeasuredJob, Run, VerifiedPrediction, VerifiedPredictions};
 
-use super::run_plan::{BackendName, JobPurpose, RunOptions, submit_plan};
+use super::run_plan::{BackendName, JobPurpose, RunOptions, Submission, submit_plan};
 use crate::console::{out, say};
 use crate::data::ProjectData;
 use crate::exit::{Exit, Failure};
 use crate::plan;
 use crate::predict::{DEFAULT_BOUND, PredictError, Prediction, Predictions, TrackRecord, Verified, verified_text};
 use crate::project::Project;
+use crate::provenance::{CodeOf, ConfigOf};
 use crate::report::compare::Format;
 
 /// Arguments of `expctl predict`.
@@ -115,10 +116,14 @@ fn verify(
         .map_err(|errors| Failure::from(errors).hint("the settings are those of the job, with one of them changed"))?;
     let whole = expctl_config::expand(&ProjectData(project), &config)?;
     let run = RunOptions::waiting(args.backend);
-    let purpose = JobPurpose::Verification(verifies);
-    let Some(submitted) = submit_plan(project, &config, (&whole, whole.clone()), &run, purpose)? else {
-        return Ok(());
+    let submission = Submission {
+        config: ConfigOf::Read(&config),
+        whole: &whole,
+        plan: whole.clone(),
+        purpose: JobPurpose::Verification(verifies),
+        code: CodeOf::Job(project.job(record.job)),
     };
+    let Some(submitted) = submit_plan(project, submission, &run)? else { return Ok(()) };
     let measured = MeasuredJob::load(&Ledger::open(project)?.measured(submitted.job)?)?;
     let verified = Verified::of_job(&measured);
     out(verified_text(&verified, form).map_err(Failure::internal)?);

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use clap::ValueEnum;
-use expctl_config::{ArrayRefusal, Config, NotesSettings, Plan, ProjectFiles, UserDefaults};
-use expctl_ledger::{JobRecord, MeasuredJob, SearchRound, VerifiedPredictions};
+use expctl_config::{ArrayRefusal, Config, NotesSettings, Plan, ProjectFiles, SnapshotSettings, UserDefaults};
+use expctl_ledger::{CodeSnapshot, JobRecord, MeasuredJob, SearchRound, SnapshotPath, VerifiedPredictions};
 use expctl_settings::{Trial, to_json};
 use expctl_text::format::count;
 use serde_json::json;
@@ -23,8 +23,9 @@ use crate::launch::{Backend, SubmitOrder, backend_from_name, local, slurm};
 use crate::plan;
 use crate::program::needed_worker;
 use crate::project::Project;
-use crate::provenance::JobOrigin;
+use crate::provenance::{CodeOf, ConfigOf, JobOrigin};
 use crate::report::note::write_note;
+use crate::snapshot::{SnapshotLimits, take};
 
 /// Where a job runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -40,7 +41,7 @@ pub enum BackendName {
 }
 
 /// Options of verbs that run a plan.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct RunOptions {
     /// Where to run [default: what ~/.config/expctl/config.toml says, else auto]
     #[arg(long, value_enum, env = "EXPCTL_BACKEND")]
@@ -71,6 +72,12 @@ impl RunOptions {
         Self { backend, only_missing: false, chain: false, wait: true, dry_run: false, test_only: false, json: false }
     }
 
+    /// The same on the backend of this name, unless one is named.
+    pub fn or_backend(&self, name: &str) -> Self {
+        let backend = self.backend.or_else(|| BackendName::from_str(name, false).ok());
+        Self { backend, ..self.clone() }
+    }
+
     /// Refuse options that exclude each other, before anything is read.
     pub fn check(&self) -> Result<(), Failure> {
         if self.json && !self.dry_run && !self.test_only {
@@ -90,6 +97,23 @@ pub enum JobPurpose {
     Verification(VerifiedPredictions),
     /// Runs a round of a search, which says what came of it: there is no note of the job by itself, and its number is no data.
     SearchRound(SearchRound),
+    /// Runs the trials of a past job again.
+    Rerun(u64),
+}
+
+/// What is to be submitted.
+#[derive(Debug)]
+pub struct Submission<'a> {
+    /// The config that it comes from.
+    pub config: ConfigOf<'a>,
+    /// All trials of it.
+    pub whole: &'a Plan,
+    /// The trials that run.
+    pub plan: Plan,
+    /// What the job is for.
+    pub purpose: JobPurpose,
+    /// The code that its programs run.
+    pub code: CodeOf,
 }
 
 /// A plan that was submitted.
@@ -104,21 +128,21 @@ pub struct Submitted {
 pub fn run_plan(
     project: &Project,
     config: &Config,
-    whole: &Plan,
-    plan: Plan,
+    (whole, plan): (&Plan, Plan),
     args: &RunOptions,
+    code: CodeOf,
 ) -> Result<(), Failure> {
-    submit_plan(project, config, (whole, plan), args, JobPurpose::Trials)?.map_or(Ok(()), |submitted| submitted.ended)
+    let submission = Submission { config: ConfigOf::Read(config), whole, plan, purpose: JobPurpose::Trials, code };
+    submit_plan(project, submission, args)?.map_or(Ok(()), |submitted| submitted.ended)
 }
 
-/// The same for a plan with another purpose. `None`: nothing was submitted, as `args` say.
+/// The same for a plan with any purpose. `None`: nothing was submitted, as `args` say.
 pub fn submit_plan(
     project: &Project,
-    config: &Config,
-    (whole, mut plan): (&Plan, Plan),
+    submission: Submission<'_>,
     args: &RunOptions,
-    purpose: JobPurpose,
 ) -> Result<Option<Submitted>, Failure> {
+    let Submission { config, whole, mut plan, purpose, code } = submission;
     let only_asks = args.dry_run || args.test_only;
     if args.only_missing {
         leave_out_existing(project, &mut plan)?;
@@ -139,12 +163,13 @@ pub fn submit_plan(
         return Err(Failure::new(Exit::Usage, "--chain makes jobs of Slurm, and this job would run on this machine")
             .hint("on this machine a job builds its data and writes its note by itself"));
     }
-    let (verifies, search) = match purpose {
-        JobPurpose::Trials => (None, None),
-        JobPurpose::Verification(verifies) => (Some(verifies), None),
-        JobPurpose::SearchRound(search) => (None, Some(search)),
+    let planned = plan::job_record(&plan, backend);
+    let job = match purpose {
+        JobPurpose::Trials => planned,
+        JobPurpose::Verification(verifies) => JobRecord { verifies: Some(verifies), ..planned },
+        JobPurpose::SearchRound(search) => JobRecord { search: Some(search), ..planned },
+        JobPurpose::Rerun(job) => JobRecord { reruns: Some(job), ..planned },
     };
-    let job = JobRecord { verifies, search, ..plan::job_record(&plan, backend) };
     // What can be refused is refused before hours of data building, and before a number is taken.
     if slurm {
         slurm::scripts(project, &job)?;
@@ -169,11 +194,13 @@ pub fn submit_plan(
     if !args.chain {
         DataSize::of(project, &plan.trials, &states).refuse()?;
     }
-    let origin = JobOrigin::gather(project, config, whole)?;
+    let snapshot = snapshot_of(project, &code)?;
+    let code = if snapshot.is_some() { code } else { CodeOf::Live };
+    let origin = JobOrigin::gather(project, config, whole, &code)?;
     let job = JobRecord { submitted: jiff::Timestamp::now().as_second(), commit: origin.commit(), ..job };
     let interrupt = Interrupt::listen()?;
     let builds = states.values().any(|state| !matches!(state, DataState::There(())));
-    let order = SubmitOrder { chain: args.chain, builds_data: builds };
+    let order = SubmitOrder { chain: args.chain, builds_data: builds, code: snapshot.as_ref() };
     if !order.chain {
         data::ensure_all(project, &plan.trials, &interrupt)?;
         if builds {
@@ -196,6 +223,27 @@ pub fn submit_plan(
         }
     };
     Ok(Some(Submitted { job: id, ended }))
+}
+
+/// The snapshot that a job gets; none where its programs run in the project's folder: as the user says, or as the past job did.
+fn snapshot_of(project: &Project, code: &CodeOf) -> Result<Option<CodeSnapshot>, Failure> {
+    let settings = match code {
+        CodeOf::Live => return Ok(None),
+        CodeOf::Job(past) => {
+            // The project may have been moved since.
+            let here = |snapshot: CodeSnapshot| CodeSnapshot { project: SnapshotPath(project.root().to_owned()), ..snapshot };
+            return Ok(CodeSnapshot::read(past)?.map(here));
+        }
+        CodeOf::Now => SnapshotSettings::load(project)?,
+    };
+    if settings.is_live() {
+        return Ok(None);
+    }
+    let limits =
+        SnapshotLimits { max_file_bytes: settings.max_file_bytes(), max_total_bytes: settings.max_total_bytes() };
+    let taken = take(project, limits)?;
+    taken.warnings().into_iter().for_each(say);
+    Ok(Some(taken.snapshot))
 }
 
 /// Refuse what ranks would refuse of arrays that have just been built. Of files that were there before, the config's rules have seen it.

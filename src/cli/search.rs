@@ -11,7 +11,7 @@ use expctl_text::format::count;
 use serde_json::Value as Json;
 
 use super::report::note_options;
-use super::run_plan::{BackendName, JobPurpose, RunOptions, submit_plan};
+use super::run_plan::{BackendName, JobPurpose, RunOptions, Submission, submit_plan};
 use crate::console::{out, say};
 use crate::data::ProjectData;
 use crate::exit::{Exit, Failure};
@@ -21,6 +21,7 @@ use crate::launch::slurm::Adjustment;
 use crate::launch::status::JobStatus;
 use crate::program::needed_worker;
 use crate::project::Project;
+use crate::provenance::{CodeOf, ConfigOf};
 use crate::report::compare::Format;
 use crate::search::{
     BASELINE, NextMove, Race, RaceError, RaceOptions, RefusedRow, RoundPlan, SearchFacts, SearchHistory, SearchResult,
@@ -162,7 +163,7 @@ impl<'a> OpenSearch<'a> {
         loop {
             let (race, jobs) = self.race()?;
             match race.next_move() {
-                NextMove::Run(plan) => self.run_round(&race, &plan)?,
+                NextMove::Run(plan) => self.run_round(&race, &plan, jobs.first().copied())?,
                 NextMove::End(end) => {
                     let facts = self.facts(jobs);
                     return SearchResult::new(&race, end, facts).ok_or_else(|| self.nothing_measured(&race));
@@ -197,8 +198,8 @@ impl<'a> OpenSearch<'a> {
         Ok((race, jobs))
     }
 
-    /// Submit a round and wait for it.
-    fn run_round(&self, race: &Race, plan: &RoundPlan) -> Result<(), Failure> {
+    /// Submit a round and wait for it. All rounds run the code of the first one: its job, unless this is it.
+    fn run_round(&self, race: &Race, plan: &RoundPlan, first: Option<u64>) -> Result<(), Failure> {
         let runs: Vec<(&Run, u64)> =
             plan.runs.iter().filter_map(|(point, steps)| Some((self.points.points.get(*point)?, *steps))).collect();
         self.say_round(race, plan);
@@ -206,10 +207,14 @@ impl<'a> OpenSearch<'a> {
         let trials: Plan = expctl_config::expand(&ProjectData(self.project), &config)?;
         let round = SearchRound { id: self.id.clone(), start: self.start, round: plan.round };
         let options = RunOptions::waiting(self.args.backend);
-        let purpose = JobPurpose::SearchRound(round);
-        let Some(submitted) = submit_plan(self.project, &config, (&trials, trials.clone()), &options, purpose)? else {
-            return Ok(());
+        let submission = Submission {
+            config: ConfigOf::Read(&config),
+            whole: &trials,
+            plan: trials.clone(),
+            purpose: JobPurpose::SearchRound(round),
+            code: first.map_or(CodeOf::Now, |job| CodeOf::Job(self.project.job(job))),
         };
+        let Some(submitted) = submit_plan(self.project, submission, &options)? else { return Ok(()) };
         self.check(submitted.job, submitted.ended)
     }
 

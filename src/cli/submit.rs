@@ -8,6 +8,7 @@ use crate::console::say;
 use crate::data::ProjectData;
 use crate::exit::Failure;
 use crate::project::Project;
+use crate::provenance::CodeOf;
 
 /// Arguments of `expctl submit`.
 #[derive(Debug, clap::Args)]
@@ -22,6 +23,9 @@ pub struct SubmitArgs {
     /// Set a key on top of everything the config says, for example loader.workers=4 (may be repeated)
     #[arg(long = "set", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
+    /// Let programs run in the project's folder, as it is when they start, instead of from a copy of the code
+    #[arg(long)]
+    live: bool,
     #[command(flatten)]
     run: RunOptions,
 }
@@ -46,5 +50,6 @@ pub fn run(project: &Project, args: &SubmitArgs) -> Result<(), Failure> {
             args.conf.display()
         ));
     }
-    run_plan(project, &config, &whole, plan, &args.run)
+    let code = if args.live { CodeOf::Live } else { CodeOf::Now };
+    run_plan(project, &config, (&whole, plan), &args.run, code)
 }

@@ -12,12 +12,16 @@ use expctl_settings::Trial;
 
 use crate::exit::Failure;
 use crate::launch::slurm::Adjustment;
+use crate::snapshot::unpack;
 
-/// Create the next attempt of a trial, with its `trial.json`.
+/// Create the next attempt of a trial, with its `trial.json`. The code of a program is unpacked again, if it was removed meanwhile.
 ///
 /// # Errors
-/// The ledger cannot be written.
+/// The ledger cannot be written, or the code is gone.
 pub fn stage(job: &JobDir, trial: &Trial) -> Result<AttemptDir, Failure> {
+    if trial.settings.runs_command() {
+        unpack(job)?;
+    }
     let attempt = job.next_attempt(&trial.id)?;
     write_json(&attempt.trial_path(), trial)?;
     Ok(attempt)

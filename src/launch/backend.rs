@@ -1,12 +1,13 @@
 //! [`Backend`]: what runs the trials of a job.
 
-use expctl_ledger::JobRecord;
+use expctl_ledger::{CodeSnapshot, JobDir, JobRecord};
 
 use super::local::LocalBackend;
 use super::slurm::{Adjustment, SlurmBackend};
 use crate::exit::Failure;
 use crate::interrupt::Interrupt;
 use crate::project::Project;
+use crate::snapshot::place;
 
 /// Runs the trials of jobs: on Slurm ([`SlurmBackend`]), or on this machine ([`LocalBackend`]).
 ///
@@ -19,7 +20,7 @@ pub trait Backend {
     /// # Errors
     /// Exit 3 or 4 if Slurm cannot be reached or refuses the job; exit 70 if a program is missing or the ledger cannot
     /// be written.
-    fn submit(&self, project: &Project, job: JobRecord, order: SubmitOrder) -> Result<u64, Failure>;
+    fn submit(&self, project: &Project, job: JobRecord, order: SubmitOrder<'_>) -> Result<u64, Failure>;
 
     /// Prepare another attempt of the trials of `job`, which are those to run again and those that completed. `which`
     /// are their indices in the job as it was submitted, with their resources. On Slurm they are queued then.
@@ -48,13 +49,26 @@ pub trait Backend {
     fn cancel(&self, project: &Project, job: &JobRecord, only: Option<u32>) -> Result<bool, Failure>;
 }
 
-/// Jobs that are submitted beside the trials.
+/// What is submitted beside the trials: other jobs, and the code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SubmitOrder {
+pub struct SubmitOrder<'a> {
     /// On Slurm: a job that writes the note after the last array, and one before the first that builds the data.
     pub chain: bool,
     /// Data are missing, so a chain begins with a job that builds them.
     pub builds_data: bool,
+    /// The code that programs run. `None`: they run in the project's folder.
+    pub code: Option<&'a CodeSnapshot>,
+}
+
+impl SubmitOrder<'_> {
+    /// Write the code into the folder of a job, before anything looks for it there.
+    ///
+    /// # Errors
+    /// The ledger cannot be written.
+    pub fn place_code(&self, folder: &JobDir, job: &JobRecord) -> Result<(), Failure> {
+        let runs_programs = job.trials.iter().any(|trial| trial.settings.runs_command());
+        Ok(self.code.map_or(Ok(()), |code| place(folder, code, runs_programs))?)
+    }
 }
 
 /// The backend with this name: `local`, `slurm` or `slurmrest`.

@@ -10,7 +10,7 @@ pub use import::{Imported, ImportedLog, LogRow, import, import_log};
 pub use progress_text::{BarKind, LogReading, read_log};
 pub use settings::{
     differences_within, flatten_all, flatten_in_job, run_settings, says_something, setting_text, shown_setting,
-    step_words,
+    step_words, surroundings_text,
 };
 
 use crate::exit::{Exit, Failure};

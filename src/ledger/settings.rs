@@ -165,6 +165,15 @@ pub fn run_settings(job: &MeasuredJob, runs: &[&Run]) -> BTreeMap<String, String
     flat
 }
 
+/// Where and with what something ran, by key: the values over all `environments`.
+pub fn surroundings_text<'a>(environments: impl Iterator<Item = &'a Environment>) -> BTreeMap<String, String> {
+    let mut found: Surroundings = BTreeMap::new();
+    for (key, values) in environments.flat_map(surroundings) {
+        found.entry(key).or_default().extend(values);
+    }
+    found.into_iter().map(|(key, values)| (key, one_text(&values))).collect()
+}
+
 /// What the attempts of a run differ in, by key, where its steps come from several: `AMD EPYC 7763 (steps 0–7), Intel Xeon
 /// Gold 6230 (steps 8–11)`. A rate over all its steps is of neither.
 pub fn differences_within(run: &Run) -> BTreeMap<String, String> {

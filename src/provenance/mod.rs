@@ -6,4 +6,6 @@ mod origin;
 mod secrets;
 mod source_tree;
 
-pub use origin::{JobOrigin, changes_since_submit};
+pub use origin::{CodeOf, ConfigOf, JobOrigin, changes_since_submit};
+pub(crate) use secrets::Secrets;
+pub(crate) use source_tree::{git, own_folders, split_names};

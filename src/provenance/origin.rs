@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use expctl_config::{Config, Plan, ProjectFiles, expand, is_isolation, is_verification, load_only};
+use expctl_config::{Config, Plan, ProjectFiles, expand, is_isolation, is_rerun, is_verification, load_only};
 use expctl_ledger::{
     ConfigFile, ConfigOrigin, JobDir, JobRecord, LibtorchFound, PROVENANCE_SCHEMA_VERSION, Program, Provenance,
     SourceState, write_atomic, write_json,
@@ -22,6 +22,26 @@ use crate::project::Project;
 /// `env.json`.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The config that a job runs.
+#[derive(Clone, Copy, Debug)]
+pub enum ConfigOf<'a> {
+    /// One that was read.
+    Read(&'a Config),
+    /// That of a past job, once more.
+    Past(&'a JobDir),
+}
+
+/// The code that the programs of a job run.
+#[derive(Clone, Debug)]
+pub enum CodeOf {
+    /// A copy of the project's files as they are now.
+    Now,
+    /// The project's folder, whatever is in it when they start.
+    Live,
+    /// That of a past job.
+    Job(JobDir),
+}
+
 /// Provenance of a job with its files. It is gathered before anything runs, and written when the job has its folder.
 pub struct JobOrigin {
     provenance: Provenance,
@@ -30,24 +50,35 @@ pub struct JobOrigin {
 }
 
 impl JobOrigin {
-    /// Gather it; nothing is written. `plan` holds all trials of the config, before `--only`.
+    /// Gather it; nothing is written. `plan` holds all trials of the config, before `--only`. A job that runs live code has the differences
+    /// from the commit in `source.diff`: there is no snapshot that would tell.
     ///
     /// # Errors
-    /// There is no worker (exit 70).
-    pub fn gather(project: &Project, config: &Config, plan: &Plan) -> Result<Self, Failure> {
+    /// There is no worker (exit 70), or the provenance of the past job cannot be read (exit 6).
+    pub fn gather(project: &Project, config: ConfigOf<'_>, plan: &Plan, code: &CodeOf) -> Result<Self, Failure> {
         let secrets = Secrets::from_environment();
-        let (copies, mut files) = config_files(config, &secrets);
-        let tree = SourceTree::read(project);
-        if let Some(diff) = tree.as_ref().and_then(|tree| tree.diff.as_ref()) {
-            files.push((PathBuf::from("source.diff"), diff.text.clone()));
-        }
+        let (config, mut files) = match config {
+            ConfigOf::Read(config) => {
+                let (copies, files) = config_files(config, &secrets);
+                (ConfigOrigin { hash: resolved_hash(config), rows: rows(plan), files: copies }, files)
+            }
+            ConfigOf::Past(job) => past_config(job, plan)?,
+        };
+        let source = match code {
+            CodeOf::Job(past) => Provenance::read(past)?.and_then(|past| past.source),
+            CodeOf::Now | CodeOf::Live => SourceTree::read(project).map(|tree| {
+                let diff = tree.diff.filter(|_| matches!(code, CodeOf::Live));
+                files.extend(diff.map(|diff| (PathBuf::from("source.diff"), diff.text)));
+                tree.source
+            }),
+        };
         let (variables, left_out) = variables(&secrets);
         let worker = worker(&plan.trials)?;
         let name = |name: nix::Result<std::ffi::OsString>| name.map(|n| n.to_string_lossy().into_owned());
         let provenance = Provenance {
             schema: PROVENANCE_SCHEMA_VERSION,
-            source: tree.map(|tree| tree.source),
-            config: ConfigOrigin { hash: resolved_hash(config), rows: rows(plan), files: copies },
+            source,
+            config,
             command: command(&secrets),
             user: user(),
             host: name(nix::unistd::gethostname()).unwrap_or_default(),
@@ -93,6 +124,17 @@ fn config_files(config: &Config, secrets: &Secrets) -> (Vec<ConfigFile>, Vec<(Pa
         copies.push((copy, secrets.cleaned(text)));
     }
     (described, copies)
+}
+
+/// The config of a past job, with the copies of its files. A job that is older than `provenance.json` has none.
+fn past_config(job: &JobDir, plan: &Plan) -> Result<(ConfigOrigin, Vec<(PathBuf, String)>), Failure> {
+    let Some(Provenance { config, .. }) = Provenance::read(job)? else {
+        return Ok((ConfigOrigin { hash: String::new(), rows: rows(plan), files: Vec::new() }, Vec::new()));
+    };
+    // A copy that is gone is no reason not to run again.
+    let read = |file: &ConfigFile| Some((file.copy.clone(), std::fs::read_to_string(job.path().join(&file.copy)).ok()?));
+    let files = config.files.iter().filter_map(read).collect();
+    Ok((config, files))
 }
 
 /// Last part of a path, as a plain name. Paths of compiled-in files end in `, compiled in`.
@@ -213,7 +255,8 @@ fn untouched_since(path: &Path, time: i64) -> bool {
 
 fn config_changes(files: &dyn ProjectFiles, record: &JobRecord, submitted: &Provenance) -> Vec<String> {
     // A config that was derived from a past job is in no file that could have changed, and `expctl search` knows by itself what has.
-    let is_derived = is_isolation(&record.config_path) || is_verification(&record.config_path);
+    let path = &record.config_path;
+    let is_derived = is_isolation(path) || is_verification(path) || is_rerun(path);
     if is_derived || record.search.is_some() {
         return Vec::new();
     }

@@ -32,6 +32,11 @@ impl Secrets {
         self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret, LEFT_OUT))
     }
 
+    /// Whether a content has one of them.
+    pub fn are_in(&self, content: &[u8]) -> bool {
+        self.0.iter().any(|secret| contains(content, secret.as_bytes()))
+    }
+
     /// The diff without any of them, and without secrets that its lines write down.
     pub fn cleaned_diff(&self, diff: &str) -> String {
         let lines = diff.split_inclusive('\n').map(|line| match secret_value(line) {
@@ -40,6 +45,19 @@ impl Secrets {
         });
         self.cleaned(&lines.collect::<String>())
     }
+}
+
+/// Whether `content` has the bytes `words`, which are not empty.
+fn contains(content: &[u8], words: &[u8]) -> bool {
+    let Some(first) = words.first() else { return false };
+    let mut rest = content;
+    while let Some(at) = rest.iter().position(|byte| byte == first) {
+        if rest[at..].starts_with(words) {
+            return true;
+        }
+        rest = &rest[at + 1..];
+    }
+    false
 }
 
 /// The value in a line `NAME=value`, `name: "value"` or `"name" = 'value'`, if the name is that of a secret. A value without quotes behind a
@@ -108,6 +126,7 @@ mod tests {
     fn known_values_go_and_short_ones_stay() {
         let secrets = Secrets::new(["hunter2hunter2".to_owned(), "short".to_owned()].into_iter());
         assert_eq!(secrets.cleaned("a hunter2hunter2 short"), format!("a {LEFT_OUT} short"));
+        assert!(secrets.are_in(b"\xffhunter2 hunter2hunter2") && !secrets.are_in(b"hunter2 hunter2hunter short"));
     }
 
     #[test]

@@ -40,8 +40,7 @@ impl SourceTree {
         let changed = git(&top, &[&plain, pathspec.as_slice()].concat())?;
         let others =
             git(&top, &[&["ls-files", "--others", "--exclude-standard", "-z", "--"], pathspec.as_slice()].concat())?;
-        let others: Vec<PathBuf> =
-            others.split(|byte| *byte == 0).filter(|name| !name.is_empty()).map(as_path).collect();
+        let others: Vec<PathBuf> = split_names(&others).collect();
         let diff = SourceDiff::new(&top, &String::from_utf8_lossy(&changed), &others);
         let source = SourceState {
             commit,
@@ -55,7 +54,7 @@ impl SourceTree {
 }
 
 /// Folders that expctl writes to: a new note does not change the code that wrote it.
-fn own_folders(project: &Project) -> Vec<PathBuf> {
+pub(crate) fn own_folders(project: &Project) -> Vec<PathBuf> {
     vec![project.results(), project.runs().to_owned(), project.data().to_owned()]
 }
 
@@ -74,7 +73,7 @@ fn pathspec(top: &Path, without: &[PathBuf]) -> Vec<String> {
 }
 
 /// Output of git. `None`: it fails.
-fn git(folder: &Path, arguments: &[&str]) -> Option<Vec<u8>> {
+pub(crate) fn git(folder: &Path, arguments: &[&str]) -> Option<Vec<u8>> {
     let output = Command::new("git")
         .arg("-C")
         .arg(folder)
@@ -93,9 +92,11 @@ fn line(answer: &[u8]) -> String {
     String::from_utf8_lossy(answer).trim_end_matches('\n').to_owned()
 }
 
-fn as_path(name: &[u8]) -> PathBuf {
+/// Paths that git separates by NUL bytes.
+pub(crate) fn split_names(listed: &[u8]) -> impl Iterator<Item = PathBuf> {
     use std::os::unix::ffi::OsStrExt;
-    PathBuf::from(std::ffi::OsStr::from_bytes(name))
+    let names = listed.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    names.map(|name| PathBuf::from(std::ffi::OsStr::from_bytes(name)))
 }
 
 /// Maximum size of a diff, bytes: a generated file that is tracked must not fill the ledger.

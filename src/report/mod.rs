@@ -4,7 +4,8 @@
 //!
 //! * [`rates`], [`breakdown`], [`bottleneck`], [`emulation`], [`epoch_time`], `caution`: figures of the runs of one variant;
 //! * [`variant_row`]: these figures for each variant of a job; [`mod@line`]: a row against its baseline; `warning`: what makes rows doubtful;
-//! * `sections` and [`note`]: the report of one job; [`compare`]: several jobs side by side; [`pictures`] and [`html`]: charts and pages.
+//! * `sections` and [`note`]: the report of one job; [`compare`]: several jobs side by side; [`job_difference`]: what two jobs were told;
+//!   [`pictures`] and [`html`]: charts and pages.
 //!
 //! Invariant: a figure never stands without its class, a rate per iteration never without samples/s, and exposed and busy time are
 //! never added up.
@@ -19,6 +20,7 @@ pub mod emulation;
 pub mod epoch_time;
 pub mod html;
 pub mod junit;
+pub mod job_difference;
 mod learning;
 pub mod line;
 pub mod next_change;

@@ -37,7 +37,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // The only part beside the command line that opens data: it answers what configs and programs ask.
     ("src/data", &["src/launch", "anndata-io", "config", "datasets"]),
     ("src/provenance", &["src/ledger", "config"]),
-    ("src/launch", &["src/ledger", "config", "host-metrics", "slurm", "stats"]),
+    ("src/snapshot", &["src/provenance"]),
+    ("src/launch", &["src/ledger", "src/snapshot", "config", "host-metrics", "slurm", "stats"]),
     ("src/ledger", &[]),
     // From the ledger to a note; nothing of configs and launching.
     ("src/trace", &["src/ledger", "stats"]),

@@ -41,5 +41,6 @@ mod security;
 mod site;
 mod slow;
 mod slurm;
+mod snapshot;
 mod statistics;
 mod timings;

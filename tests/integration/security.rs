@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use crate::common::cluster::Cluster;
 use crate::common::{SMALL, TestProject, text};
-use expctl_ledger::JobDir;
+use expctl_ledger::{CodeSnapshot, JobDir, LiveReason, SnapshotContent};
 use serde_json::to_string as quoted;
 use test_support::{Requirement, skip};
 
@@ -140,7 +140,8 @@ fn under(project: &TestProject, umask: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// Files and folders of the ledger, the notes and the data are as the umask has them, but for the folders of jobs.
+/// Files and folders of the ledger, the notes and the data are as the umask has them, but for the folders of jobs, and for the code of jobs,
+/// which is the user's alone.
 fn modes(project: &TestProject, job: u32, folder: u32, file: u32) {
     for place in ["results", "data"].map(|name| project.path().join(name)) {
         let all = below(&place);
@@ -148,9 +149,14 @@ fn modes(project: &TestProject, job: u32, folder: u32, file: u32) {
         for path in all {
             let meta = std::fs::symlink_metadata(&path).unwrap();
             let is_job = path.parent().is_some_and(|parent| parent.ends_with("results/runs"));
+            let is_store = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("snapshots-"));
+            let is_object = path.ancestors().nth(3).is_some_and(is_store);
             let expected = match meta.is_dir() {
+                true if is_store(&path) => 0o700,
                 true if is_job => job,
                 true => folder,
+                // Nobody writes an object again.
+                false if is_object => file & 0o444,
                 false => file,
             };
             assert_eq!(meta.permissions().mode() & 0o7777, expected, "{}", path.display());
@@ -191,8 +197,22 @@ fn secrets_stay_out_of_the_ledger_however_they_come_near_it() {
     .unwrap();
     std::fs::write(project.path().join("untracked.env"), SECRETS[0].1).unwrap();
     let line = ["submit", conf.to_str().unwrap(), "--backend", "local", "--only", "ids", "--wait"];
-    let output = project.expctl(&line).envs(SECRETS).output().unwrap();
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    let submit = |more: &[&str]| {
+        let output = project.expctl(&[&line, more].concat()).envs(SECRETS).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        output
+    };
+    // A copy of the code has to be the code, so files with secrets are not copied.
+    let copied = submit(&[]);
+    let snapshot = CodeSnapshot::read(&project.job(&text(&copied.stdout))).unwrap().unwrap();
+    let left_out = snapshot.entries.iter().filter(|entry| {
+        matches!(entry.content, SnapshotContent::Live { reason: LiveReason::Secret, .. })
+    });
+    let left_out: Vec<String> = left_out.map(|entry| entry.path.encoded()).collect();
+    assert_eq!(left_out, [".env", "conf/small.toml", "untracked.env"]);
+    assert!(text(&copied.stderr).contains("conf/small.toml (looks like a secret"), "{}", text(&copied.stderr));
+    no_secrets(&project, &copied);
+    let output = submit(&["--live"]);
     let folder = project.job(&text(&output.stdout));
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
     let diff = read("source.diff");

@@ -6,7 +6,7 @@ use std::path::Path;
 use expctl_settings::{Experiment, ISOLATION_SUFFIX, Launch, LearningSchedule, Measure, Mode, Train, Trial};
 use serde_json::Value as Json;
 
-use crate::past_job::{PastJob, Point, recorded_value, toml_of, write_variant};
+use crate::past_job::{PastJob, Point, recorded_value, sweep_row, toml_of, write_variant};
 use crate::plan::UnknownName;
 use crate::suggest::closest;
 
@@ -184,7 +184,7 @@ fn text(
         .unzip();
     let _ = writeln!(out, "\nsweep.grid.\"train.mode\" = {}", toml_of(&Json::from(names)));
     if points.iter().any(|point| !point.is_empty()) {
-        let rows: Vec<String> = points.iter().map(|point| row(point)).collect();
+        let rows: Vec<String> = points.iter().map(|point| sweep_row(point)).collect();
         let _ = writeln!(out, "sweep.list = [{}]", rows.join(", "));
     }
     let mut left_out = Vec::new();
@@ -226,9 +226,4 @@ fn isolated_value(key: &str, root: &Path, trial: &Trial, value: Json, repeats: O
         Some(repeats) => Some(Json::from(repeats)),
         None => recorded_value(key, root, trial, value),
     }
-}
-
-fn row(point: &Point) -> String {
-    let cells: Vec<String> = point.iter().map(|(key, value)| format!("\"{key}\" = {}", toml_of(value))).collect();
-    format!("{{ {} }}", cells.join(", "))
 }

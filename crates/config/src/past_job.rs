@@ -199,6 +199,12 @@ fn as_given(root: &Path, path: Json) -> Json {
     below.map(Json::from).unwrap_or(path)
 }
 
+/// A point of a sweep as a row of `sweep.list`.
+pub fn sweep_row(point: &Point) -> String {
+    let cells: Vec<String> = point.iter().map(|(key, value)| format!("\"{key}\" = {}", toml_of(value))).collect();
+    format!("{{ {} }}", cells.join(", "))
+}
+
 /// A plain value as TOML writes it.
 pub fn toml_of(value: &Json) -> String {
     toml::Value::try_from(value).map_or_else(|_| "\"\"".to_owned(), |value| value.to_string())

@@ -1,5 +1,6 @@
 //! A user's defaults, `~/.config/expctl/config.toml`, and the settings of notes, which a project may have as well (`expctl.toml`). A config,
-//! an environment variable or an argument overrides everything in them.
+//! an environment variable or an argument overrides everything in them. Snapshots have their settings in both files, too
+//! ([`crate::snapshot_settings`]).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,9 +13,12 @@ use crate::node::{Node, NodeKey};
 use crate::problem::{ConfErrors, Problem};
 use crate::project_files::ProjectFolders;
 use crate::reader::Reader;
+use crate::snapshot_settings::SnapshotSettings;
 use crate::suggest::closest;
 
-const TOP: [&str; 7] = ["backend", "data", "runs", "on_end", "slurm", "profile", "notes"];
+const TOP: [&str; 8] = ["backend", "data", "runs", "on_end", "slurm", "profile", "notes", "snapshot"];
+/// Tables of a project's file.
+const PROJECT_TABLES: [&str; 2] = ["notes", "snapshot"];
 const BACKEND: ValueType = ValueType::Choice { words: &["auto", "slurm", "slurmrest", "local"], aliases: &[] };
 
 /// A user's defaults. Without a file, all are empty.
@@ -34,6 +38,8 @@ pub struct UserDefaults {
     pub profiles: BTreeMap<String, Layer>,
     /// `[notes]`: where notes go, and how they look.
     pub notes: NotesSettings,
+    /// `[snapshot]`: whether and how much of the code of a job is copied.
+    pub snapshot: SnapshotSettings,
 }
 
 impl UserDefaults {
@@ -82,6 +88,7 @@ impl UserDefaults {
             "runs" => self.runs = folder("`runs`", node, problems),
             "on_end" => self.on_end = text_of("`on_end`", node, problems),
             "notes" => self.notes = NotesSettings::read(node, None, project, problems),
+            "snapshot" => self.snapshot = SnapshotSettings::read(node, problems),
             "slurm" => {
                 if let Some(table) = table_of("`slurm`", node, problems) {
                     self.settings = read_settings("slurm", table, Scope::Config, problems);
@@ -130,6 +137,39 @@ pub fn folder(what: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Pa
     None
 }
 
+/// A table of the project's `expctl.toml`, as `read` reads it; the default where the file or the table is missing. What is wrong with other
+/// tables is said by those who read them.
+///
+/// # Errors
+/// All that is wrong with the table, and tables that no project has, with places.
+pub(crate) fn project_table<T: Default>(
+    project: &dyn ProjectFolders,
+    name: &str,
+    read: impl Fn(&Node, &mut Vec<Problem>) -> T,
+) -> Result<T, ConfErrors> {
+    let path = project.root().join("expctl.toml");
+    let mut reader = Reader::new();
+    let mut found = T::default();
+    match std::fs::read_to_string(&path) {
+        Ok(text) => {
+            let tree = reader.text(path.display().to_string(), text).unwrap_or_default();
+            for (key, node) in &tree {
+                match key.name.as_str() {
+                    table if table == name => found = read(node, &mut reader.problems),
+                    table if PROJECT_TABLES.contains(&table) => {}
+                    unknown => reader.problems.push(unknown_key(unknown, key, &PROJECT_TABLES)),
+                }
+            }
+        }
+        Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {}
+        Err(e) => reader.unreadable(&path, &e),
+    }
+    if reader.problems.is_empty() {
+        return Ok(found);
+    }
+    Err(ConfErrors::new(path.display().to_string(), reader.problems, reader.sources))
+}
+
 const NOTES_KEYS: [&str; 5] = ["folder", "name", "template", "links", "vault"];
 const LINKS: ValueType = ValueType::Choice { words: &["markdown", "dendron"], aliases: &[("wiki", "dendron")] };
 
@@ -165,30 +205,14 @@ impl NotesSettings {
     /// All that is wrong with either file, with places.
     pub fn load(project: &dyn ProjectFolders) -> Result<Self, ConfErrors> {
         let user = UserDefaults::load(project)?.notes;
-        let path = project.root().join("expctl.toml");
-        let mut reader = Reader::new();
-        let mut own = Self::default();
-        match std::fs::read_to_string(&path) {
-            Ok(text) => {
-                let tree = reader.text(path.display().to_string(), text).unwrap_or_default();
-                for (key, node) in &tree {
-                    match key.name.as_str() {
-                        "notes" => own = Self::read(node, Some(project.root()), project, &mut reader.problems),
-                        unknown => reader.problems.push(unknown_key(unknown, key, &["notes"])),
-                    }
-                }
-            }
-            Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {}
-            Err(e) => reader.unreadable(&path, &e),
-        }
-        if reader.problems.is_empty() {
-            let there = |path: PathBuf| path.is_file().then_some(path);
-            own.template = own.template.or_else(|| there(project.root().join("templates").join("note.md.j2")));
-            let mut all = own.over(user);
-            all.template = all.template.or_else(|| there(project.config_home()?.join("note.md.j2")));
-            return Ok(all);
-        }
-        Err(ConfErrors::new(path.display().to_string(), reader.problems, reader.sources))
+        let own = project_table(project, "notes", |node, problems| {
+            Self::read(node, Some(project.root()), project, problems)
+        })?;
+        let there = |path: PathBuf| path.is_file().then_some(path);
+        let template = own.template.clone().or_else(|| there(project.root().join("templates").join("note.md.j2")));
+        let mut all = Self { template, ..own }.over(user);
+        all.template = all.template.or_else(|| there(project.config_home()?.join("note.md.j2")));
+        Ok(all)
     }
 
     /// These, and what they leave open from `below`.

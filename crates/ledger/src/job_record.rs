@@ -47,6 +47,9 @@ pub struct JobRecord {
     /// The round of a search that it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<SearchRound>,
+    /// The job whose code and config it runs again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reruns: Option<u64>,
     /// The trials, in the order of array tasks.
     pub trials: Vec<Trial>,
 }

@@ -10,6 +10,7 @@
 mod attempt;
 mod bench_record;
 mod checkpoint;
+mod code_snapshot;
 mod component_kind;
 mod data_read;
 mod environment;
@@ -40,6 +41,9 @@ mod trace_meta;
 pub use attempt::{Attempt, AttemptState, read_attempts};
 pub use bench_record::{BENCH_SCHEMA_VERSION, BenchFigure, BenchInterval, BenchRecord};
 pub use checkpoint::{CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord, WeightsDir};
+pub use code_snapshot::{
+    CodeSnapshot, LiveReason, SNAPSHOT_SCHEMA_VERSION, SnapshotContent, SnapshotEntry, SnapshotPath,
+};
 pub use component_kind::ComponentKind;
 pub use data_read::{ArrayRead, DataRead, FileSize, LabelMixing, RankUsage, RemoteCounts, ShuffleQuality};
 pub use environment::{CudaFacts, Environment, ProgramFacts, share_gpus, variables};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[section("worker")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Worker {
-    /// A program and its arguments that run as the ranks in the place of `expctl-worker`, without a shell, in the project folder; see
+    /// A program and its arguments that run as the ranks in the place of `expctl-worker`, without a shell, in a copy of the project folder; see
     /// [command-workers.md](../guide/command-workers.md).
     #[setting(default = [], added)]
     pub command: Vec<String>,

@@ -44,6 +44,25 @@ def device():
     return "cuda" if torch is not None and torch.cuda.is_available() else "cpu"
 
 
+def live_modules():
+    """Modules that were imported from the project's folder, although the job has a copy of them: those of `pip install -e`."""
+    code, project = (os.path.realpath(os.environ.get(name, "")) for name in ("EXPCTL_CODE", "EXPCTL_ROOT"))
+    if not os.environ.get("EXPCTL_CODE") or not os.environ.get("EXPCTL_ROOT"):
+        return []
+    found = []
+    for name, module in list(sys.modules.items()):
+        # Not getattr, for which modules that load others when asked would load them.
+        file = getattr(module, "__dict__", {}).get("__file__")
+        path = os.path.realpath(file) if isinstance(file, str) else ""
+        if not path.startswith(project + os.sep) or path.startswith(code + os.sep):
+            continue
+        copy = os.path.join(code, os.path.relpath(path, project))
+        # Behind a link to the project there is no copy.
+        if os.path.realpath(copy) == copy and os.path.exists(copy):
+            found.append(name)
+    return sorted(found)
+
+
 def peak_memory_bytes():
     """The largest resident set of this process (Linux counts it in kibibytes)."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -110,6 +110,13 @@ class Run:
                 # The supervisor is gone, and has said why.
                 pass
             connection.close()
+            live = about.live_modules()
+            if live:
+                print(
+                    f"expctl: imported from the project's folder, not from the job's copy of the code: {', '.join(live)}; "
+                    "folders in PYTHONPATH are taken from the copy",
+                    file=sys.stderr,
+                )
         table, self._table = self._table, None
         if table is not None and self.rank == 0:
             table.print(self.program, self.rank)

@@ -2,12 +2,13 @@
 //! `expctl-worker` records its own steps.
 //!
 //! A supervisor is started where `expctl-worker` would be, once per rank. It joins the others at rank 0 (`hub`, `peers`),
-//! starts the program (`program`), reads what the program writes to `EXPCTL_SOCKET` (`protocol`, `rank_log`), and ends
+//! starts the program (`program`) in its folder (`program_folder`), reads what the program writes to `EXPCTL_SOCKET` (`protocol`, `rank_log`), and ends
 //! everything that is left of it (`supervisor`).
 
 mod hub;
 mod peers;
 mod program;
+mod program_folder;
 mod protocol;
 mod rank_log;
 mod supervisor;
@@ -32,6 +33,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use self::hub::{LostRank, ToHub};
 use self::peers::{Peers, RendezvousError};
 pub use self::program::{TrialFiles, adopt, end_all};
+use self::program_folder::ProgramFolder;
 use self::protocol::ProgramSocket;
 use self::rank_log::RankLog;
 use self::supervisor::{Event, OwnFailure, Stop, Supervisor, TICK};
@@ -72,7 +74,8 @@ pub fn run_rank(
     unsafe { signal(Signal::SIGUSR1, SigHandler::SigIgn) }.map_err(|e| deaf(e.into()))?;
     let env = RankEnv::read(|name| std::env::var(name).ok(), trial.settings.launch.ranks).map_err(Failure::internal)?;
     refuse_used_folder(attempt, env.rank)?;
-    Ok(supervise(root, files, attempt, &trial, env, &stop))
+    let folder = ProgramFolder::new(root, attempt)?;
+    Ok(supervise(&folder, files, attempt, &trial, env, &stop))
 }
 
 /// Refuse an attempt that has run: its records are written once, and a second start would overwrite those of the first.
@@ -85,7 +88,7 @@ fn refuse_used_folder(attempt: &AttemptDir, rank: u32) -> Result<(), Failure> {
 }
 
 fn supervise(
-    root: &Path,
+    folder: &ProgramFolder,
     files: &dyn TrialFiles,
     attempt: &AttemptDir,
     trial: &Trial,
@@ -115,7 +118,7 @@ fn supervise(
     }
     let listening = ProgramSocket::listen(sender.clone());
     let result = match &listening {
-        Ok(socket) => supervisor.run(root, socket),
+        Ok(socket) => supervisor.run(folder, socket),
         Err(e) => Err(Stop::Own(OwnFailure::now(env.rank, format!("no socket for the program: {e}"), EXIT_FAILED))),
     };
     let code = finish(&mut supervisor, result);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,9 +19,9 @@ use nix::unistd::Pid;
 use serde_json::json;
 
 use super::peers::Peers;
+use super::program_folder::{ProgramFolder, SEARCHED};
 use super::protocol::{ProgramSocket, RunRecord};
 use crate::exit::Failure;
-use crate::program::find_program;
 
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -37,11 +37,18 @@ impl ProgramProcess {
     ///
     /// # Errors
     /// The program and why it cannot be started.
-    pub fn start(folder: &Path, command: &[String], variables: &Variables, cpus: &[u32]) -> Result<Self, String> {
+    pub fn start(
+        folder: &ProgramFolder,
+        command: &[String],
+        variables: &Variables,
+        cpus: &[u32],
+    ) -> Result<Self, String> {
         let (name, arguments) = command.split_first().ok_or("worker.command is empty")?;
-        let path = find_program(folder, name)?;
+        let path = folder.program(name)?;
         let mut process = Command::new(&path);
-        process.arg0(name).args(arguments).current_dir(folder).stdin(Stdio::null()).process_group(0);
+        let arguments = arguments.iter().map(|word| folder.argument(word));
+        process.arg0(folder.argument(name)).args(arguments);
+        process.current_dir(folder.path()).stdin(Stdio::null()).process_group(0);
         for (variable, value) in variables {
             match value {
                 Some(value) => process.env(variable, value),
@@ -220,6 +227,7 @@ const RANK_VARIABLES: [&str; 8] = [
 /// # Errors
 /// The list of data files cannot be written, or the data set is not there.
 pub fn program_variables(
+    folder: &ProgramFolder,
     files: &dyn TrialFiles,
     attempt: &AttemptDir,
     trial: &Trial,
@@ -232,6 +240,16 @@ pub fn program_variables(
     let (host, port) = &peers.master;
     let per_node = peers.start.ranks.len().max(1) as u32;
     let node = env.rank / per_node;
+    for name in SEARCHED {
+        if let Some(value) = std::env::var_os(name).and_then(|value| folder.searched(&value)) {
+            set(name, value);
+        }
+    }
+    // Also for an expctl that the program calls.
+    set("EXPCTL_ROOT", folder.project().into());
+    if folder.is_copy() {
+        set("EXPCTL_CODE", folder.path().into());
+    }
     set("EXPCTL_SOCKET", socket.path().into());
     set("EXPCTL_TRIAL", attempt.trial_path().into());
     set("EXPCTL_ATTEMPT", attempt.path().into());

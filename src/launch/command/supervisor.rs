@@ -1,7 +1,6 @@
 //! [`Supervisor`]: watches over a program of the user.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
@@ -14,6 +13,7 @@ use host_metrics::{MetricsOptions, MetricsRecorder, WatchedProcesses};
 use super::hub::{FromHub, LostRank};
 use super::peers::Peers;
 use super::program::{self, ProgramProcess, TrialFiles, drop_cache, program_facts, program_variables, status_text};
+use super::program_folder::ProgramFolder;
 use super::protocol::{ProgramSocket, Record, RunRecord, SocketEvent, quoted};
 use super::rank_log::{RankLog, Refused};
 
@@ -136,11 +136,11 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Start the program in `folder` and watch it until it has ended.
-    pub fn run(&mut self, folder: &Path, socket: &ProgramSocket) -> Result<(), Stop> {
+    pub fn run(&mut self, folder: &ProgramFolder, socket: &ProgramSocket) -> Result<(), Stop> {
         self.write_environment()?;
         let rank = self.env.rank;
         let failed = |message: String| Stop::Own(OwnFailure::now(rank, message, EXIT_FAILED));
-        let variables = program_variables(self.files, self.attempt, self.trial, self.env, &self.peers, socket);
+        let variables = program_variables(folder, self.files, self.attempt, self.trial, self.env, &self.peers, socket);
         let variables = variables.map_err(|failure| failed(failure.message))?;
         if self.trial.settings.measure.cold_cache && self.env.local_rank == 0 {
             drop_cache(self.files, self.attempt, self.trial, rank).map_err(|failure| failed(failure.message))?;

@@ -41,8 +41,8 @@ const MAX_RANKS_PER_CPU: u32 = 8;
 pub struct LocalBackend;
 
 impl Backend for LocalBackend {
-    fn submit(&self, project: &Project, job: JobRecord, _order: SubmitOrder) -> Result<u64, Failure> {
-        Ok(allocate(project, job)?.job)
+    fn submit(&self, project: &Project, job: JobRecord, order: SubmitOrder<'_>) -> Result<u64, Failure> {
+        Ok(allocate(project, job, order)?.job)
     }
 
     fn retry(&self, _project: &Project, job: &JobRecord, _which: &[(u32, Adjustment)]) -> Result<(), Failure> {
@@ -110,11 +110,11 @@ pub fn check(job: &JobRecord) -> Result<(), Failure> {
 /// Time for a launcher in the background to write launcher.pid: the machine may be busy, the file system slow.
 const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Give the job the next free id of the ledger and write its `job.json`.
+/// Give the job the next free id of the ledger, and write its code and then its `job.json`: a folder without one is no job.
 ///
 /// # Errors
-/// The ledger cannot be read or written.
-fn allocate(project: &Project, mut job: JobRecord) -> Result<JobRecord, Failure> {
+/// The ledger cannot be read or written; the folder is removed then.
+fn allocate(project: &Project, mut job: JobRecord, order: SubmitOrder<'_>) -> Result<JobRecord, Failure> {
     std::fs::create_dir_all(project.runs()).map_err(|e| {
         Failure::new(Exit::Incomplete, format!("cannot create the ledger {}: {e}", project.runs().display()))
     })?;
@@ -129,8 +129,10 @@ fn allocate(project: &Project, mut job: JobRecord) -> Result<JobRecord, Failure>
         match dir.create().and_then(|()| dir.admit(job.readers())) {
             Ok(()) => {
                 job.job = id;
-                write_json(&dir.record_path(), &job)?;
-                return Ok(job);
+                let written = order.place_code(&dir, &job).and_then(|()| Ok(write_json(&dir.record_path(), &job)?));
+                return written.map(|()| job).inspect_err(|_| {
+                    let _ = std::fs::remove_dir_all(dir.path());
+                });
             }
             Err(e) if e.kind() == ErrorKind::AlreadyExists => id += 1,
             Err(e) => {

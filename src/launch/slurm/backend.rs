@@ -108,7 +108,7 @@ impl SlurmBackend {
         project: &Project,
         mut job: JobRecord,
         programs: &Programs,
-        order: SubmitOrder,
+        order: SubmitOrder<'_>,
     ) -> Result<u64, Failure> {
         if self.slurm.uses_rest() { "slurmrest" } else { "slurm" }.clone_into(&mut job.backend);
         let profile = profile_of(project, &job)?;
@@ -132,6 +132,7 @@ impl SlurmBackend {
         let folder = JobDir::new(staged.path());
         folder.admit(job.readers()).map_err(|e| not_written(folder.path(), &e))?;
         write_json(&folder.record_path(), &job)?;
+        order.place_code(&folder, &job)?;
         let held = SubmitOptions { hold: true, ..SubmitOptions::default() };
         let submitted = self.queue(&folder, "batch.sh", &script, &held)?;
         job.job = submitted.id;
@@ -315,7 +316,7 @@ impl SlurmBackend {
     fn chain(
         &self,
         scripts: JobScripts<'_>,
-        order: SubmitOrder,
+        order: SubmitOrder<'_>,
         folder: &JobDir,
         arrays: &mut JobArrays,
     ) -> Result<(), Failure> {
@@ -370,7 +371,7 @@ impl SlurmBackend {
 }
 
 impl Backend for SlurmBackend {
-    fn submit(&self, project: &Project, job: JobRecord, order: SubmitOrder) -> Result<u64, Failure> {
+    fn submit(&self, project: &Project, job: JobRecord, order: SubmitOrder<'_>) -> Result<u64, Failure> {
         // Checked here, before a job waits in the queue for nothing.
         needed_worker(&job.trials)?;
         self.submit_job(project, job, &Programs::find()?, order)

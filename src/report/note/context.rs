@@ -310,7 +310,7 @@ pub fn location(project: &Project, job: &MeasuredJob) -> Vec<Value> {
     let folder = shown_path(project, dir.record_path().parent().unwrap_or(project.root()));
     let last = job.runs.iter().map(|run| run.trial.id.as_str()).next().unwrap_or("<trial>");
     [
-        (format!("{folder}/"), "job.json, config.toml, provenance.json, source.diff"),
+        (format!("{folder}/"), "job.json, config.toml, provenance.json, snapshot.json or source.diff"),
         (format!("{folder}/{last}/attempt-<n>/"), "trial.json, env.json, outcome.json, rank-<r>.log"),
         (format!("{folder}/{last}/attempt-<n>/rank-<r>.parquet"), "one row per step"),
     ]

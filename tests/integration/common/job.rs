@@ -162,6 +162,7 @@ pub fn job(config: &str, variants: &[&str], ranks: u32) -> JobRecord {
         estimators: Vec::new(),
         verifies: None,
         search: None,
+        reruns: None,
         trials: variants.iter().map(trial).collect(),
     }
 }

@@ -61,6 +61,7 @@ impl TestProject {
             estimators: Vec::new(),
             verifies: None,
             search: None,
+            reruns: None,
             trials,
         };
         change(&mut record);

@@ -167,7 +167,7 @@ fn whatever_goes_wrong_is_said_and_other_trials_go_on() {
         }
     }
     assert_eq!(project.outcome("1", "good").state, TrialState::Completed);
-    let daemon = std::fs::read_to_string(project.path().join("daemon.pid")).unwrap();
+    let daemon = std::fs::read_to_string(project.job("1").path().join("code/daemon.pid")).unwrap();
     assert!(kill(Pid::from_raw(daemon.trim().parse().unwrap()), None).is_err(), "the daemon runs on");
     assert_eq!(left_over(&project), Vec::<String>::new());
 }
@@ -208,7 +208,7 @@ fn no_shell_sees_the_command() {
     let log = std::fs::read_to_string(project.attempt("1", "a").unwrap().log_path(1)).unwrap();
     let seen: Vec<String> = serde_json::from_str(log.trim()).unwrap();
     assert_eq!(seen, hostile);
-    assert!(!project.path().join("pwned").exists());
+    assert!(!project.path().join("pwned").exists() && !project.job("1").path().join("code/pwned").exists());
     // Nor is a name of several lines several lines of a note.
     let note = std::fs::read_to_string(project.path().join("results/command_1.md")).unwrap();
     assert!(note.contains(r"new\nline"), "{note}");

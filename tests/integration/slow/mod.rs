@@ -21,6 +21,7 @@ mod python_loaders;
 mod rest;
 mod results;
 mod slurm;
+mod snapshot;
 mod state;
 mod timings_period;
 mod trace;
