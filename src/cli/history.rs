@@ -19,10 +19,8 @@ use crate::report::junit::junit_xml;
 
 /// Arguments of `expctl history`.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  expctl history conf/ci.toml\n  expctl history lazy --plot lazy.svg\n  \
-                  expctl history conf/ci.toml --gate --margin 10 --junit results.xml"
-)]
+#[command(after_help = "Examples:\n  expctl history conf/ci.toml\n  expctl history lazy --plot lazy.svg\n  \
+                  expctl history conf/ci.toml --gate --margin 10 --junit results.xml")]
 pub struct HistoryArgs {
     /// A config, by name or path, or a variant, as jobs of the ledger name it
     #[arg(value_name = "CONF|VARIANT", value_hint = clap::ValueHint::AnyPath)]
@@ -106,11 +104,17 @@ fn judge(history: &RateHistory, checks: &[NewestCheck]) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Refused, "no job here has rates: there is nothing to check"));
     }
     if without > 0 {
-        return Err(Failure::new(Exit::Refused, format!("{without} of {} checks by --gate have no verdict", checks.len())));
+        return Err(Failure::new(
+            Exit::Refused,
+            format!("{without} of {} checks by --gate have no verdict", checks.len()),
+        ));
     }
     match history.incomplete_of_newest() {
         0 => Ok(()),
-        1 => Err(Failure::new(Exit::Incomplete, "1 trial of the newest job did not complete, so the results are incomplete")),
+        1 => Err(Failure::new(
+            Exit::Incomplete,
+            "1 trial of the newest job did not complete, so the results are incomplete",
+        )),
         n => Err(Failure::new(
             Exit::Incomplete,
             format!("{n} trials of the newest job did not complete, so the results are incomplete"),
@@ -161,7 +165,8 @@ impl From<HistoryError> for Failure {
                     _ => all.iter().map(String::as_str).collect::<Vec<_>>().join(", "),
                 };
                 let meant = closest(&name, configs.iter().chain(&variants).map(String::as_str));
-                let refused = meant.into_iter().fold(refused, |refused, meant| refused.hint(format!("did you mean {meant}?")));
+                let refused =
+                    meant.into_iter().fold(refused, |refused, meant| refused.hint(format!("did you mean {meant}?")));
                 refused.hint(format!("configs: {}", list(&configs))).hint(format!("variants: {}", list(&variants)))
             }
         }

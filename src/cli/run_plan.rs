@@ -231,7 +231,8 @@ fn snapshot_of(project: &Project, code: &CodeOf) -> Result<Option<CodeSnapshot>,
         CodeOf::Live => return Ok(None),
         CodeOf::Job(past) => {
             // The project may have been moved since.
-            let here = |snapshot: CodeSnapshot| CodeSnapshot { project: SnapshotPath(project.root().to_owned()), ..snapshot };
+            let here =
+                |snapshot: CodeSnapshot| CodeSnapshot { project: SnapshotPath(project.root().to_owned()), ..snapshot };
             return Ok(CodeSnapshot::read(past)?.map(here));
         }
         CodeOf::Now => SnapshotSettings::load(project)?,

@@ -295,7 +295,9 @@ const SIGNAL_POLL: Duration = Duration::from_millis(100);
 
 /// Arguments of `expctl watch`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  expctl watch 12\n  expctl watch 12 --metrics /var/lib/node_exporter/expctl_12.prom")]
+#[command(
+    after_help = "Examples:\n  expctl watch 12\n  expctl watch 12 --metrics /var/lib/node_exporter/expctl_12.prom"
+)]
 pub struct WatchArgs {
     /// The job
     #[arg(value_name = "JOB")]

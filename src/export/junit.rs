@@ -18,7 +18,11 @@ use super::trial_facts::{TrialFacts, TrialOutcome};
 enum CaseResult {
     Passed,
     /// The element that says so, with its message and type.
-    Other { element: &'static str, message: String, kind: String },
+    Other {
+        element: &'static str,
+        message: String,
+        kind: String,
+    },
 }
 
 impl CaseResult {
@@ -51,7 +55,9 @@ pub fn suite(name: &str, submitted: Option<i64>, trials: &[TrialFacts]) -> Strin
     let count = |element: &str| results.iter().filter(|result| result.is(element)).count();
     let seconds: i64 = trials.iter().filter_map(TrialFacts::took_s).sum();
     let (tests, failures, errors, skipped) = (trials.len(), count("failure"), count("error"), count("skipped"));
-    let totals = format!("tests=\"{tests}\" failures=\"{failures}\" errors=\"{errors}\" skipped=\"{skipped}\" time=\"{seconds}\"");
+    let totals = format!(
+        "tests=\"{tests}\" failures=\"{failures}\" errors=\"{errors}\" skipped=\"{skipped}\" time=\"{seconds}\""
+    );
     let begun = submitted.and_then(|at| jiff::Timestamp::from_second(at).ok());
     let begun = begun.map(|at| format!(" timestamp=\"{}\"", at.strftime("%Y-%m-%dT%H:%M:%S"))).unwrap_or_default();
     let mut xml = format!(
@@ -59,7 +65,8 @@ pub fn suite(name: &str, submitted: Option<i64>, trials: &[TrialFacts]) -> Strin
         escaped(name)
     );
     for (facts, result) in trials.iter().zip(&results) {
-        let class = if facts.variant.is_empty() { facts.config.clone() } else { format!("{}.{}", facts.config, facts.variant) };
+        let class =
+            if facts.variant.is_empty() { facts.config.clone() } else { format!("{}.{}", facts.config, facts.variant) };
         let time = facts.took_s().unwrap_or(0);
         // Writing into a text never fails.
         let _ = writeln!(

@@ -91,12 +91,7 @@ impl MlflowStore {
     ///
     /// # Errors
     /// A file cannot be written.
-    pub fn write_trial(
-        &self,
-        facts: &TrialFacts,
-        series: Option<&StepSeries<'_>>,
-        at: i64,
-    ) -> Result<(), ExportError> {
+    pub fn write_trial(&self, facts: &TrialFacts, series: Option<&StepSeries<'_>>, at: i64) -> Result<(), ExportError> {
         let id = run_id(&self.identity, &facts.trial);
         let start = series.map(StepSeries::start).filter(|start| *start > 0).or(facts.started).unwrap_or(at);
         let status = match &facts.outcome {
@@ -195,7 +190,8 @@ impl MlflowStore {
             let path = folder.join(kind);
             std::fs::create_dir_all(&path).map_err(ExportError::write(&path))?;
         }
-        let named = [("mlflow.runName".to_owned(), run.name.to_owned()), ("mlflow.user".to_owned(), "expctl".to_owned())];
+        let named =
+            [("mlflow.runName".to_owned(), run.name.to_owned()), ("mlflow.user".to_owned(), "expctl".to_owned())];
         for (key, text) in run.tags.iter().chain(&named).filter(|(_, text)| !text.is_empty()) {
             write(&folder.join("tags").join(file_name(key)), text)?;
         }

@@ -102,7 +102,8 @@ impl Exposition {
 
     /// Add the rates of a trial, over `steps` ([`MEASURED_STEPS`] or [`LAST_STEPS`]).
     pub fn add_rates(&mut self, labels: &[Label], steps: &str, it_per_s: Option<f64>, samples_per_s: Option<f64>) {
-        for (family, value) in [(MetricFamily::ItPerSecond, it_per_s), (MetricFamily::SamplesPerSecond, samples_per_s)] {
+        for (family, value) in [(MetricFamily::ItPerSecond, it_per_s), (MetricFamily::SamplesPerSecond, samples_per_s)]
+        {
             if let Some(value) = value {
                 self.add(family, with(labels, "of", steps), value);
             }

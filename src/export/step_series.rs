@@ -59,9 +59,8 @@ impl<'a> StepSeries<'a> {
         let start = part.and_then(|part| self.starts.get(&part.attempt)).copied().unwrap_or_else(|| self.start());
         let end_ns = ranks.iter().map(|rank| rank.start_ns.saturating_add(rank.wall_ns)).max().unwrap_or(0);
         let wall_ns = ranks.iter().map(|rank| rank.wall_ns).max().unwrap_or(0);
-        let mean = |of: &dyn Fn(&StepRecord) -> f64| {
-            ranks.iter().map(|rank| of(rank)).sum::<f64>() / ranks.len() as f64
-        };
+        let mean =
+            |of: &dyn Fn(&StepRecord) -> f64| ranks.iter().map(|rank| of(rank)).sum::<f64>() / ranks.len() as f64;
         let mut values = Vec::new();
         let losses: Vec<f64> = ranks.iter().filter_map(|rank| rank.loss).collect();
         if !losses.is_empty() {

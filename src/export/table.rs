@@ -368,9 +368,7 @@ mod tests {
         ];
         let to = Shared::default();
         let mut table = TableWriter::new(format, to.clone(), columns, &[("job", "12".to_owned())]).unwrap();
-        table
-            .row(&[Cell::text("a, \"b\""), Cell::Integer(7), Cell::Real(0.1), Cell::Boolean(true)])
-            .unwrap();
+        table.row(&[Cell::text("a, \"b\""), Cell::Integer(7), Cell::Real(0.1), Cell::Boolean(true)]).unwrap();
         table.row(&[Cell::Missing, Cell::Integer(8), Cell::Real(f64::NAN), Cell::Missing]).unwrap();
         table.finish().unwrap();
         let bytes = to.0.lock().unwrap();

@@ -96,7 +96,12 @@ fn masked_crc(data: &[u8]) -> u32 {
 pub fn write_run(folder: &Path, facts: &TrialFacts, series: Option<&StepSeries<'_>>) -> Result<(), ExportError> {
     let start = series.map(StepSeries::start).or(facts.started).unwrap_or_default();
     let mut file = EventFile::create(&folder.join(run_name(facts)), start)?;
-    file.event(&hparams_event(start as f64, "_hparams_/session_start_info", SESSION_START, &session_start(facts, start)))?;
+    file.event(&hparams_event(
+        start as f64,
+        "_hparams_/session_start_info",
+        SESSION_START,
+        &session_start(facts, start),
+    ))?;
     let mut last = (0, start as f64);
     for point in series.iter().flat_map(|series| series.points()) {
         last = (point.step, point.at);

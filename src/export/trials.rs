@@ -158,10 +158,10 @@ mod tests {
 
     #[test]
     fn settings_have_the_type_of_all_their_values() {
-        let map = |value: Value| -> BTreeMap<String, Value> {
-            value.as_object().unwrap().clone().into_iter().collect()
-        };
-        let maps = [map(json!({"a": 1, "b": 2, "c": true, "d": 1})), map(json!({"a": 3, "b": 0.5, "c": "auto", "e": "x"}))];
+        let map =
+            |value: Value| -> BTreeMap<String, Value> { value.as_object().unwrap().clone().into_iter().collect() };
+        let maps =
+            [map(json!({"a": 1, "b": 2, "c": true, "d": 1})), map(json!({"a": 3, "b": 0.5, "c": "auto", "e": "x"}))];
         let columns = value_columns(maps.iter());
         let types: Vec<(&str, ColumnType)> = columns.iter().map(|c| (c.name.as_str(), c.column_type)).collect();
         let expected = [

@@ -85,7 +85,8 @@ pub fn environment(runs: &[&Run], run_settings: &BTreeMap<String, String>, prove
         let source = provenance.source.as_ref();
         let changes = source.and_then(|source| source.hash.as_deref()).map_or("none", short);
         found.insert("changes".to_owned(), changes.to_owned());
-        for (key, program) in [("expctl_build", Some(&provenance.expctl)), ("worker_build", provenance.worker.as_ref())] {
+        for (key, program) in [("expctl_build", Some(&provenance.expctl)), ("worker_build", provenance.worker.as_ref())]
+        {
             let build = program.and_then(|program| program.commit.as_deref().or(program.hash.as_deref()));
             found.extend(build.map(|build| (key.to_owned(), short(build).to_owned())));
         }

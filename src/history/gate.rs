@@ -72,7 +72,8 @@ pub fn newest_checks(history: &RateHistory, margin: f64) -> Vec<NewestCheck> {
     let newest = history.newest();
     let series = history.series.iter().filter(|series| series.newest().map(|job| job.job) == newest);
     let compared: Vec<(&RateSeries, Comparable)> = series.map(|series| (series, compare(series))).collect();
-    let p: Vec<f64> = compared.iter().filter_map(|(_, found)| found.ratio?.p.filter(|_| found.why_not.is_none())).collect();
+    let p: Vec<f64> =
+        compared.iter().filter_map(|(_, found)| found.ratio?.p.filter(|_| found.why_not.is_none())).collect();
     let mut corrected = holm(&p).into_iter();
     let checks = compared.into_iter().filter_map(|(series, found)| {
         let tested = found.ratio.and_then(|ratio| ratio.p).is_some() && found.why_not.is_none();
@@ -138,7 +139,9 @@ fn check(series: &RateSeries, found: Comparable, p_holm: Option<f64>, margin: f6
         None if p_holm.is_some_and(|p| p < ALPHA) => (GateState::Fails, format!("more than {margin_words}")),
         None => (
             GateState::NoVerdict,
-            format!("more than {margin_words}, but jobs differ so much that it may be chance: run it again, or with more repeats"),
+            format!(
+                "more than {margin_words}, but jobs differ so much that it may be chance: run it again, or with more repeats"
+            ),
         ),
     };
     let name = format::code(&series.name);

@@ -49,7 +49,8 @@ fn panel(series: &RateSeries, titled: bool) -> Option<Panel> {
         return None;
     }
     let name = || "mean of a job".to_owned();
-    let mut layers = vec![Layer::Bars { name: name(), colour: 0, bars }, Layer::Dots { name: name(), colour: 0, points: means }];
+    let mut layers =
+        vec![Layer::Bars { name: name(), colour: 0, bars }, Layer::Dots { name: name(), colour: 0, points: means }];
     if !runs.is_empty() {
         layers.push(Layer::Dots { name: "each run".into(), colour: 1, points: runs });
     }

@@ -54,7 +54,8 @@ impl HistoryQuery {
 fn is_same_file(asked: &Path, recorded: &Path) -> bool {
     let plain = |path: &Path| path.strip_prefix(".").unwrap_or(path).to_owned();
     let (asked, recorded) = (plain(asked), plain(recorded));
-    let is_end = |short: &Path, long: &Path| short.is_relative() && short.components().count() > 0 && long.ends_with(short);
+    let is_end =
+        |short: &Path, long: &Path| short.is_relative() && short.components().count() > 0 && long.ends_with(short);
     asked == recorded || is_end(&asked, &recorded) || is_end(&recorded, &asked)
 }
 
@@ -68,7 +69,9 @@ mod tests {
         assert!(same("conf/a.toml", "conf/a.toml") && same("./conf/a.toml", "conf/a.toml"));
         assert!(same("/p/conf/a.toml", "conf/a.toml") && same("conf/a.toml", "/p/conf/a.toml"));
         assert!(same("a.toml", "conf/a.toml"));
-        for (asked, recorded) in [("conf/b.toml", "conf/a.toml"), ("/q/conf/a.toml", "/p/conf/a.toml"), ("conf/a.toml", "")] {
+        for (asked, recorded) in
+            [("conf/b.toml", "conf/a.toml"), ("/q/conf/a.toml", "/p/conf/a.toml"), ("conf/a.toml", "")]
+        {
             assert!(!same(asked, recorded), "{asked} {recorded}");
         }
         // A variant may have a dot in its name, but is no file of a job.

@@ -38,9 +38,8 @@ const SHOWN_FACTS: [&str; 13] = [
 ];
 
 /// Facts that have a column in CSV.
-const CSV_FACTS: [&str; 11] = [
-    "commit", "changes", "node", "cpu", "gpu", "gpu_driver", "cuda_runtime", "nccl", "kernel", "libtorch", "worker",
-];
+const CSV_FACTS: [&str; 11] =
+    ["commit", "changes", "node", "cpu", "gpu", "gpu_driver", "cuda_runtime", "nccl", "kernel", "libtorch", "worker"];
 
 impl RateHistory {
     /// All of it as text, without a final line feed. A table has the newest `rows` jobs of a series; 0 shows all. `checks` are those of a
@@ -55,7 +54,8 @@ impl RateHistory {
             Format::Csv => Ok(self.csv()),
             Format::Json => {
                 let mut all = json!({ "schema": 1 });
-                if let (Some(all), serde_json::Value::Object(own)) = (all.as_object_mut(), serde_json::to_value(self)?) {
+                if let (Some(all), serde_json::Value::Object(own)) = (all.as_object_mut(), serde_json::to_value(self)?)
+                {
                     all.extend(own);
                     all.insert("gate".to_owned(), serde_json::to_value(checks)?);
                 }
@@ -102,7 +102,9 @@ impl RateHistory {
         let said: Vec<String> = several.iter().map(|series| format!("**{}**", series.finding())).collect();
         match (&said[..], &self.series[..]) {
             ([], []) => format!("**No job of this ledger measured {}**", format::code(&self.name)),
-            ([], _) => "**No two jobs have the same settings on the same hardware: there is nothing to compare**".to_owned(),
+            ([], _) => {
+                "**No two jobs have the same settings on the same hardware: there is nothing to compare**".to_owned()
+            }
             ([one], _) => one.clone(),
             (all, _) => all.iter().map(|said| format!("- {said}")).collect::<Vec<_>>().join("\n"),
         }
@@ -197,7 +199,11 @@ impl RateHistory {
                 number(samples.map(|rate| rate.value)),
                 number(interval(samples).map(|ends| ends.low)),
                 number(interval(samples).map(|ends| ends.high)),
-                samples.filter(|rate| rate.interval.is_some()).map(|rate| rate.scope.words()).unwrap_or_default().to_owned(),
+                samples
+                    .filter(|rate| rate.interval.is_some())
+                    .map(|rate| rate.scope.words())
+                    .unwrap_or_default()
+                    .to_owned(),
                 number(its.map(|rate| rate.value)),
                 number(interval(its).map(|ends| ends.low)),
                 number(interval(its).map(|ends| ends.high)),
@@ -215,7 +221,13 @@ impl RateHistory {
             let (low, high) = rate.samples_per_s;
             let mean = (low == high).then_some(low);
             let mut cells = vec![rate.method.clone(), rate.class.to_owned(), rate.config.clone(), rate.jobs.clone()];
-            cells.extend([rate.source.date.clone(), String::new(), number(mean), number(Some(low)), number(Some(high))]);
+            cells.extend([
+                rate.source.date.clone(),
+                String::new(),
+                number(mean),
+                number(Some(low)),
+                number(Some(high)),
+            ]);
             cells.extend([String::new(), number(mean.map(|_| rate.it_per_s.0))]);
             cells.extend([number(Some(rate.it_per_s.0)), number(Some(rate.it_per_s.1))]);
             cells.resize(header.len() - 1, String::new());
@@ -247,15 +259,31 @@ fn newest_facts(series: &RateSeries) -> Option<String> {
 }
 
 fn changes_table(series: &RateSeries) -> Table {
-    let header = ["Since job", "Change (samples/s)", "p", "Jobs before", "Jobs since", "Commit", "Changed for good", "Differs, but not for good"];
+    let header = [
+        "Since job",
+        "Change (samples/s)",
+        "p",
+        "Jobs before",
+        "Jobs since",
+        "Commit",
+        "Changed for good",
+        "Differs, but not for good",
+    ];
     let mut table = Table::new(header).right([2, 3, 4]);
     for change in series.changes.iter().rev() {
         let of_code = |key: &str| change.environment.iter().find(|changed| changed.key == key);
         let commit = of_code("commit").map_or_else(
-            || series.jobs.iter().find(|job| job.job == change.job).map_or_else(format::missing, |job| job.commit().to_owned()),
+            || {
+                series
+                    .jobs
+                    .iter()
+                    .find(|job| job.job == change.job)
+                    .map_or_else(format::missing, |job| job.commit().to_owned())
+            },
             |changed| format!("{} → {}", changed.before, changed.after),
         );
-        let listed = |lasting: bool| or_missing(words_of(change.environment.iter().filter(|one| one.lasting == lasting)));
+        let listed =
+            |lasting: bool| or_missing(words_of(change.environment.iter().filter(|one| one.lasting == lasting)));
         table.row([
             change.job.to_string(),
             change_words(&change.ratio),
@@ -273,12 +301,12 @@ fn changes_table(series: &RateSeries) -> Table {
 /// The newest `rows` jobs of a series, the newest first, and how many are left out; 0 shows all. Jobs at which the rate changed are bold.
 fn jobs_table(series: &RateSeries, rows: usize) -> (Table, usize) {
     let several = series.jobs.iter().any(|job| job.config != series.jobs[0].config);
-    let mut header = vec!["Job", "Submitted", "samples/s", "95 %", "it/s", "n", "Commit", "Changed since the job before"];
+    let mut header =
+        vec!["Job", "Submitted", "samples/s", "95 %", "it/s", "n", "Commit", "Changed since the job before"];
     if several {
         header.insert(1, "Config");
     }
-    let numbers: Vec<usize> =
-        (0..header.len()).filter(|i| ["samples/s", "it/s", "n"].contains(&header[*i])).collect();
+    let numbers: Vec<usize> = (0..header.len()).filter(|i| ["samples/s", "it/s", "n"].contains(&header[*i])).collect();
     let mut table = Table::new(header).right(numbers);
     let shown = if rows == 0 { series.jobs.len() } else { rows.min(series.jobs.len()) };
     for (place, job) in series.jobs.iter().enumerate().rev().take(shown) {

@@ -65,8 +65,7 @@ pub struct RateChange {
 impl RateSeries {
     /// The series of jobs that share an identity; `jobs` are not empty, in order.
     pub fn new(identity: RateIdentity, jobs: Vec<JobRates>) -> Self {
-        let mut series =
-            Self { name: identity.label.clone(), identity, jobs, levels: Vec::new(), changes: Vec::new() };
+        let mut series = Self { name: identity.label.clone(), identity, jobs, levels: Vec::new(), changes: Vec::new() };
         if let Some(found) = series.rate_levels(series.jobs.len()) {
             series.take(&found);
         }
@@ -80,8 +79,7 @@ impl RateSeries {
 
     /// Levels of the first `n` jobs, as far as they count; `None` if none does.
     pub fn rate_levels(&self, n: usize) -> Option<RateLevels> {
-        let rates: Vec<f64> =
-            self.counted(n).iter().filter_map(|job| Some(job.samples_per_s_rate?.value)).collect();
+        let rates: Vec<f64> = self.counted(n).iter().filter_map(|job| Some(job.samples_per_s_rate?.value)).collect();
         rate_levels(&rates)
     }
 

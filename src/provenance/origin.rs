@@ -132,7 +132,8 @@ fn past_config(job: &JobDir, plan: &Plan) -> Result<(ConfigOrigin, Vec<(PathBuf,
         return Ok((ConfigOrigin { hash: String::new(), rows: rows(plan), files: Vec::new() }, Vec::new()));
     };
     // A copy that is gone is no reason not to run again.
-    let read = |file: &ConfigFile| Some((file.copy.clone(), std::fs::read_to_string(job.path().join(&file.copy)).ok()?));
+    let read =
+        |file: &ConfigFile| Some((file.copy.clone(), std::fs::read_to_string(job.path().join(&file.copy)).ok()?));
     let files = config.files.iter().filter_map(read).collect();
     Ok((config, files))
 }

@@ -51,7 +51,8 @@ impl JobDifference {
         let [old, new] = [jobs[0].record()?, jobs[1].record()?];
         let (was, is) = (rows(&old), rows(&new));
         let labels: BTreeSet<&String> = was.keys().chain(is.keys()).collect();
-        let missing = |rows: &Rows| labels.iter().filter(|label| !rows.contains_key(**label)).map(|l| (**l).clone()).collect();
+        let missing =
+            |rows: &Rows| labels.iter().filter(|label| !rows.contains_key(**label)).map(|l| (**l).clone()).collect();
         let only_in: [Vec<String>; 2] = [missing(&is), missing(&was)];
         let settings = settings(&was, &is);
         let environments = [environment(jobs[0], &old)?, environment(jobs[1], &new)?];
@@ -81,7 +82,8 @@ fn settings(was: &Rows, is: &Rows) -> Vec<SettingDifference> {
     let mut found: Vec<SettingDifference> = Vec::new();
     for key in in_order(keys) {
         for (label, [old, new]) in &both {
-            let value = |side: &BTreeMap<String, String>| side.get(key).cloned().unwrap_or_else(|| "not set".to_owned());
+            let value =
+                |side: &BTreeMap<String, String>| side.get(key).cloned().unwrap_or_else(|| "not set".to_owned());
             let (setting, values) = (setting_name(key), [value(old), value(new)]);
             if values[0] == values[1] {
                 continue;
@@ -132,7 +134,8 @@ fn environment(job: &JobDir, record: &JobRecord) -> Result<BTreeMap<String, Stri
 /// What is not the same in both; what one does not say is `unknown`.
 fn differing([old, new]: &[BTreeMap<String, String>; 2]) -> Vec<EnvironmentDifference> {
     let keys = old.keys().chain(new.keys()).map(String::as_str);
-    let value = |side: &BTreeMap<String, String>, key: &str| side.get(key).cloned().unwrap_or_else(|| "unknown".to_owned());
+    let value =
+        |side: &BTreeMap<String, String>, key: &str| side.get(key).cloned().unwrap_or_else(|| "unknown".to_owned());
     let sides = in_order(keys).into_iter().map(|key| (key, [value(old, key), value(new, key)]));
     let differ = sides.filter(|(_, values)| values[0] != values[1]);
     differ.map(|(key, values)| EnvironmentDifference { name: setting_name(key).to_owned(), values }).collect()

@@ -38,12 +38,14 @@ pub fn junit_xml(suite: &str, cases: &[JunitCase]) -> std::io::Result<Vec<u8>> {
     let counts =
         [("tests", tests.as_str()), ("failures", failures.as_str()), ("errors", "0"), ("skipped", skipped.as_str())];
     writer.write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)))?;
-    let named = |tag: &'static str| BytesStart::new(tag).with_attributes([("name", suite.as_str())]).with_attributes(counts);
+    let named =
+        |tag: &'static str| BytesStart::new(tag).with_attributes([("name", suite.as_str())]).with_attributes(counts);
     writer.write_event(Event::Start(named("testsuites")))?;
     writer.write_event(Event::Start(named("testsuite")))?;
     for case in cases {
         let (class, name) = (allowed(&case.class), allowed(&case.name));
-        let start = BytesStart::new("testcase").with_attributes([("classname", class.as_str()), ("name", name.as_str())]);
+        let start =
+            BytesStart::new("testcase").with_attributes([("classname", class.as_str()), ("name", name.as_str())]);
         writer.write_event(Event::Start(start))?;
         let (tag, message, text) = match &case.outcome {
             JunitOutcome::Passed(text) => ("system-out", None, text),

@@ -84,9 +84,7 @@ impl CodeDifference {
                 files.push(difference(path, sides, &stores)?);
             }
         }
-        let is_live = |content: &SnapshotContent| {
-            matches!(content, SnapshotContent::Live { reason, .. } if *reason != LiveReason::Ignored)
-        };
+        let is_live = |content: &SnapshotContent| matches!(content, SnapshotContent::Live { reason, .. } if *reason != LiveReason::Ignored);
         let live = old.entries.iter().chain(&new.entries).filter(|entry| is_live(&entry.content));
         let not_compared: BTreeSet<String> = live.map(|entry| entry.path.encoded()).collect();
         Ok(Self { files, not_compared: not_compared.into_iter().collect() })
@@ -186,11 +184,23 @@ mod tests {
             CodeSnapshot::new(store.name(), PathBuf::new(), entries)
         };
         let old = snapshot(
-            &[("a", 0o644, b"1\n2\n"), ("bin", 0o644, b"\xff"), ("gone", 0o644, b"x\n"), ("run", 0o644, b"r\n"), ("same", 0o644, b"")],
+            &[
+                ("a", 0o644, b"1\n2\n"),
+                ("bin", 0o644, b"\xff"),
+                ("gone", 0o644, b"x\n"),
+                ("run", 0o644, b"r\n"),
+                ("same", 0o644, b""),
+            ],
             "a",
         );
         let new = snapshot(
-            &[("a", 0o644, b"1\n3\n4\n"), ("bin", 0o644, b"\xfe"), ("new", 0o755, b"y"), ("run", 0o755, b"r\n"), ("same", 0o644, b"")],
+            &[
+                ("a", 0o644, b"1\n3\n4\n"),
+                ("bin", 0o644, b"\xfe"),
+                ("new", 0o755, b"y"),
+                ("run", 0o755, b"r\n"),
+                ("same", 0o644, b""),
+            ],
             "b",
         );
         let found = CodeDifference::new(runs.path(), &old, &new).unwrap();

@@ -223,7 +223,8 @@ mod tests {
 
     #[test]
     fn patterns_leave_out_names_paths_and_folders() {
-        let (folder, project) = project(&["a.ipynb", "x/b.ipynb", "out/1", "x/out/2", "raw/a/1", "raw/b.txt", "x/raw/3", "tmp"]);
+        let (folder, project) =
+            project(&["a.ipynb", "x/b.ipynb", "out/1", "x/out/2", "raw/a/1", "raw/b.txt", "x/raw/3", "tmp"]);
         std::fs::write(folder.path().join(IGNORE_FILE), "# notebooks\n*.ipynb\nout/\n/raw/**/1\ntmp/\n\n").unwrap();
         assert_eq!(names(&project), [".expctlignore", "raw/b.txt", "tmp", "x/raw/3"]);
         for (line, reason) in [("!a", "cannot be taken back in"), ("[", "is no pattern")] {

@@ -83,7 +83,9 @@ impl TakenSnapshot {
     /// What the user should know of files that belong to the code and are not copied.
     pub fn warnings(&self) -> Vec<String> {
         let live = self.snapshot.entries.iter().filter_map(|entry| match entry.content {
-            SnapshotContent::Live { reason, size } if reason != LiveReason::Ignored => Some((&entry.path, reason, size)),
+            SnapshotContent::Live { reason, size } if reason != LiveReason::Ignored => {
+                Some((&entry.path, reason, size))
+            }
             _ => None,
         });
         let named: Vec<String> = live
@@ -206,7 +208,8 @@ fn copy(
     secrets: &Secrets,
 ) -> Result<Option<(SnapshotEntry, bool)>, SnapshotError> {
     let path = SnapshotPath(file.path.clone());
-    let entry = |path, size, hash| SnapshotEntry { path, content: SnapshotContent::File { mode: file.mode, size, hash } };
+    let entry =
+        |path, size, hash| SnapshotEntry { path, content: SnapshotContent::File { mode: file.mode, size, hash } };
     if let Some(hash) = index.hash(&path.encoded(), file.state)
         && store.has(hash, file.size)
     {

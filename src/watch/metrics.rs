@@ -8,7 +8,7 @@ use expctl_settings::Trial;
 
 use super::View;
 use crate::export::TrialFacts;
-use crate::export::openmetrics::{Exposition, MetricFamily, LAST_STEPS, Labels, label_word, labels_of, with};
+use crate::export::openmetrics::{Exposition, LAST_STEPS, Labels, MetricFamily, label_word, labels_of, with};
 use crate::launch::status::{Follow, JobStatus};
 
 /// All states, so that those without a trial are 0 and not absent.

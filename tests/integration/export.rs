@@ -66,15 +66,25 @@ fn text_goes_to_stdout_and_the_exit_code_says_what_is_missing() {
     assert_eq!(lines.len(), 1 + 6 * 2 * 22);
     assert!(lines[0].starts_with("job,trial,variant,repeat,rank,step,epoch,start_ns,wall_ns,samples,"), "{}", lines[0]);
     assert!(lines[0].ends_with(",other_exposed_ns,other_busy_ns"), "{}", lines[0]);
-    assert!(lines[1].starts_with("12,lazy-r1-0a1b2c,lazy,1,0,0,0,0,1000000000,28,11200,1155400000,0,false,0.5,"), "{}", lines[1]);
+    assert!(
+        lines[1].starts_with("12,lazy-r1-0a1b2c,lazy,1,0,0,0,0,1000000000,28,11200,1155400000,0,false,0.5,"),
+        "{}",
+        lines[1]
+    );
     assert!(lines[44].starts_with("12,lazy-r1-0a1b2c,lazy,1,1,21,"), "{}", lines[44]);
     let (jsonl, _) = project.expect(&["export", "12", "--to", "jsonl", "--table", "trials"], 0);
     let rows: Vec<serde_json::Value> = jsonl.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(rows.len(), 6);
-    assert_eq!((&rows[3]["trial"], &rows[3]["state"], &rows[3]["class"]), (&"ids-r1-0a1b2c".into(), &"completed".into(), &"measured".into()));
+    assert_eq!(
+        (&rows[3]["trial"], &rows[3]["state"], &rows[3]["class"]),
+        (&"ids-r1-0a1b2c".into(), &"completed".into(), &"measured".into())
+    );
     // Two ranks with 28 samples in 100 ms.
     assert_eq!((rows[3]["samples_per_s"].as_f64(), rows[3]["it_per_s"].as_f64()), (Some(560.0), Some(10.0)));
-    assert_eq!((&rows[3]["loader.workers"], &rows[3]["loader.shuffle"], &rows[3]["train.mode"]), (&1.into(), &true.into(), &"train".into()));
+    assert_eq!(
+        (&rows[3]["loader.workers"], &rows[3]["loader.shuffle"], &rows[3]["train.mode"]),
+        (&1.into(), &true.into(), &"train".into())
+    );
     assert_eq!((rows[3]["step_ms"].as_f64(), rows[3]["collate_exposed_ms"].as_f64()), (Some(100.0), Some(50.0)));
 
     varied(&project, 13);
@@ -207,13 +217,17 @@ fn attempts_are_joined() {
     let measured: Vec<&str> = csv.lines().skip(1).map(|line| line.split(',').nth(13).unwrap()).collect();
     assert_eq!(measured.iter().filter(|measured| **measured == "false").count(), 2 + 2);
     project.expect(&["export", "12", "--to", "mlflow", "--out", project.file("m").to_str().unwrap()], 0);
-    let losses: Vec<std::path::PathBuf> = walk(&project.file("m")).into_iter().filter(|path| path.ends_with("metrics/loss")).collect();
+    let losses: Vec<std::path::PathBuf> =
+        walk(&project.file("m")).into_iter().filter(|path| path.ends_with("metrics/loss")).collect();
     let text = std::fs::read_to_string(&losses[0]).unwrap();
     let times: Vec<i64> = text.lines().map(|line| line.split(' ').next().unwrap().parse().unwrap()).collect();
     assert_eq!((losses.len(), times.len()), (1, 22));
     // Each attempt by its own start, and the clock of its own loop.
     assert_eq!(times[0], (SUBMITTED + 10 + 1) * 1000);
-    assert_eq!(times[10] - 1000 * (SUBMITTED + 1000), i64::try_from((all[10].start_ns + all[10].wall_ns) / 1_000_000).unwrap());
+    assert_eq!(
+        times[10] - 1000 * (SUBMITTED + 1000),
+        i64::try_from((all[10].start_ns + all[10].wall_ns) / 1_000_000).unwrap()
+    );
     assert!(times.is_sorted());
 }
 

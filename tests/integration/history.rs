@@ -97,13 +97,17 @@ fn a_slowdown_is_found_with_what_changed_with_it() {
     let series = &all["series"][0];
     assert_eq!((series["jobs"].as_array().unwrap().len(), series["levels"].as_array().unwrap().len()), (24, 2));
     let change = &series["changes"][0];
-    assert_eq!((&change["before"], &change["job"], &change["jobs"]), (&16.into(), &17.into(), &serde_json::json!([16, 8])));
+    assert_eq!(
+        (&change["before"], &change["job"], &change["jobs"]),
+        (&16.into(), &17.into(), &serde_json::json!([16, 8]))
+    );
     let ratio = change["ratio"]["value"].as_f64().unwrap();
     assert!((ratio - 400.0 / 455.0).abs() < 0.005, "{change}");
     assert!(change["ratio"]["interval"]["high"].as_f64().unwrap() < 0.9, "{change}");
     // The geometric mean of the two runs, as their own rates give it.
     let of_job = &series["jobs"][0];
-    let rates: Vec<f64> = of_job["samples_per_s"].as_array().unwrap().iter().map(|rate| rate.as_f64().unwrap()).collect();
+    let rates: Vec<f64> =
+        of_job["samples_per_s"].as_array().unwrap().iter().map(|rate| rate.as_f64().unwrap()).collect();
     assert_eq!(rates.len(), 2);
     let mean = of_job["samples_per_s_rate"]["value"].as_f64().unwrap();
     assert!((mean - (rates[0] * rates[1]).sqrt()).abs() < 1e-9 && (rates[0] - 28.0 / 0.402).abs() < 1e-9, "{of_job}");
@@ -226,15 +230,26 @@ fn a_gate_tells_a_loss_from_chance() {
     job(&project, 1, PLAIN);
     job(&project, 2, PLAIN);
     let said = gate(&[], 7);
-    assert!(said.contains("gate has no verdict on `lazy`: job 2 is ") && said.contains("1 job before it at that level, and 3 are needed"));
+    assert!(
+        said.contains("gate has no verdict on `lazy`: job 2 is ")
+            && said.contains("1 job before it at that level, and 3 are needed")
+    );
     job(&project, 3, PLAIN);
     job(&project, 4, PLAIN);
     let said = gate(&[], 0);
-    assert!(said.starts_with("gate holds for `lazy`: job 4 is ") && said.contains("jobs 1 to 3 (3 jobs), within the margin of 5 %"), "{said}");
+    assert!(
+        said.starts_with("gate holds for `lazy`: job 4 is ")
+            && said.contains("jobs 1 to 3 (3 jobs), within the margin of 5 %"),
+        "{said}"
+    );
     (5..=11).for_each(|id| _ = job(&project, id, PLAIN));
     job(&project, 12, Ran { wall_ms: 440, ..PLAIN });
     let said = gate(&[], 1);
-    assert!(said.starts_with("gate fails for `lazy`: job 12 is 8.") && said.contains("jobs 1 to 11 (11 jobs), more than the margin of 5 %"), "{said}");
+    assert!(
+        said.starts_with("gate fails for `lazy`: job 12 is 8.")
+            && said.contains("jobs 1 to 11 (11 jobs), more than the margin of 5 %"),
+        "{said}"
+    );
     assert!(said.contains("error: 1 of 1 checks by --gate failed") && said.contains("--since JOB"), "{said}");
     let said = gate(&["--margin", "15"], 0);
     assert!(said.contains("within the margin of 15 %"), "{said}");
@@ -274,7 +289,11 @@ fn the_newest_job_must_be_complete() {
     assert!(stderr.contains("no run of it completed"), "{stderr}");
     completed(&dir, &trials[0], &[steps(401, 0)]);
     let (_, stderr) = project.expect(&["history", "nightly", "--gate"], 6);
-    assert!(stderr.contains("gate holds for `lazy`: job 6 is ") && stderr.contains("1 trial of the newest job did not complete"), "{stderr}");
+    assert!(
+        stderr.contains("gate holds for `lazy`: job 6 is ")
+            && stderr.contains("1 trial of the newest job did not complete"),
+        "{stderr}"
+    );
 }
 
 /// What junitparser reads of a file: suite, counts, and for each case its class, name, and kind of result with the message.
@@ -304,7 +323,8 @@ fn gates_are_test_cases_for_ci() {
             // A folder cannot have this name.
             trial.id = format!("t{}-r{}-0a1b2c3d", place / 2, trial.repeat);
         }
-        let dir = project.submitted_as(id, "nightly", trials.clone(), |record| record.submitted = SUBMITTED + 86_400 * id as i64);
+        let dir = project
+            .submitted_as(id, "nightly", trials.clone(), |record| record.submitted = SUBMITTED + 86_400 * id as i64);
         for (place, trial) in trials.iter().enumerate() {
             let slow = if id == 8 && place < 2 { 80 } else { 0 };
             let wall = (400 + slow + place as u64).checked_add_signed(NOISE[id as usize]).unwrap();
@@ -319,7 +339,12 @@ fn gates_are_test_cases_for_ci() {
     assert_eq!(found["cases"][0][0], "nightly");
     assert_eq!((&found["cases"][0][1], &found["cases"][1][1]), (&variants[0].into(), &variants[1].into()));
     let (kind, message) = (&found["cases"][0][2][0][0], found["cases"][0][2][0][1].as_str().unwrap());
-    assert!(kind == "Failure" && stderr.contains(message) && message.starts_with("gate fails for `lazy`: job 8 is 16 % slower ["), "{found}");
+    assert!(
+        kind == "Failure"
+            && stderr.contains(message)
+            && message.starts_with("gate fails for `lazy`: job 8 is 16 % slower ["),
+        "{found}"
+    );
     assert_eq!(found["cases"][1][2], serde_json::json!([]));
     // Without a verdict a case is skipped.
     project.expect(&["history", "nightly", "--gate", "--since", "7", "--junit", file.to_str().unwrap()], 7);

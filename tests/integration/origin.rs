@@ -67,8 +67,18 @@ fn a_job_says_where_it_comes_from_and_what_has_changed_since() {
     // A worker of the project's own: it leaves no results, and can be replaced.
     let worker = project.path().join("bin-worker");
     std::fs::copy("/bin/false", &worker).unwrap();
-    let set =
-        ["submit", conf.to_str().unwrap(), "--backend", "local", "--only", "ids", "--set", "measure.steps=7", "--wait", "--live"];
+    let set = [
+        "submit",
+        conf.to_str().unwrap(),
+        "--backend",
+        "local",
+        "--only",
+        "ids",
+        "--set",
+        "measure.steps=7",
+        "--wait",
+        "--live",
+    ];
     let output = project.expctl(&set).env("EXPCTL_WORKER", &worker).env("LOADEDMODULES", "gcc/12").output().unwrap();
     assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
     let id = text(&output.stdout).trim().to_owned();

@@ -149,7 +149,8 @@ fn modes(project: &TestProject, job: u32, folder: u32, file: u32) {
         for path in all {
             let meta = std::fs::symlink_metadata(&path).unwrap();
             let is_job = path.parent().is_some_and(|parent| parent.ends_with("results/runs"));
-            let is_store = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("snapshots-"));
+            let is_store =
+                |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("snapshots-"));
             let is_object = path.ancestors().nth(3).is_some_and(is_store);
             let expected = match meta.is_dir() {
                 true if is_store(&path) => 0o700,
@@ -205,9 +206,10 @@ fn secrets_stay_out_of_the_ledger_however_they_come_near_it() {
     // A copy of the code has to be the code, so files with secrets are not copied.
     let copied = submit(&[]);
     let snapshot = CodeSnapshot::read(&project.job(&text(&copied.stdout))).unwrap().unwrap();
-    let left_out = snapshot.entries.iter().filter(|entry| {
-        matches!(entry.content, SnapshotContent::Live { reason: LiveReason::Secret, .. })
-    });
+    let left_out = snapshot
+        .entries
+        .iter()
+        .filter(|entry| matches!(entry.content, SnapshotContent::Live { reason: LiveReason::Secret, .. }));
     let left_out: Vec<String> = left_out.map(|entry| entry.path.encoded()).collect();
     assert_eq!(left_out, [".env", "conf/small.toml", "untracked.env"]);
     assert!(text(&copied.stderr).contains("conf/small.toml (looks like a secret"), "{}", text(&copied.stderr));

@@ -72,7 +72,8 @@ fn unpacked(project: &Project, snapshot: &CodeSnapshot, id: u64) -> PathBuf {
 
 #[test]
 fn names_modes_and_links_are_kept_whatever_they_are() {
-    let (folder, project) = project(&["train.py", "a b/new\nline.py", "results/note.md", "data/cells.h5ad", ".venv/bin/python"]);
+    let (folder, project) =
+        project(&["train.py", "a b/new\nline.py", "results/note.md", "data/cells.h5ad", ".venv/bin/python"]);
     let root = folder.path();
     let odd = OsStr::from_bytes(b"caf\xe9 %41.py");
     std::fs::write(root.join(odd), "latin-1").unwrap();
@@ -121,8 +122,15 @@ fn names_modes_and_links_are_kept_whatever_they_are() {
 
 #[test]
 fn in_a_repository_git_says_what_is_code() {
-    let (folder, project) =
-        project(&["tracked.py", "changed.py", "deleted.py", "out/model.pt", "pkg/native.so", "pkg/m.py", "results/old.md"]);
+    let (folder, project) = project(&[
+        "tracked.py",
+        "changed.py",
+        "deleted.py",
+        "out/model.pt",
+        "pkg/native.so",
+        "pkg/m.py",
+        "results/old.md",
+    ]);
     let root = folder.path();
     std::fs::write(root.join(".gitignore"), "out/\n*.so\n").unwrap();
     git(root, &["init", "--quiet"]);
@@ -241,7 +249,8 @@ fn two_submissions_at_once_have_the_same_code() {
         std::fs::write(project.path().join(format!("m{i}.py")), format!("value = {i}\n")).unwrap();
     }
     let line = ["submit", conf.to_str().unwrap(), "--backend", "local", "--only", "ids", "--set", "launch.ranks=1"];
-    let running: Vec<_> = (0..3).map(|_| project.expctl(&line).stdout(std::process::Stdio::piped()).spawn().unwrap()).collect();
+    let running: Vec<_> =
+        (0..3).map(|_| project.expctl(&line).stdout(std::process::Stdio::piped()).spawn().unwrap()).collect();
     let ids: Vec<String> =
         running.into_iter().map(|child| text(&child.wait_with_output().unwrap().stdout).trim().to_owned()).collect();
     let snapshots: Vec<CodeSnapshot> =
@@ -285,7 +294,10 @@ fn diff_shows_code_settings_and_environment() {
         assert!(shown.contains(part), "{part}\n{shown}");
     }
     let full = project.ok(&["diff", &old, &new, "--full"]);
-    assert!(full.contains("--- a/train.py\n+++ b/train.py\n@@ -1,2 +1,3 @@\n a = 1\n-b = 2\n+b = 3\n+c = 4\n"), "{full}");
+    assert!(
+        full.contains("--- a/train.py\n+++ b/train.py\n@@ -1,2 +1,3 @@\n a = 1\n-b = 2\n+b = 3\n+c = 4\n"),
+        "{full}"
+    );
     let json = project.json(&["diff", &old, &new, "--json"], 0);
     assert_eq!(json["code"]["files"][1]["path"], "train.py", "{json}");
     assert_eq!(json["code"]["files"][1]["added_lines"], 2);
@@ -297,7 +309,10 @@ fn diff_shows_code_settings_and_environment() {
     let same = project.ok(&["diff", &old, &old]);
     assert_eq!(same, "Code: the same\n\nSettings: the same\n\nEnvironment: the same, as far as it is recorded\n");
     let without = project.ok(&["diff", &old, &live]);
-    assert!(without.starts_with(&format!("Code: not compared, because there is no snapshot of job {live}\n")), "{without}");
+    assert!(
+        without.starts_with(&format!("Code: not compared, because there is no snapshot of job {live}\n")),
+        "{without}"
+    );
     assert_eq!(project.json(&["diff", &live, &old, "--json"], 0)["code"], Value::Null);
     let (_, said) = project.expect(&["diff", &old, "99"], 7);
     assert!(said.contains("there is no job 99"), "{said}");
@@ -312,7 +327,8 @@ fn a_config_that_changes_after_submit_changes_no_trial_and_is_run_again_as_it_wa
     let output = project.run(&["submit", conf.to_str().unwrap(), "--backend", "local"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let id = text(&output.stdout).trim().to_owned();
-    std::fs::write(&base, SMALL.replace("batch_size = 8", "batch_size = 2").replace("hidden = 8", "hidden = 4")).unwrap();
+    std::fs::write(&base, SMALL.replace("batch_size = 8", "batch_size = 2").replace("hidden = 8", "hidden = 4"))
+        .unwrap();
     project.run(&["watch", &id]);
     let record = project.job(&id).record().unwrap();
     for trial in &record.trials {
@@ -338,7 +354,8 @@ fn a_config_that_changes_after_submit_changes_no_trial_and_is_run_again_as_it_wa
     let record = project.job(&changed).record().unwrap();
     assert_eq!(record.config_path, Path::new(&format!("job {id}, rerun")));
     let difference = project.json(&["diff", &id, &changed, "--json"], 0);
-    let keys: Vec<&str> = difference["settings"].as_array().unwrap().iter().map(|s| s["setting"].as_str().unwrap()).collect();
+    let keys: Vec<&str> =
+        difference["settings"].as_array().unwrap().iter().map(|s| s["setting"].as_str().unwrap()).collect();
     assert_eq!((keys, &difference["code"]["files"]), (vec!["workers"], &serde_json::json!([])), "{difference}");
     let refused = project.run(&["rerun", &id, "--set", "loader.workers=-1"]);
     assert_eq!(refused.status.code(), Some(3), "{}", text(&refused.stderr));

@@ -206,7 +206,8 @@ impl CodeSnapshot {
         let path = Self::path(job);
         let Self { schema, hash, store, project, entries } = self;
         // Both are plain texts: numbers, letters and `-`.
-        let mut text = format!("{{\"schema\": {schema},\n\"hash\": \"{hash}\",\n\"store\": \"{store}\",\n\"project\": ");
+        let mut text =
+            format!("{{\"schema\": {schema},\n\"hash\": \"{hash}\",\n\"store\": \"{store}\",\n\"project\": ");
         text.push_str(&json_line(&path, project)?);
         text.push_str(",\n\"entries\": [");
         for (i, entry) in entries.iter().enumerate() {

@@ -131,12 +131,7 @@ fn mean_and_size(values: &[f64]) -> (f64, f64) {
 /// their jobs; degrees of freedom are Satterthwaite's. There is no interval where there are no more jobs than levels, or no spread.
 ///
 /// Source: G. J. Hahn, W. Q. Meeker, *Statistical intervals* (1991), section 4.7: prediction intervals.
-pub fn ratio_to_level(
-    job: &[f64],
-    earlier: &[Vec<f64>],
-    levels: &[RateLevel],
-    reference: usize,
-) -> Option<Ratio> {
+pub fn ratio_to_level(job: &[f64], earlier: &[Vec<f64>], levels: &[RateLevel], reference: usize) -> Option<Ratio> {
     let all = || earlier.iter().map(Vec::as_slice).chain([job]);
     if all().any(|runs| runs.is_empty() || runs.iter().any(|rate| !rate.is_finite() || *rate <= 0.0)) {
         return None;

@@ -132,7 +132,10 @@ mod tests {
         assert_eq!(copy.program(&script).unwrap(), code.join("run.sh"));
         assert_eq!(copy.argument(&script), code.join("run.sh"));
         assert_eq!(copy.argument(&format!("--file={script}")), *format!("--file={}", text(&code.join("run.sh"))));
-        assert_eq!([copy.argument(&data), copy.argument("run.sh"), copy.argument("--lr")], [data.as_str(), "run.sh", "--lr"]);
+        assert_eq!(
+            [copy.argument(&data), copy.argument("run.sh"), copy.argument("--lr")],
+            [data.as_str(), "run.sh", "--lr"]
+        );
         let value = OsString::from(format!("/usr/bin:{0}/src:{0}/data", text(&project)));
         let expected = format!("/usr/bin:{}:{}", text(&code.join("src")), data);
         assert_eq!(copy.searched(&value).unwrap(), OsString::from(expected));

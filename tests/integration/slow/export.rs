@@ -44,8 +44,8 @@ fn tables_have_the_steps_of_the_ledger_as_pandas_reads_them() {
     let project = TestProject::new();
     let job = varied(&project, 12);
     let python = interpreter();
-    let [csv, jsonl, parquet] = ["csv", "jsonl", "parquet"]
-        .map(|format| export(&project, "12", &[format], &format!("steps.{format}"), 6));
+    let [csv, jsonl, parquet] =
+        ["csv", "jsonl", "parquet"].map(|format| export(&project, "12", &[format], &format!("steps.{format}"), 6));
     let read_steps = read(&python, "tables", &[job.path(), &csv, &jsonl, &parquet]);
     assert_eq!((&read_steps["rows"], &read_steps["compared"]), (&json!(96), &json!(96)));
     let types = json!({"job": "string", "trial": "string", "variant": "string", "repeat": "int64", "loader.workers": "int64",
@@ -74,7 +74,10 @@ fn tables_have_the_steps_of_the_ledger_as_pandas_reads_them() {
     assert!(trials["lazy-r1-0a1b2c"]["samples_per_s_low"].is_number(), "{trials}");
     let dies = &trials["dies-r1-0a1b2c"];
     assert_eq!((&dies["state"], &dies["cause"]), (&json!("failed"), &json!("out of memory")));
-    assert_eq!((&dies["reason"], &dies["nodes"]), (&json!("rank 1 was killed: <out of memory>"), &json!("node0, node1")));
+    assert_eq!(
+        (&dies["reason"], &dies["nodes"]),
+        (&json!("rank 1 was killed: <out of memory>"), &json!("node0, node1"))
+    );
     assert!(dies["samples_per_s"].is_null() && dies["attempts"] == 1 && dies["started"] == SUBMITTED + 10);
     let late = &trials["late-r1-0a1b2c"];
     assert_eq!((&late["state"], &late["attempts"], &late["started"]), (&json!("not started"), &json!(0), &Value::Null));
@@ -101,7 +104,10 @@ fn mlflow_opens_the_store() {
     let lazy = &runs["lazy-r1-0a1b2c (loader.workers=4)"];
     assert_eq!((&lazy["status"], &lazy["tags"]["mlflow.parentRunId"]), (&json!("FINISHED"), &job["id"]));
     assert_eq!((&lazy["params"]["loader.workers"], &lazy["params"]["train.mode"]), (&json!("4"), &json!("train")));
-    assert_eq!((&lazy["tags"]["expctl.host"], &lazy["tags"]["expctl.class"]), (&json!("node0, node1"), &json!("measured")));
+    assert_eq!(
+        (&lazy["tags"]["expctl.host"], &lazy["tags"]["expctl.class"]),
+        (&json!("node0, node1"), &json!("measured"))
+    );
     assert_eq!((&lazy["start"], &lazy["end"]), (&json!((SUBMITTED + 10) * 1000), &json!((SUBMITTED + 20) * 1000)));
     let metrics = &lazy["metrics"];
     let collate = metrics["exposed_ms/collate"].as_array().unwrap();
@@ -129,8 +135,16 @@ fn mlflow_opens_the_store() {
     assert!(Command::new("cp").arg("-rT").args([&other, &folder]).status().unwrap().success());
     let runs = read(&python, "mlflow", &[&folder]);
     assert_eq!(runs.as_object().unwrap().len(), 7, "{runs}");
-    let (_, row) = runs.as_object().unwrap().iter().find(|(_, run)| run["tags"]["expctl.trial"].as_str().is_some_and(|t| t.starts_with("065"))).unwrap();
-    assert_eq!((&row["tags"]["expctl.class"], &row["metrics"]["trial/it_per_s"][0][2]), (&json!("imported"), &json!(0.42)));
+    let (_, row) = runs
+        .as_object()
+        .unwrap()
+        .iter()
+        .find(|(_, run)| run["tags"]["expctl.trial"].as_str().is_some_and(|t| t.starts_with("065")))
+        .unwrap();
+    assert_eq!(
+        (&row["tags"]["expctl.class"], &row["metrics"]["trial/it_per_s"][0][2]),
+        (&json!("imported"), &json!(0.42))
+    );
 }
 
 #[test]
@@ -149,10 +163,19 @@ fn tensorboard_opens_the_event_files() {
     // As float32.
     let rate = scalars["rate/samples_per_s"][4][2].as_f64().unwrap();
     assert!((rate - 56.0 / 0.401).abs() < 1e-4, "{rate}");
-    assert_eq!((scalars["trial/samples_per_s"].as_array().unwrap().len(), &scalars["trial/samples_per_s"][0][0]), (1, &json!(21)));
+    assert_eq!(
+        (scalars["trial/samples_per_s"].as_array().unwrap().len(), &scalars["trial/samples_per_s"][0][0]),
+        (1, &json!(21))
+    );
     let hparams = &lazy["hparams"];
-    assert_eq!((&hparams["loader.workers"], &hparams["loader.shuffle"], &hparams["train.mode"]), (&json!(4.0), &json!(true), &json!("train")));
-    assert_eq!((&hparams["variant"], &lazy["group"], &lazy["status"]), (&json!("lazy"), &json!("12 lazy loader.workers=4"), &json!(1)));
+    assert_eq!(
+        (&hparams["loader.workers"], &hparams["loader.shuffle"], &hparams["train.mode"]),
+        (&json!(4.0), &json!(true), &json!("train"))
+    );
+    assert_eq!(
+        (&hparams["variant"], &lazy["group"], &lazy["status"]),
+        (&json!("lazy"), &json!("12 lazy loader.workers=4"), &json!(1))
+    );
     let dies = &runs["dies-r1-0a1b2c, loader.workers=4"];
     assert_eq!((&dies["status"], dies["scalars"]["loss"].as_array().unwrap().len()), (&json!(2), 3));
     assert_eq!(runs["late-r1-0a1b2c, loader.workers=4"]["status"], Value::Null);
@@ -172,13 +195,22 @@ fn wandb_reads_the_run_files() {
     assert_eq!(runs.as_object().unwrap().len(), 4, "{runs}");
     let lazy = &runs["lazy-r1-0a1b2c (loader.workers=4)"];
     assert_eq!((&lazy["project"], &lazy["group"]), (&json!("086_ddp"), &json!("job 12")));
-    assert_eq!((&lazy["tags"], &lazy["commit"], &lazy["host"]), (&json!(["measured", "lazy"]), &json!("0123abc"), &json!("node0")));
+    assert_eq!(
+        (&lazy["tags"], &lazy["commit"], &lazy["host"]),
+        (&json!(["measured", "lazy"]), &json!("0123abc"), &json!("node0"))
+    );
     assert_eq!((&lazy["exit"], &lazy["runtime"], &lazy["start"]), (&json!(0), &json!(10), &json!(SUBMITTED + 10)));
     let config = &lazy["config"];
-    assert_eq!((&config["loader.workers"], &config["loader.shuffle"], &config["expctl.trial"]), (&json!(4), &json!(true), &json!("lazy-r1-0a1b2c")));
+    assert_eq!(
+        (&config["loader.workers"], &config["loader.shuffle"], &config["expctl.trial"]),
+        (&json!(4), &json!(true), &json!("lazy-r1-0a1b2c"))
+    );
     let history = lazy["history"].as_array().unwrap();
     assert_eq!(history.len(), 22);
-    assert_eq!((&history[4]["_step"], &history[4]["exposed_ms/collate"], &history[4]["loss"]), (&json!(4), &json!(200.0), &json!(0.5)));
+    assert_eq!(
+        (&history[4]["_step"], &history[4]["exposed_ms/collate"], &history[4]["loss"]),
+        (&json!(4), &json!(200.0), &json!(0.5))
+    );
     close(&history[4]["rate/samples_per_s"], 56.0 / 0.401);
     assert!((history[4]["_runtime"].as_f64().unwrap() - end_of(4)).abs() < 1e-6, "{}", history[4]);
     close(&lazy["summary"]["trial/exposed_ms/forward"], 100.0);
@@ -246,9 +278,15 @@ fn junit_has_a_case_for_each_trial() {
     for (count, value) in [("tests", "4"), ("failures", "1"), ("errors", "0"), ("skipped", "1"), ("time", "30")] {
         assert_eq!((&seen["suite"][count], &seen["root"][count]), (&json!(value), &json!(value)), "{count}");
     }
-    assert_eq!((&seen["suite"]["name"], &seen["suite"]["timestamp"]), (&json!("expctl 086_ddp job 12"), &json!("2026-01-02T03:04:05")));
+    assert_eq!(
+        (&seen["suite"]["name"], &seen["suite"]["timestamp"]),
+        (&json!("expctl 086_ddp job 12"), &json!("2026-01-02T03:04:05"))
+    );
     let cases = seen["cases"].as_array().unwrap();
-    assert_eq!((&cases[0]["classname"], &cases[0]["name"]), (&json!("086_ddp.lazy"), &json!("lazy-r1-0a1b2c (loader.workers=4)")));
+    assert_eq!(
+        (&cases[0]["classname"], &cases[0]["name"]),
+        (&json!("086_ddp.lazy"), &json!("lazy-r1-0a1b2c (loader.workers=4)"))
+    );
     assert_eq!((&cases[0]["results"], &cases[1]["properties"]["trial/samples_per_s"]), (&json!([]), &json!("560")));
     let reason = "rank 1 was killed: <out of memory>";
     assert_eq!(cases[2]["results"], json!([["failure", "out of memory", reason, reason]]));

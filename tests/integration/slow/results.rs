@@ -67,7 +67,8 @@ fn the_guide_runs() {
     let blocks: Vec<&str> = guide.split("```python\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert!(blocks.len() >= 3, "{}", blocks.len());
     let project = project();
-    let output = command(&tools(), &project).current_dir(project.path()).args(["-c", &blocks.join("\n")]).output().unwrap();
+    let output =
+        command(&tools(), &project).current_dir(project.path()).args(["-c", &blocks.join("\n")]).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(!text(&output.stdout).is_empty());
 }

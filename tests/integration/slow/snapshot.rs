@@ -107,7 +107,10 @@ fn a_job_runs_the_code_that_was_submitted_however_the_project_changes() {
     ran_the_old_code(&project, &changed);
     assert_eq!(project.attempt(&changed, "first").unwrap().steps(0).unwrap().len(), 5);
     let shown = project.ok(&["diff", "1", &changed]);
-    assert!(shown.starts_with("Code: the same\n") && shown.contains("| measure.steps | 6 | 3 | first, second |"), "{shown}");
+    assert!(
+        shown.starts_with("Code: the same\n") && shown.contains("| measure.steps | 6 | 3 | first, second |"),
+        "{shown}"
+    );
 
     // Live, the code is what it is now.
     install(&project);
@@ -127,7 +130,8 @@ fn a_retry_runs_the_code_of_its_job() {
     let project = project();
     std::fs::write(project.path().join("go"), "").unwrap();
     // Fails where a file of the project's is missing, which no snapshot has.
-    let guarded = PROGRAM.replace("tell(\"before\")", "assert os.path.exists(os.path.join(project, \"allowed\"))\ntell(\"before\")");
+    let guarded = PROGRAM
+        .replace("tell(\"before\")", "assert os.path.exists(os.path.join(project, \"allowed\"))\ntell(\"before\")");
     std::fs::write(project.path().join("probe.py"), guarded).unwrap();
     let output = project.submission(&conf(""), &[]).output().unwrap();
     assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
@@ -217,7 +221,8 @@ fn a_ledger_that_cannot_be_written_is_one_error_and_no_job() {
         assert!(said.contains(what), "{said}");
         assert_eq!(text(&output.stdout), "", "{what}");
         let names = std::fs::read_dir(&runs).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let jobs: Vec<String> = names.filter(|name| name.starts_with(|c: char| c.is_ascii_digit() || c == '.')).collect();
+        let jobs: Vec<String> =
+            names.filter(|name| name.starts_with(|c: char| c.is_ascii_digit() || c == '.')).collect();
         assert_eq!(jobs, [""; 0], "{what}");
     };
     {

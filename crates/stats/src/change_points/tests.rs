@@ -79,7 +79,8 @@ fn a_tenth_is_found_where_it_is() {
             let found = |_: &usize| {
                 let rates = series(n, Noise::Normal, &mut random, |i| if i < at { 1.0 } else { factor });
                 let found = rate_levels(&rates).unwrap();
-                let near = |change: &&LevelChange| change.at.abs_diff(at) <= 1 && (change.ratio.value > 1.0) == (factor > 1.0);
+                let near =
+                    |change: &&LevelChange| change.at.abs_diff(at) <= 1 && (change.ratio.value > 1.0) == (factor > 1.0);
                 let change = found.changes.iter().find(near);
                 let interval = change.and_then(|change| change.ratio.interval);
                 covered += usize::from(interval.is_some_and(|i| i.low <= factor && factor <= i.high));
@@ -87,7 +88,9 @@ fn a_tenth_is_found_where_it_is() {
             };
             let share = (0..count).filter(found).count() as f64 / count as f64;
             let covered = covered as f64 / count as f64;
-            show(&format!("  {factor} from job {at} of {n} on: found in {share:.3}, interval holds it in {covered:.3}"));
+            show(&format!(
+                "  {factor} from job {at} of {n} on: found in {share:.3}, interval holds it in {covered:.3}"
+            ));
             assert!(share >= 0.95 && covered >= 0.88, "{n} jobs, {at}, {factor}: {share}, {covered}");
         }
     }
