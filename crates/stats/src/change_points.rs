@@ -149,7 +149,7 @@ pub fn ratio_to_level(job: &[f64], earlier: &[Vec<f64>], levels: &[RateLevel], r
     let between = stretches.squares(&means) / freedom * (1.0 + 1.0 / jobs);
     let usual = earlier.iter().map(|runs| 1.0 / runs.len() as f64).sum::<f64>() / earlier.len() as f64;
     let within_freedom = all().map(|runs| runs.len() as f64 - 1.0).sum::<f64>();
-    let within: f64 = all().map(|runs| Stretches(vec![0..runs.len()]).squares(&logs(runs))).sum();
+    let within: f64 = all().map(|runs| Stretches::new(&[], runs.len()).squares(&logs(runs))).sum();
     let fewer = match within_freedom > 0.0 {
         true => within / within_freedom * (1.0 / runs - usual).max(0.0),
         false => 0.0,
@@ -218,9 +218,10 @@ fn best_split(sums: &[f64], intervals: &[Range<usize>]) -> Option<Split> {
     let mut best: Option<Split> = None;
     for interval in intervals {
         let (start, end) = (sums[interval.start], sums[interval.end]);
-        for at in interval.start + MIN_RATES_AT_LEVEL..=interval.end.saturating_sub(MIN_RATES_AT_LEVEL) {
+        let last = interval.end.saturating_sub(MIN_RATES_AT_LEVEL);
+        for (at, sum) in sums.iter().enumerate().take(last + 1).skip(interval.start + MIN_RATES_AT_LEVEL) {
             let (a, b) = ((at - interval.start) as f64, (interval.end - at) as f64);
-            let difference = (sums[at] - start) / a - (end - sums[at]) / b;
+            let difference = (sum - start) / a - (end - sum) / b;
             let value = difference * difference * a * b / (a + b);
             if best.is_none_or(|best| value > best.value) {
                 best = Some(Split { at, value });
@@ -293,7 +294,7 @@ fn settle(found: &mut [(usize, f64)], sums: &[f64]) {
         for i in 0..found.len() {
             let start = if i == 0 { 0 } else { found[i - 1].0 };
             let end = found.get(i + 1).map_or(n, |(at, _)| *at);
-            if let Some(split) = best_split(sums, &[start..end]) {
+            if let Some(split) = best_split(sums, std::slice::from_ref(&(start..end))) {
                 found[i].0 = split.at;
             }
         }

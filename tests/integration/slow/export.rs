@@ -180,7 +180,7 @@ fn tensorboard_opens_the_event_files() {
     assert_eq!((&dies["status"], dies["scalars"]["loss"].as_array().unwrap().len()), (&json!(2), 3));
     assert_eq!(runs["late-r1-0a1b2c, loader.workers=4"]["status"], Value::Null);
     let published = export(&project, "392", &["tensorboard"], "published", 0);
-    let runs = read(&Path::new(&tools()), "tensorboard", &[&published]);
+    let runs = read(Path::new(&tools()), "tensorboard", &[&published]);
     let row = runs.as_object().unwrap().values().next().unwrap();
     assert_eq!(row["hparams"]["class"], "imported");
     assert!((row["scalars"]["trial/it_per_s"][0][2].as_f64().unwrap() - 0.42).abs() < 1e-6);
