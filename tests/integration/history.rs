@@ -117,7 +117,7 @@ fn a_slowdown_is_found_with_what_changed_with_it() {
     assert_eq!(csv.lines().count(), 25);
     assert!(line(&csv, "lazy,measured,nightly,17,").contains(",c017,"), "{csv}");
     let (all, _) = project.expect(&["history", "nightly", "--last", "0"], 0);
-    assert_eq!(all.lines().filter(|line| line.contains(" UTC |")).count(), 24, "{all}");
+    assert_eq!(all.lines().filter(|line| line.contains(" UTC")).count(), 24, "{all}");
 }
 
 #[test]
@@ -128,9 +128,16 @@ fn a_config_has_a_name_and_paths_and_a_variant_a_name() {
     let of = |args: &[&str]| project.expect(&[&["history"], args].concat(), 0).0;
     let by_name = of(&["nightly"]);
     assert!(by_name.starts_with("**`lazy`: no change over 5 jobs, 6"), "{by_name}");
-    for same in [&["conf/nightly.toml"][..], &[conf.to_str().unwrap()], &["lazy"], &["nightly", "--only", "lazy"]] {
+    for same in [&["conf/nightly.toml"][..], &[conf.to_str().unwrap()], &["nightly", "--only", "lazy"]] {
         assert_eq!(of(same), by_name, "{same:?}");
     }
+    // A variant is of published jobs, too.
+    let by_variant = of(&["lazy"]);
+    let measured = by_name.split_once("\n\nMeasured;").unwrap().0;
+    assert!(
+        by_variant.starts_with(measured) && by_variant.contains("Published by others (imported), and in no series"),
+        "{by_variant}"
+    );
     assert!(of(&["nightly", "--since", "3"]).contains("over 3 jobs, too few to look for changes: 5 are needed"));
     let (stdout, stderr) = project.expect(&["history", "nightli"], 7);
     assert!(stdout.is_empty() && stderr.contains("error: no job of this ledger is of a config or variant `nightli`"));
@@ -406,16 +413,14 @@ fn the_rates_are_drawn() {
 }
 
 mod slow {
-    use std::time::Instant;
-
     use super::*;
 
     /// A ledger of a thousand jobs, a tenth of another config: each of three runs of 22 steps.
     #[test]
-    fn a_thousand_jobs_are_read_in_seconds() {
+    fn a_thousand_jobs_are_one_series() {
         let project = TestProject::new();
         let write = |id: u64| {
-            let config = if id % 10 == 0 { "other" } else { "nightly" };
+            let config = if id.is_multiple_of(10) { "other" } else { "nightly" };
             let trials = [1, 2, 3].map(|repeat| trial(&project, "lazy", repeat, "0a1b2c3d", |_| {}));
             let dir = project.submitted_as(id, config, trials.to_vec(), |record| {
                 record.submitted = SUBMITTED + 3600 * id as i64;
@@ -432,13 +437,9 @@ mod slow {
                 scope.spawn(|| part.iter().copied().for_each(write));
             }
         });
-        let begin = Instant::now();
         let all = project.json(&["history", "nightly", "--json"], 0);
-        let took = begin.elapsed();
-        println!("a history of 900 of 1,000 jobs, 2,700 runs: {took:.2?}");
         let series = &all["series"][0];
         assert_eq!(series["jobs"].as_array().unwrap().len(), 900);
         assert!(series["changes"].as_array().unwrap().is_empty(), "{}", series["changes"]);
-        assert!(took.as_secs() < 20, "{took:?}");
     }
 }

@@ -318,7 +318,7 @@ fn ranks_in_containers_of_pyxis_are_options_of_srun() {
     for mount in ["/projects:/projects".to_owned(), "/a:/b:ro".to_owned(), format!("{runs}:{runs}")] {
         assert!(mounts.contains(&mount.as_str()), "{mounts:?}");
     }
-    assert!(!script.contains(" exec "), "{script}");
+    assert!(!script.contains("pyxis exec"), "{script}");
 
     write(
         &project,

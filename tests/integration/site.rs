@@ -17,9 +17,10 @@ fn ledger(project: &TestProject) {
         let mut trials = Vec::new();
         for variant in ["lazy", "ids"] {
             for repeat in 1..=3 {
-                trials.push(
-                    project.trial(variant, HOSTILE, repeat, |s| s.experiment.title = format!("{config} {HOSTILE}")),
-                );
+                trials.push(project.trial(variant, HOSTILE, repeat, |s| {
+                    s.launch.ranks = 1;
+                    s.experiment.title = format!("{config} {HOSTILE}");
+                }));
             }
         }
         let dir = submitted(project, job, config, trials.clone());

@@ -350,7 +350,7 @@ fn a_config_that_changes_after_submit_changes_no_trial_and_is_run_again_as_it_wa
         assert_eq!(digest(&again), digest(&id), "{variant}");
     }
     // With another setting on top, and all others as they were.
-    let changed = project.ok(&["rerun", &id, "--wait", "--set", "loader.workers=2"]).trim().to_owned();
+    let changed = project.ok(&["rerun", &id, "--wait", "--set", "loader.workers=0"]).trim().to_owned();
     let record = project.job(&changed).record().unwrap();
     assert_eq!(record.config_path, Path::new(&format!("job {id}, rerun")));
     let difference = project.json(&["diff", &id, &changed, "--json"], 0);

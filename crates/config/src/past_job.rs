@@ -9,8 +9,8 @@ use std::path::Path;
 
 use expctl_settings::{
     AcceleratorPreset, Array, Data, Draw, Estimator, Experiment, KEYS, KeySpec, Loader, MaskSource, Measure, Mode,
-    Model, ModelKind, Pipeline, Profile, Sampler, Section, Settings, Slurm, TraceAt, Train, Trial, Workload, is_url,
-    to_json,
+    Model, ModelKind, NO_DATA_SET, Pipeline, Profile, Sampler, Section, Settings, Slurm, TraceAt, Train, Trial,
+    Workload, is_url, to_json,
 };
 use serde_json::{Map, Value as Json};
 
@@ -112,7 +112,7 @@ pub fn recorded_value(key: &str, root: &Path, trial: &Trial, value: Json) -> Opt
         // A repeat of a training run has seeds of its own; the config had those of the first.
         return Some(first_seed(&value, trial.repeat));
     }
-    if is(&Measure::STEPS) && trial.settings.measure.epochs > 0 {
+    if is(&Measure::STEPS) && (trial.settings.measure.epochs > 0 || trial.settings.train.epochs > 0) {
         // The steps follow from the epochs.
         return None;
     }
@@ -137,6 +137,13 @@ fn has_effect(spec: &KeySpec, settings: &Settings, swept: &Point) -> bool {
         return false;
     }
     let is = |key: &str| spec.key == key;
+    if settings.runs_command() && !spec.applies_to(Workload::Program) {
+        return false;
+    }
+    // A program without data has no size of them, either.
+    if settings.runs_command() && !array && settings.data.set == NO_DATA_SET && spec.section() == Data::NAME {
+        return is(&Data::SET);
+    }
     let is_swept = |key: &str| swept.contains_key(key);
     if is(&Data::SAMPLES) && settings.array.files.iter().any(|file| is_url(file)) {
         return true;

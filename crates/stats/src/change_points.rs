@@ -122,11 +122,6 @@ fn mean_and_size(values: &[f64]) -> (f64, f64) {
     (values.iter().sum::<f64>() / n, n)
 }
 
-fn squares_about_mean(values: &[f64]) -> f64 {
-    let (mean, _) = mean_and_size(values);
-    values.iter().map(|value| (value - mean).powi(2)).sum()
-}
-
 /// Ratio of the rate of a new job to a level of the jobs before it; `None` if a job has no run, a rate is not positive, or there is no such
 /// level. `job` and `earlier` have the rates of the runs of each job, `levels` are those of the earlier jobs and `reference` is one of them.
 ///
@@ -154,7 +149,7 @@ pub fn ratio_to_level(job: &[f64], earlier: &[Vec<f64>], levels: &[RateLevel], r
     let between = stretches.squares(&means) / freedom * (1.0 + 1.0 / jobs);
     let usual = earlier.iter().map(|runs| 1.0 / runs.len() as f64).sum::<f64>() / earlier.len() as f64;
     let within_freedom = all().map(|runs| runs.len() as f64 - 1.0).sum::<f64>();
-    let within: f64 = all().map(|runs| squares_about_mean(&logs(runs))).sum();
+    let within: f64 = all().map(|runs| Stretches::new(&[], runs.len()).squares(&logs(runs))).sum();
     let fewer = match within_freedom > 0.0 {
         true => within / within_freedom * (1.0 / runs - usual).max(0.0),
         false => 0.0,
@@ -179,7 +174,12 @@ impl Stretches {
 
     /// Sum of squares about the means of the stretches.
     fn squares(&self, values: &[f64]) -> f64 {
-        self.0.iter().map(|range| squares_about_mean(values.get(range.clone()).unwrap_or_default())).sum()
+        let of = |range: &Range<usize>| {
+            let values = values.get(range.clone()).unwrap_or_default();
+            let (mean, _) = mean_and_size(values);
+            values.iter().map(|value| (value - mean).powi(2)).sum::<f64>()
+        };
+        self.0.iter().map(of).sum()
     }
 
     /// Intervals of many lengths and places within the stretches, each long enough for two levels.
@@ -215,21 +215,17 @@ struct Split {
 /// The split with the largest statistic in any of these intervals; `None` if none is long enough. `sums` has the sum of all values before
 /// each place.
 fn best_split(sums: &[f64], intervals: &[Range<usize>]) -> Option<Split> {
-    let larger = |best: Split, split: Split| if split.value > best.value { split } else { best };
-    intervals.iter().filter_map(|interval| best_split_in(sums, interval)).reduce(larger)
-}
-
-/// [`best_split`] of one interval.
-fn best_split_in(sums: &[f64], interval: &Range<usize>) -> Option<Split> {
-    let (first, last) = (interval.start + MIN_RATES_AT_LEVEL, interval.end.checked_sub(MIN_RATES_AT_LEVEL)?);
-    let (start, end) = (sums[interval.start], sums[interval.end]);
     let mut best: Option<Split> = None;
-    for (at, sum) in (first..).zip(sums.get(first..=last)?) {
-        let (a, b) = ((at - interval.start) as f64, (interval.end - at) as f64);
-        let difference = (sum - start) / a - (end - sum) / b;
-        let value = difference * difference * a * b / (a + b);
-        if best.is_none_or(|best| value > best.value) {
-            best = Some(Split { at, value });
+    for interval in intervals {
+        let (start, end) = (sums[interval.start], sums[interval.end]);
+        let last = interval.end.saturating_sub(MIN_RATES_AT_LEVEL);
+        for (at, sum) in sums.iter().enumerate().take(last + 1).skip(interval.start + MIN_RATES_AT_LEVEL) {
+            let (a, b) = ((at - interval.start) as f64, (interval.end - at) as f64);
+            let difference = (sum - start) / a - (end - sum) / b;
+            let value = difference * difference * a * b / (a + b);
+            if best.is_none_or(|best| value > best.value) {
+                best = Some(Split { at, value });
+            }
         }
     }
     best
@@ -298,7 +294,7 @@ fn settle(found: &mut [(usize, f64)], sums: &[f64]) {
         for i in 0..found.len() {
             let start = if i == 0 { 0 } else { found[i - 1].0 };
             let end = found.get(i + 1).map_or(n, |(at, _)| *at);
-            if let Some(split) = best_split_in(sums, &(start..end)) {
+            if let Some(split) = best_split(sums, std::slice::from_ref(&(start..end))) {
                 found[i].0 = split.at;
             }
         }
