@@ -93,7 +93,7 @@ pub fn setting_name(key: &str) -> &str {
     FIRST.iter().find(|(known, _)| *known == key).map_or(key, |(_, name)| name)
 }
 
-/// Keys in the order of [`FIRST`], then alphabetically.
+/// Keys in the order of `FIRST`, then alphabetically.
 pub fn in_order<'a>(keys: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let keys: BTreeSet<&str> = keys.collect();
     let first = FIRST.iter().filter_map(|(key, _)| keys.get(key).copied());

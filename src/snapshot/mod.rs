@@ -1,7 +1,7 @@
 //! Snapshots of code: a job runs from the project's files as they were when it was submitted.
 //!
-//! [`take`] lists the files of a project (`code_files`), leaves unchanged ones as they are known (`file_index`), and puts the others into a
-//! store that all jobs of a user share (`store`); [`place`] writes the list, `snapshot.json`, into the folder of a job, and [`unpack`] makes
+//! [`fn@take`] lists the files of a project (`code_files`), leaves unchanged ones as they are known (`file_index`), and puts the others into a
+//! store that all jobs of a user share (`store`); [`place`] writes the list, `snapshot.json`, into the folder of a job, and [`fn@unpack`] makes
 //! the folder of it that programs run in. [`CodeDifference`] compares two jobs, [`prune`] removes what no job has any more.
 //!
 //! Invariant: a file of a job's folder `code` has the content that `snapshot.json` names by its hash.

@@ -244,6 +244,8 @@ fn contents_are_stored_once_and_unchanged_files_are_not_read_again() {
 #[test]
 fn two_submissions_at_once_have_the_same_code() {
     let project = TestProject::new();
+    // Builds the data, which only one process may do.
+    submitted(&project, &[]);
     let conf = project.conf("small", SMALL);
     for i in 0..200 {
         std::fs::write(project.path().join(format!("m{i}.py")), format!("value = {i}\n")).unwrap();
