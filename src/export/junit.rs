@@ -37,9 +37,7 @@ fn outcome(facts: &TrialFacts) -> JunitOutcome {
         because(if reason.is_empty() { state.name().to_owned() } else { reason.to_owned() })
     };
     match &facts.outcome {
-        TrialOutcome::Imported => {
-            JunitOutcome::Skipped(because("published by others: it never ran here".to_owned()))
-        }
+        TrialOutcome::Imported => JunitOutcome::Skipped(because("published by others: it never ran here".to_owned())),
         TrialOutcome::Run(RunState::Completed) => JunitOutcome::Passed(String::new()),
         TrialOutcome::Run(state @ RunState::Failed(_)) => JunitOutcome::Failed(reason(state)),
         TrialOutcome::Run(state @ RunState::NotStarted) => JunitOutcome::Skipped(because(state.name().to_owned())),
