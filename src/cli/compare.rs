@@ -9,7 +9,7 @@ use crate::console::{out, say};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
 use crate::report::compare::{CompareError, Comparison, Format, Gate, GateError, GateResult, rows_of};
-use crate::report::junit::junit_xml;
+use crate::report::junit::JunitSuite;
 
 /// Arguments of `expctl compare`.
 #[derive(Debug, clap::Args)]
@@ -92,8 +92,9 @@ pub fn run(project: &Project, args: &CompareArgs) -> Result<(), Failure> {
     let checked: Vec<GateResult> = gates.iter().flat_map(|gate| gate.check(&comparison)).collect();
     checked.iter().for_each(|one| say(&one.sentence));
     if let Some(path) = &args.junit {
-        let cases: Vec<_> = checked.iter().map(GateResult::junit_case).collect();
-        write_atomic(path, &junit_xml("expctl compare", &cases).map_err(Failure::internal)?)?;
+        let cases = checked.iter().map(GateResult::junit_case).collect();
+        let suite = JunitSuite { name: "expctl compare".to_owned(), begun: None, cases };
+        write_atomic(path, suite.xml().as_bytes())?;
     }
     let failed = checked.iter().filter(|one| !one.passed).count();
     if failed > 0 {

@@ -15,7 +15,7 @@ use crate::history::{
 };
 use crate::project::Project;
 use crate::report::compare::Format;
-use crate::report::junit::junit_xml;
+use crate::report::junit::JunitSuite;
 
 /// Arguments of `expctl history`.
 #[derive(Debug, clap::Args)]
@@ -85,8 +85,9 @@ pub fn run(project: &Project, args: &HistoryArgs) -> Result<(), Failure> {
         plot(&history, path)?;
     }
     if let Some(path) = &args.junit {
-        let cases: Vec<_> = checks.iter().map(NewestCheck::junit_case).collect();
-        write_atomic(path, &junit_xml("expctl history", &cases).map_err(Failure::internal)?)?;
+        let cases = checks.iter().map(NewestCheck::junit_case).collect();
+        let suite = JunitSuite { name: "expctl history".to_owned(), begun: None, cases };
+        write_atomic(path, suite.xml().as_bytes())?;
     }
     if args.gate { judge(&history, &checks) } else { Ok(()) }
 }

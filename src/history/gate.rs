@@ -8,7 +8,7 @@ use super::job_rates::JobRates;
 use super::percent::change_words;
 use super::rate_history::RateHistory;
 use super::series::RateSeries;
-use crate::report::junit::{JunitCase, JunitOutcome};
+use crate::report::junit::{JunitCase, JunitOutcome, JunitReason};
 use crate::report::line::too_short_words;
 
 /// Loss, in percent, up to which a job passes.
@@ -53,12 +53,14 @@ pub struct NewestCheck {
 impl NewestCheck {
     /// As a test case for CI.
     pub fn junit_case(&self) -> JunitCase {
+        let because = |kind: &str| JunitReason { kind: kind.to_owned(), message: self.sentence.clone() };
         let outcome = match self.state {
             GateState::Holds => JunitOutcome::Passed(self.sentence.clone()),
-            GateState::Fails => JunitOutcome::Failed(self.sentence.clone()),
-            GateState::NoVerdict => JunitOutcome::Skipped(self.sentence.clone()),
+            GateState::Fails => JunitOutcome::Failed(because("gate")),
+            GateState::NoVerdict => JunitOutcome::Skipped(because("no verdict")),
         };
-        JunitCase { class: self.config.clone(), name: self.series.clone(), outcome }
+        let (class, name) = (self.config.clone(), self.series.clone());
+        JunitCase { class, name, time_s: None, properties: Vec::new(), outcome }
     }
 }
 

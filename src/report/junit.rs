@@ -1,115 +1,170 @@
-//! JUnit XML, which CI systems show as test results: gates are the tests.
+//! JUnit's XML, which CI systems show as test results: gates and trials are the test cases.
 
-use quick_xml::Writer;
-use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event};
+use std::fmt::Write as _;
+
+/// A test suite.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JunitSuite {
+    /// Its name.
+    pub name: String,
+    /// When it began, seconds since 1970; `None` where that says nothing.
+    pub begun: Option<i64>,
+    /// Its cases.
+    pub cases: Vec<JunitCase>,
+}
 
 /// A test case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JunitCase {
     /// What it is a case of: a config, or a gate.
     pub class: String,
-    /// What was tested: a variant.
+    /// What was tested: a trial, or a row.
     pub name: String,
-    /// What came of it, and why.
+    /// How long it took, s; `None` where that says nothing.
+    pub time_s: Option<i64>,
+    /// Figures and facts, by name.
+    pub properties: Vec<(String, String)>,
+    /// What came of it.
     pub outcome: JunitOutcome,
 }
 
-/// What came of a test case, with the reason in words.
+/// What came of a test case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JunitOutcome {
-    /// It passed.
+    /// It passed; what it printed.
     Passed(String),
     /// It failed.
-    Failed(String),
-    /// Nothing could be said.
-    Skipped(String),
+    Failed(JunitReason),
+    /// It is not known whether it would have passed.
+    Error(JunitReason),
+    /// It did not take place, or nothing can be said.
+    Skipped(JunitReason),
 }
 
-/// One test suite with these cases.
-///
-/// # Errors
-/// None in practice: the text is written to memory.
-pub fn junit_xml(suite: &str, cases: &[JunitCase]) -> std::io::Result<Vec<u8>> {
-    let mut writer = Writer::new_with_indent(Vec::new(), b' ', 2);
-    let count = |is: fn(&JunitOutcome) -> bool| cases.iter().filter(|case| is(&case.outcome)).count().to_string();
-    let (tests, failures) = (cases.len().to_string(), count(|of| matches!(of, JunitOutcome::Failed(_))));
-    let skipped = count(|of| matches!(of, JunitOutcome::Skipped(_)));
-    let suite = allowed(suite);
-    let counts =
-        [("tests", tests.as_str()), ("failures", failures.as_str()), ("errors", "0"), ("skipped", skipped.as_str())];
-    writer.write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)))?;
-    let named =
-        |tag: &'static str| BytesStart::new(tag).with_attributes([("name", suite.as_str())]).with_attributes(counts);
-    writer.write_event(Event::Start(named("testsuites")))?;
-    writer.write_event(Event::Start(named("testsuite")))?;
-    for case in cases {
-        let (class, name) = (allowed(&case.class), allowed(&case.name));
-        let start =
-            BytesStart::new("testcase").with_attributes([("classname", class.as_str()), ("name", name.as_str())]);
-        writer.write_event(Event::Start(start))?;
-        let (tag, message, text) = match &case.outcome {
-            JunitOutcome::Passed(text) => ("system-out", None, text),
-            JunitOutcome::Failed(text) => ("failure", Some("gate"), text),
-            JunitOutcome::Skipped(text) => ("skipped", None, text),
-        };
-        let text = allowed(text);
-        let mut inside = BytesStart::new(tag);
-        if tag != "system-out" {
-            inside.push_attribute(("message", text.as_str()));
+impl JunitOutcome {
+    /// The element that says so, with the reason; `None` for a case that passed.
+    fn element(&self) -> Option<(&'static str, &JunitReason)> {
+        match self {
+            Self::Passed(_) => None,
+            Self::Failed(reason) => Some(("failure", reason)),
+            Self::Error(reason) => Some(("error", reason)),
+            Self::Skipped(reason) => Some(("skipped", reason)),
         }
-        inside.extend_attributes(message.map(|kind| ("type", kind)));
-        writer.write_event(Event::Start(inside))?;
-        writer.write_event(Event::Text(BytesText::new(&text)))?;
-        writer.write_event(Event::End(BytesEnd::new(tag)))?;
-        writer.write_event(Event::End(BytesEnd::new("testcase")))?;
     }
-    writer.write_event(Event::End(BytesEnd::new("testsuite")))?;
-    writer.write_event(Event::End(BytesEnd::new("testsuites")))?;
-    let mut text = writer.into_inner();
-    text.push(b'\n');
-    Ok(text)
 }
 
-/// The text without characters that XML 1.0 cannot hold, not even escaped: a name of a variant may have them.
-fn allowed(text: &str) -> String {
-    let is_allowed = |c: char| matches!(c, '\t' | '\n' | '\r') || (c >= ' ' && !matches!(c, '\u{fffe}' | '\u{ffff}'));
-    text.chars().map(|c| if is_allowed(c) { c } else { '\u{fffd}' }).collect()
+/// Why a test case did not pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JunitReason {
+    /// The kind of reason, in a word or two.
+    pub kind: String,
+    /// The reason.
+    pub message: String,
+}
+
+impl JunitSuite {
+    /// The file.
+    pub fn xml(&self) -> String {
+        let count = |name: &str| {
+            let is = |case: &&JunitCase| case.outcome.element().is_some_and(|(element, _)| element == name);
+            self.cases.iter().filter(is).count()
+        };
+        let times: Vec<i64> = self.cases.iter().filter_map(|case| case.time_s).collect();
+        let time = if times.is_empty() { String::new() } else { format!(" time=\"{}\"", times.iter().sum::<i64>()) };
+        let totals = format!(
+            "tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\"{time}",
+            self.cases.len(),
+            count("failure"),
+            count("error"),
+            count("skipped")
+        );
+        let begun = self.begun.and_then(|at| jiff::Timestamp::from_second(at).ok());
+        let begun = begun.map(|at| format!(" timestamp=\"{}\"", at.strftime("%Y-%m-%dT%H:%M:%S"))).unwrap_or_default();
+        let mut xml = format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {totals}>\n  <testsuite name=\"{}\" {totals}{begun}>\n",
+            escaped(&self.name)
+        );
+        self.cases.iter().for_each(|case| case.write(&mut xml));
+        xml.push_str("  </testsuite>\n</testsuites>\n");
+        xml
+    }
+}
+
+impl JunitCase {
+    fn write(&self, xml: &mut String) {
+        let time = self.time_s.map(|time| format!(" time=\"{time}\"")).unwrap_or_default();
+        let (class, name) = (escaped(&self.class), escaped(&self.name));
+        // Writing into a text never fails.
+        let _ = writeln!(xml, "    <testcase classname=\"{class}\" name=\"{name}\"{time}>");
+        if !self.properties.is_empty() {
+            xml.push_str("      <properties>\n");
+            for (name, value) in &self.properties {
+                let _ = writeln!(xml, "        <property name=\"{}\" value=\"{}\"/>", escaped(name), escaped(value));
+            }
+            xml.push_str("      </properties>\n");
+        }
+        if let Some((element, JunitReason { kind, message })) = self.outcome.element() {
+            let (message, kind) = (escaped(message), escaped(kind));
+            let _ = writeln!(xml, "      <{element} message=\"{message}\" type=\"{kind}\">{message}</{element}>");
+        }
+        if let JunitOutcome::Passed(said) = &self.outcome
+            && !said.is_empty()
+        {
+            let _ = writeln!(xml, "      <system-out>{}</system-out>", escaped(said));
+        }
+        xml.push_str("    </testcase>\n");
+    }
+}
+
+/// A text in XML 1.0, which has no place for most control characters.
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\n' => safe.push_str("&#10;"),
+            '\t' => safe.push_str("&#9;"),
+            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => safe.push('\u{fffd}'),
+            c => safe.push(c),
+        }
+    }
+    safe
 }
 
 #[cfg(test)]
 mod tests {
-    use quick_xml::{Reader, XmlVersion};
-
     use super::*;
 
     #[test]
-    fn names_cannot_break_the_file() {
-        let name = "a<b> & \"c\" 'd' ]]> \u{1b}[31m";
-        let case = |outcome| JunitCase { class: name.to_owned(), name: name.to_owned(), outcome };
-        let said = || "1 < 2 & more".to_owned();
-        let cases =
-            [JunitOutcome::Passed(said()), JunitOutcome::Failed(said()), JunitOutcome::Skipped(said())].map(case);
-        let text = String::from_utf8(junit_xml("expctl", &cases).unwrap()).unwrap();
-        let mut reader = Reader::from_str(&text);
-        let (mut names, mut counts) = (Vec::new(), Vec::new());
-        loop {
-            match reader.read_event().unwrap() {
-                Event::Eof => break,
-                Event::Start(start) => {
-                    for attribute in start.attributes() {
-                        let attribute = attribute.unwrap();
-                        let value = attribute.normalized_value(XmlVersion::Explicit1_0).unwrap().into_owned();
-                        match (start.name().as_ref(), attribute.key.as_ref()) {
-                            (b"testcase", b"name") => names.push(value),
-                            (b"testsuite", b"tests" | b"failures" | b"skipped") => counts.push(value),
-                            _ => {}
-                        }
-                    }
-                }
-                _ => {}
-            }
-        }
-        assert_eq!(names, vec![name.replace('\u{1b}', "\u{fffd}"); 3]);
-        assert_eq!(counts, ["3", "1", "1"]);
+    fn a_reason_is_never_markup() {
+        assert_eq!(escaped("a <b> & \"c\"\n\u{1b}[2J"), "a &lt;b&gt; &amp; &quot;c&quot;&#10;\u{fffd}[2J");
+    }
+
+    #[test]
+    fn what_says_nothing_is_left_out() {
+        let case = |outcome| JunitCase {
+            class: "gate".into(),
+            name: "lazy".into(),
+            time_s: None,
+            properties: Vec::new(),
+            outcome,
+        };
+        let reason = || JunitReason { kind: "gate".into(), message: "slower".into() };
+        let outcomes = [
+            JunitOutcome::Passed("as fast".into()),
+            JunitOutcome::Failed(reason()),
+            JunitOutcome::Error(reason()),
+            JunitOutcome::Skipped(reason()),
+        ];
+        let suite = JunitSuite { name: "all".into(), begun: None, cases: outcomes.map(case).into() };
+        let xml = suite.xml();
+        let counts = "tests=\"4\" failures=\"1\" errors=\"1\" skipped=\"1\">";
+        assert_eq!(xml.matches(counts).count(), 2, "{xml}");
+        assert!(xml.contains("<testcase classname=\"gate\" name=\"lazy\">\n      <system-out>as fast</system-out>\n"));
+        assert!(xml.contains("<failure message=\"slower\" type=\"gate\">slower</failure>"), "{xml}");
+        assert!(!xml.contains("time") && !xml.contains("propert"), "{xml}");
     }
 }

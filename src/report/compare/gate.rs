@@ -6,7 +6,7 @@ use expctl_stats::{Interval, RateOverRuns, Ratio, Scope};
 use expctl_text::{closest, format};
 
 use super::comparison::Comparison;
-use crate::report::junit::{JunitCase, JunitOutcome};
+use crate::report::junit::{JunitCase, JunitOutcome, JunitReason};
 use crate::report::line::{Line, too_short_words};
 use crate::report::variant_row::VariantRow;
 
@@ -207,9 +207,12 @@ impl GateResult {
     /// As a test case for CI.
     pub fn junit_case(&self) -> JunitCase {
         let said = self.sentence.clone();
-        let outcome = if self.passed { JunitOutcome::Passed(said) } else { JunitOutcome::Failed(said) };
+        let outcome = match self.passed {
+            true => JunitOutcome::Passed(said),
+            false => JunitOutcome::Failed(JunitReason { kind: "gate".to_owned(), message: said }),
+        };
         let name = if self.row.is_empty() { "no row".to_owned() } else { self.row.clone() };
-        JunitCase { class: self.gate.clone(), name, outcome }
+        JunitCase { class: self.gate.clone(), name, time_s: None, properties: Vec::new(), outcome }
     }
 }
 
