@@ -32,7 +32,7 @@ pub fn run(project: &Project, args: &RerunArgs) -> Result<(), Failure> {
     let record = folder.record()?;
     let runs_programs = record.trials.iter().any(|trial| trial.settings.runs_command());
     if runs_programs && CodeSnapshot::read(&folder)?.is_none() {
-        let message = format!("job {} cannot be run again: nobody kept the code of its programs", args.job);
+        let message = format!("job {} cannot be run again: it has no copy of the code of its programs", args.job);
         return Err(Failure::new(Exit::Refused, message)
             .hint("it ran in the project's folder (--live, or an expctl before snapshots)")
             .hint(format!("with the code as it is now: expctl submit {}", record.config_path.display())));

@@ -142,7 +142,7 @@ pub enum RunsFormat {
 /// # Errors
 /// The job cannot be read, or a file not written.
 pub fn write_runs(source: &ExportSource, format: RunsFormat, target: &ExportTarget) -> Result<JobVerdict, ExportError> {
-    // What has no time of its own has that of its submission.
+    // Without a time the sample has that of its submission.
     let (folder, identity, at) = (target.path(), source.identity(), source.submitted());
     match format {
         RunsFormat::Tensorboard => source.visit(|facts, series| tensorboard::write_run(folder, facts, series)),

@@ -60,7 +60,7 @@ pub fn class_name(key: &str) -> Option<&'static str> {
     CLASS.iter().find(|(known, _)| *known == key).map(|(_, name)| *name)
 }
 
-/// The settings that make up the class of a row with these settings, as far as they are known.
+/// The known ones of these settings that make up the class of a row.
 pub fn class_settings(settings: &BTreeMap<String, String>) -> BTreeMap<&'static str, String> {
     CLASS.iter().filter_map(|(key, _)| Some((*key, settings.get(*key)?.clone()))).collect()
 }

@@ -1,33 +1,9 @@
 "use strict";
 (() => {
-  const root = document.documentElement;
   const of = (id) => document.getElementById(id);
   const { jobs } = JSON.parse(of("data").textContent);
   const number = new Intl.NumberFormat("en-GB", { maximumSignificantDigits: 5 });
   const PAGE = 200;
-
-  // Light or dark, as the pages of jobs.
-  const themes = ["system", "light", "dark"];
-  const stored = (value) => {
-    try {
-      if (value === undefined) return localStorage.getItem("expctl-theme");
-      localStorage.setItem("expctl-theme", value);
-    } catch { /* for this view only */ }
-    return null;
-  };
-  const setTheme = (theme) => {
-    if (theme === "system") delete root.dataset.theme;
-    else root.dataset.theme = theme;
-    of("theme").textContent = `Theme: ${theme}`;
-  };
-  let theme = themes.includes(stored()) ? stored() : "system";
-  setTheme(theme);
-  of("theme").hidden = false;
-  of("theme").addEventListener("click", () => {
-    theme = themes[(themes.indexOf(theme) + 1) % themes.length];
-    setTheme(theme);
-    stored(theme);
-  });
 
   const element = (name, text, kind) => {
     const made = document.createElement(name);

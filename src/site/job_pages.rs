@@ -69,6 +69,8 @@ impl JobPages {
         {
             return Ok(Some(made.summary.clone()));
         }
+        // A large job takes seconds.
+        say(format!("page of job {job}"));
         match self.make(project, status, options) {
             Ok(summary) => {
                 self.made.insert(job, MadePage { of, summary: summary.clone() });

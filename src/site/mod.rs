@@ -17,7 +17,7 @@ use crate::console::say;
 use crate::exit::{Exit, Failure};
 use crate::launch::status::{JobStatus, JobStatuses};
 use crate::project::Project;
-use crate::report::html::PAGE_STYLE;
+use crate::report::html::{PAGE_STYLE, THEME_SCRIPT};
 use crate::report::note::NoteOptions;
 
 const INDEX: &str = include_str!("index.html.j2");
@@ -28,8 +28,6 @@ const SCRIPT: &str = include_str!("index.js");
 pub struct Site {
     /// Its first page.
     pub index: PathBuf,
-    /// Whether a job of it waits or runs.
-    pub is_active: bool,
     /// Jobs that cannot be read, and why.
     pub unreadable: Vec<(JobDir, Failure)>,
 }
@@ -57,8 +55,8 @@ pub fn write_site(
     std::fs::create_dir_all(folder.join("jobs")).map_err(Failure::internal)?;
     let mut job_pages = JobPages::open(folder)?;
     let mut entries = Vec::with_capacity(seen.jobs.len());
-    for (place, status) in seen.jobs.iter().enumerate() {
-        let page = match place < pages && !status.is_active() {
+    for (position, status) in seen.jobs.iter().enumerate() {
+        let page = match position < pages && !status.is_active() {
             true => job_pages.current(project, status, options)?,
             false => None,
         };
@@ -68,7 +66,7 @@ pub fn write_site(
     let is_active = seen.jobs.iter().any(JobStatus::is_active);
     let index = folder.join("index.html");
     write_atomic(&index, index_page(project, &entries, refresh_s.filter(|_| is_active))?.as_bytes())?;
-    Ok(Site { index, is_active, unreadable: seen.unreadable })
+    Ok(Site { index, unreadable: seen.unreadable })
 }
 
 /// Refuse a folder that is not empty and has no site in it.
@@ -101,7 +99,7 @@ fn index_page(project: &Project, entries: &[JobEntry], refresh_s: Option<u64>) -
         title, nonce, refresh_s,
         style => minijinja::Value::from_safe_string(format!("{PAGE_STYLE}{STYLE}")),
         data => minijinja::Value::from_safe_string(data),
-        script => minijinja::Value::from_safe_string(SCRIPT.to_owned()),
+        script => minijinja::Value::from_safe_string(format!("{THEME_SCRIPT}{SCRIPT}")),
         version => env!("CARGO_PKG_VERSION"),
     })
     .map_err(Failure::internal)

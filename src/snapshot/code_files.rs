@@ -55,7 +55,7 @@ pub(crate) fn is_made_by_python(path: &Path) -> bool {
     path.extension() == Some(OsStr::new("pyc")) || path.components().any(|part| part.as_os_str() == "__pycache__")
 }
 
-/// Files that git tracks or does not ignore, as far as they are there. `None`: no repository, or no git.
+/// Files on disk that git tracks or does not ignore. `None`: no repository, or no git.
 fn git_files(folder: &Path) -> Option<Vec<PathBuf>> {
     let listed = git(folder, &["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "."])?;
     let mut files = Vec::new();

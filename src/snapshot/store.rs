@@ -77,7 +77,7 @@ impl Store {
         found.len() == size
     }
 
-    /// Add a content, unless it is there; returns its hash.
+    /// Add a content, unless the store has it; returns its hash.
     pub fn insert(&self, content: &[u8]) -> Result<String, SnapshotError> {
         let hash = blake3::hash(content).to_hex().to_string();
         if self.has(&hash, content.len() as u64) {

@@ -27,7 +27,7 @@ pub fn place(job: &JobDir, snapshot: &CodeSnapshot, runs_programs: bool) -> Resu
     if runs_programs { unpack_snapshot(job, snapshot) } else { Ok(()) }
 }
 
-/// Make the folder `code` of a job, unless it is there. Nothing is done for a job without a snapshot.
+/// Make the folder `code` of a job, unless it exists. Nothing is done for a job without a snapshot.
 ///
 /// # Errors
 /// The snapshot cannot be read, or the job's folder not written.

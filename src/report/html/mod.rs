@@ -98,6 +98,8 @@ fn own_or_free(first: &Path, mark: &str) -> Result<PathBuf, Failure> {
 /// Style of all pages.
 pub const PAGE_STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
+/// Script of the button for light and dark on all pages.
+pub const THEME_SCRIPT: &str = include_str!("theme.js");
 
 /// The whole page. `name`: its title if the note has no heading; `mark`: the line that identifies it.
 ///
@@ -123,7 +125,7 @@ fn page(body: &PageBody, name: &str, mark: &str) -> Result<String, std::fmt::Err
          <header><nav aria-label=\"Contents\"><details><summary>Contents</summary><ul>{contents}</ul></details></nav>\
          <button type=\"button\" id=\"theme\" hidden>Theme: system</button></header>\n\
          <main>\n{html}</main>\n\
-         <script nonce=\"{nonce}\">{SCRIPT}</script>\n</body>\n</html>\n",
+         <script nonce=\"{nonce}\">{THEME_SCRIPT}{SCRIPT}</script>\n</body>\n</html>\n",
         version = env!("CARGO_PKG_VERSION"),
         title = HtmlEscape(title),
         plots = page_style(),

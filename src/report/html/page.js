@@ -1,36 +1,11 @@
 "use strict";
 (() => {
-  const root = document.documentElement;
   const NS = "http://www.w3.org/2000/svg";
   const shown = new Intl.NumberFormat("en-GB", { maximumSignificantDigits: 5 });
   const whole = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 0 });
   // A batch or a step has its full number.
   const words = (value) => Number.isInteger(value) && Math.abs(value) < 1e9 ? whole.format(value) : value !== 0 && (Math.abs(value) < 1e-4 || Math.abs(value) >= 1e9) ? value.toExponential(3) : shown.format(value);
 
-  // Light or dark.
-  const button = document.getElementById("theme");
-  const themes = ["system", "light", "dark"];
-  // A file opened from disk may have no store.
-  const stored = (value) => {
-    try {
-      if (value === undefined) return localStorage.getItem("expctl-theme");
-      localStorage.setItem("expctl-theme", value);
-    } catch { /* for this view only */ }
-    return null;
-  };
-  const setTheme = (theme) => {
-    if (theme === "system") delete root.dataset.theme;
-    else root.dataset.theme = theme;
-    button.textContent = `Theme: ${theme}`;
-  };
-  let theme = themes.includes(stored()) ? stored() : "system";
-  setTheme(theme);
-  button.hidden = false;
-  button.addEventListener("click", () => {
-    theme = themes[(themes.indexOf(theme) + 1) % themes.length];
-    setTheme(theme);
-    stored(theme);
-  });
   // A link leads into a folded section; paper has all of them.
   const open = (details) => { details.open = true; };
   const reveal = () => {
@@ -42,8 +17,6 @@
   addEventListener("hashchange", reveal);
   reveal();
   addEventListener("beforeprint", () => document.querySelectorAll("main details").forEach(open));
-  addEventListener("beforeprint", () => setTheme("light"));
-  addEventListener("afterprint", () => setTheme(theme));
 
   // Tables.
   const UNITS = { B: 1, kB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12, PB: 1e15, KiB: 1024, MiB: 1048576, GiB: 1073741824, ns: 1e-9, "µs": 1e-6, us: 1e-6, ms: 1e-3, s: 1, min: 60, h: 3600 };

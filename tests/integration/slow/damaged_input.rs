@@ -231,6 +231,11 @@ fn said(project: &TestProject, output: &Output, case: &str) -> (i32, String) {
     let message = warning.map_or_else(|| message.to_owned(), |warning| format!("{} … {message}", warning.trim()));
     // A temporary file has another name each time.
     let message = message.split(" at path ").next().unwrap_or_default();
+    // The name of a file of the code is the hash of its content.
+    let message = message.split_once("/objects/").map_or(message.to_owned(), |(before, after)| {
+        let rest = after.split_once(':').map_or("", |(_, rest)| rest);
+        format!("{before}/objects/…:{rest}")
+    });
     let message = message.replace('|', "\\|").replace('<', "&lt;");
     let cut: String = message.chars().take(200).collect();
     (code, if cut == message { cut } else { format!("{cut} …") })

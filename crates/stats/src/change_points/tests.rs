@@ -1,4 +1,4 @@
-//! Changes that are there and changes that are not: series of known levels with noise of several kinds.
+//! Series with and without changes: series of known levels with noise of several kinds.
 
 use super::*;
 
@@ -158,7 +158,7 @@ fn few_rates_and_rates_without_spread_have_one_level() {
     assert_eq!((four.levels.len(), four.changes.len()), (1, 0));
     let equal = rate_levels(&[3.0; 30]).unwrap();
     assert_eq!((equal.levels.len(), equal.levels[0].interval), (1, None));
-    // A step between equal rates is there, and has no interval: nobody can say how much of it is chance.
+    // A step between equal rates is found, and has no interval: nobody can say how much of it is chance.
     let step: Vec<f64> = (0..30).map(|i| if i < 12 { 3.0 } else { 4.0 }).collect();
     let found = rate_levels(&step).unwrap();
     assert_eq!(found.levels.iter().map(|level| level.rates.clone()).collect::<Vec<_>>(), [0..12, 12..30]);
