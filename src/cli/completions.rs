@@ -143,10 +143,18 @@ fn ledger(root: Option<&Path>, config: Option<&Path>) -> Option<Ledger> {
     Ledger::open(&project.with_folders(user.data, user.runs)).ok()
 }
 
+/// The command line without the verbs that only expctl itself runs.
+fn listed_verbs() -> Command {
+    let cli = Cli::command();
+    let verbs: Vec<Command> = cli.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned().collect();
+    let arguments: Vec<Arg> = cli.get_arguments().cloned().collect();
+    Command::new("expctl").version(env!("CARGO_PKG_VERSION")).propagate_version(true).args(arguments).subcommands(verbs)
+}
+
 /// The completion script: that of clap, and above it a function that asks `--after` first. Where nothing that is listed fits, clap's script
 /// completes.
 fn script(shell: Shell) -> String {
-    let mut cli = Cli::command();
+    let mut cli = listed_verbs();
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut cli, "expctl", &mut script);
     let script = String::from_utf8_lossy(&script).into_owned();
@@ -218,6 +226,7 @@ mod tests {
     fn the_scripts_ask_for_jobs_and_variants() {
         let bash = script(Shell::Bash);
         assert_eq!((bash.matches("complete -F _expctl_listed ").count(), bash.matches("-F _expctl ").count()), (2, 0));
+        assert!(bash.contains("submit") && !bash.contains("stage-attempt") && !bash.contains("run-command"));
         let zsh = script(Shell::Zsh);
         assert_eq!((zsh.matches("\n_expctl() {").count(), zsh.matches("\n_expctl_static() {").count()), (1, 1));
         let fish = script(Shell::Fish);

@@ -2,49 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use expctl_ledger::{Environment, Hardware, Provenance, Run};
+use expctl_ledger::{Provenance, Run};
 use expctl_settings::{InId, find};
-use expctl_text::format;
 use serde::Serialize;
 
-use crate::report::differences::{is_relevant, setting_name};
-
-/// What is recorded of a job, in the order in which readers ask for it, with names. Settings and variables follow.
-const FACTS: [(&str, &str); 26] = [
-    ("commit", "commit"),
-    ("changes", "uncommitted changes"),
-    ("gpu_driver", "GPU driver"),
-    ("cuda_driver", "CUDA of the driver"),
-    ("cuda_runtime", "CUDA runtime"),
-    ("nccl", "NCCL"),
-    ("kernel", "kernel"),
-    ("glibc", "glibc"),
-    ("libtorch", "libtorch"),
-    ("worker", "expctl-worker"),
-    ("worker_build", "build of expctl-worker"),
-    ("expctl", "expctl"),
-    ("expctl_build", "build of expctl"),
-    ("program", "program"),
-    ("device", "device"),
-    ("process_group", "process group"),
-    ("gpu", "GPU"),
-    ("node_gpus", "GPUs of a node"),
-    ("gpu_links", "connections of GPUs"),
-    ("cpu", "processor"),
-    ("cpus_per_rank", "CPUs per rank"),
-    ("cpu_limit", "limit of processor time"),
-    ("memory", "memory of a node"),
-    ("memory_limit", "limit of memory"),
-    ("threads", "threads inside an operation"),
-    ("node", "node"),
-];
+use crate::report::differences::is_relevant;
+use crate::report::recorded_facts::{FACTS, fact_name, recorded_facts, short_hash};
 
 /// Facts that say which code ran.
 const CODE: [&str; 2] = ["commit", "changes"];
-
-/// Variables that name one run and say nothing of how it runs.
-const OF_ONE_RUN: [&str; 5] =
-    ["SLURM_JOB_ID", "SLURM_ARRAY_", "SLURM_STEP_", "SLURM_JOB_NODELIST", "SLURM_RESTART_COUNT"];
 
 /// What a job ran with and on, by key.
 pub type Facts = BTreeMap<String, String>;
@@ -76,67 +42,22 @@ pub fn environment(runs: &[&Run], run_settings: &BTreeMap<String, String>, prove
     let mut found: Facts = known.map(|(key, value)| (key.clone(), value.clone())).collect();
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for environment in runs.iter().flat_map(|run| run.environments()) {
-        for (key, value) in facts(environment).into_iter().filter(|(_, value)| !value.is_empty()) {
+        for (key, value) in recorded_facts(environment).into_iter().filter(|(_, value)| !value.is_empty()) {
             all.entry(key).or_default().insert(value);
         }
     }
     found.extend(all.into_iter().map(|(key, values)| (key, values.into_iter().collect::<Vec<_>>().join("; "))));
     if let Some(provenance) = provenance {
         let source = provenance.source.as_ref();
-        let changes = source.and_then(|source| source.hash.as_deref()).map_or("none", short);
+        let changes = source.and_then(|source| source.hash.as_deref()).map_or("none", short_hash);
         found.insert("changes".to_owned(), changes.to_owned());
         for (key, program) in [("expctl_build", Some(&provenance.expctl)), ("worker_build", provenance.worker.as_ref())]
         {
             let build = program.and_then(|program| program.commit.as_deref().or(program.hash.as_deref()));
-            found.extend(build.map(|build| (key.to_owned(), short(build).to_owned())));
+            found.extend(build.map(|build| (key.to_owned(), short_hash(build).to_owned())));
         }
     }
     found
-}
-
-/// First 12 digits of a hash or commit.
-fn short(hash: &str) -> &str {
-    hash.get(..12).unwrap_or(hash)
-}
-
-/// What an attempt ran with beside what reports compare.
-fn facts(environment: &Environment) -> Vec<(String, String)> {
-    let mut found: Vec<(&str, String)> = vec![("threads", environment.threads.to_string())];
-    if let Some(cuda) = &environment.cuda {
-        found.extend([
-            ("cuda_driver", cuda.driver.clone()),
-            ("cuda_runtime", cuda.runtime.clone()),
-            ("nccl", cuda.nccl.clone()),
-            ("gpu_links", cuda.topology.join(", ")),
-        ]);
-    }
-    found.extend(environment.ranks.iter().flat_map(hardware));
-    let of_runs = |name: &str| OF_ONE_RUN.iter().any(|prefix| name.starts_with(prefix));
-    let variables = environment.variables.iter().filter(|(name, _)| !of_runs(name));
-    let variables = variables.map(|(name, value)| (name.clone(), value.clone()));
-    found.into_iter().map(|(key, value)| (key.to_owned(), value)).chain(variables).collect()
-}
-
-fn hardware(rank: &Hardware) -> Vec<(&'static str, String)> {
-    let mut gpus: BTreeMap<&str, usize> = BTreeMap::new();
-    rank.gpus.iter().for_each(|gpu| *gpus.entry(&gpu.name).or_default() += 1);
-    let gpus: Vec<String> = gpus.into_iter().map(|(name, n)| format!("{n} × {name}")).collect();
-    let bytes = |bytes: Option<u64>| bytes.map(|bytes| format::bytes(bytes as f64)).unwrap_or_default();
-    let processors = rank.cpu_limit_milli.map(|milli| format!("{} CPUs", format::figure(milli as f64 / 1000.0)));
-    vec![
-        ("kernel", rank.kernel.clone()),
-        ("glibc", rank.glibc.clone()),
-        ("gpu_driver", rank.gpu_driver.clone()),
-        ("node_gpus", gpus.join(", ")),
-        ("memory", bytes(Some(rank.memory_bytes))),
-        ("memory_limit", bytes(rank.memory_limit_bytes)),
-        ("cpu_limit", processors.unwrap_or_default()),
-    ]
-}
-
-/// Name of a fact for a reader.
-pub fn fact_name(key: &str) -> &str {
-    FACTS.iter().find(|(known, _)| *known == key).map_or_else(|| setting_name(key), |(_, name)| *name)
 }
 
 /// A fact in which a job differs from the one before it.

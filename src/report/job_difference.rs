@@ -6,10 +6,8 @@ use expctl_ledger::{Environment, JobDir, JobRecord, LedgerError, Program, Proven
 use serde::Serialize;
 
 use super::differences::{in_order, setting_name};
+use super::recorded_facts::{fact_name, recorded_facts, short_hash};
 use crate::ledger::{flatten_all, surroundings_text};
-
-/// Digits of a hash that are shown.
-const HASH_DIGITS: usize = 12;
 
 /// A setting in which rows of two jobs differ.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -109,12 +107,15 @@ fn environment(job: &JobDir, record: &JobRecord) -> Result<BTreeMap<String, Stri
         }
     }
     let mut found = surroundings_text(environments.iter());
+    for (key, values) in facts_of_all(&environments) {
+        found.entry(key).or_insert(values);
+    }
     let mut add = |name: &str, value: Option<String>| found.extend(value.map(|value| (name.to_owned(), value)));
     add("backend", Some(record.backend.clone()));
     add("expctl", Some(record.expctl_version.clone()));
     add("commit", Some(record.commit.clone().unwrap_or_else(|| "none".to_owned())));
     let Some(told) = Provenance::read(job)? else { return Ok(found) };
-    let short = |hash: &String| hash.get(..HASH_DIGITS).unwrap_or(hash).to_owned();
+    let short = |hash: &String| short_hash(hash).to_owned();
     let source = told.source.as_ref();
     add("branch", source.and_then(|source| source.branch.clone()));
     add("uncommitted changes", source.map(|source| source.hash.as_ref().map_or_else(|| "none".to_owned(), short)));
@@ -129,6 +130,17 @@ fn environment(job: &JobDir, record: &JobRecord) -> Result<BTreeMap<String, Stri
         add(&format!("variable {name}"), Some(value));
     }
     Ok(found)
+}
+
+/// What attempts ran with and on, by name; what was not the same in all of them has each value once.
+fn facts_of_all(environments: &[Environment]) -> BTreeMap<String, String> {
+    let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (key, value) in environments.iter().flat_map(recorded_facts) {
+        let is_variable = key.starts_with(|c: char| c.is_ascii_uppercase());
+        let name = if is_variable { format!("variable {key}") } else { fact_name(&key).to_owned() };
+        all.entry(name).or_default().insert(value);
+    }
+    all.into_iter().map(|(name, values)| (name, values.into_iter().collect::<Vec<_>>().join("; "))).collect()
 }
 
 /// What is not the same in both; what one does not say is `unknown`.

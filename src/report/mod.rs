@@ -27,6 +27,7 @@ pub mod next_change;
 pub mod note;
 pub mod pictures;
 pub mod rates;
+pub mod recorded_facts;
 pub mod reference;
 mod scaling;
 mod sections;

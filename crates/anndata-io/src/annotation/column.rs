@@ -273,6 +273,12 @@ pub(crate) fn column_cells(column: FrameColumn) -> Option<(ColumnKind, ColumnCel
         FrameColumn::Plain { values: ColumnValues::Signed(values), missing } if !missing.is_empty() => {
             (ColumnKind::NullableInt64, ColumnCells::NullableInt64(optional(values, &missing)))
         }
+        FrameColumn::Plain { values: ColumnValues::Unsigned(values), missing } if !missing.is_empty() => {
+            // What stands where a value is missing is no value.
+            let signed = |(value, missing): (u64, &bool)| if *missing { Some(0) } else { i64::try_from(value).ok() };
+            let values = values.into_iter().zip(&missing).map(signed).collect::<Option<Vec<i64>>>()?;
+            (ColumnKind::NullableInt64, ColumnCells::NullableInt64(optional(values, &missing)))
+        }
         FrameColumn::Plain { values, missing } if missing.contains(&true) => match values {
             ColumnValues::Single(values) => {
                 (ColumnKind::Float32, ColumnCells::Float32(with_nan(values, &missing, f32::NAN)))
@@ -344,6 +350,14 @@ mod tests {
         assert_eq!((numbers[0], numbers[1].is_nan(), numbers[2]), (2.0, true, 0.5));
         assert_eq!(column.into_strings(), None);
         assert_eq!(plain(ColumnValues::Text(vec!["1".to_owned()]), &[]).into_numbers(), None);
+    }
+
+    #[test]
+    fn unsigned_numbers_with_gaps_are_written_as_numbers() {
+        let (kind, cells) = column_cells(plain(ColumnValues::Unsigned(vec![3, u64::MAX]), &[false, true])).unwrap();
+        assert!(matches!(kind, ColumnKind::NullableInt64));
+        assert!(matches!(cells, ColumnCells::NullableInt64(values) if values == [Some(3), None]));
+        assert!(column_cells(plain(ColumnValues::Unsigned(vec![u64::MAX, 1]), &[false, true])).is_none());
     }
 
     #[test]
