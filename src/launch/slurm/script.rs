@@ -153,10 +153,11 @@ impl JobScripts<'_> {
         let warned = resources.requeues.is_some() && u64::from(BEFORE_LIMIT_S) < time_min.saturating_mul(30);
         let (name, text) = batch_template(project)?;
         if resources.pack > 1 && !commands_of(&text).any(|line| line.contains(LANE_WORD)) {
-            let message = format!("slurm.pack is {}, and the batch template {name} runs one trial at a time", resources.pack);
+            let message =
+                format!("slurm.pack is {}, and the batch template {name} runs one trial at a time", resources.pack);
             return Err(Failure::new(Exit::Config, message)
                 .hint("set slurm.pack to 1")
-                .hint("or take over how the template that is compiled in runs lanes; docs/guide/slurm.md says what they are"));
+                .hint("or take over the lanes of the template that is compiled in: docs/guide/slurm.md, side by side"));
         }
         fill_template(
             &name,

@@ -20,7 +20,8 @@ impl Judge<'_> {
         }
         if let Some(nodes) = values.get(Launch::NODES).filter(|nodes| *nodes > 1) {
             let other = Launch::NODES;
-            let message = format!("`{key}` = {pack} runs trials side by side on one node, and a trial has {nodes} nodes");
+            let message =
+                format!("`{key}` = {pack} runs trials side by side on one node, and a trial has {nodes} nodes");
             let problem = self.conflict(values, &key, &other, message, "not possible");
             problems.push(problem.help("set slurm.pack to 1, or launch.nodes to 1"));
         }
