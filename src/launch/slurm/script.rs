@@ -157,7 +157,7 @@ impl JobScripts<'_> {
                 format!("slurm.pack is {}, and the batch template {name} runs one trial at a time", resources.pack);
             return Err(Failure::new(Exit::Config, message)
                 .hint("set slurm.pack to 1")
-                .hint("or take over the lanes of the template that is compiled in: docs/guide/slurm.md, side by side"));
+                .hint("or take over the lanes of the template that is compiled in; see docs/guide/slurm.md"));
         }
         fill_template(
             &name,
