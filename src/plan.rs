@@ -176,7 +176,9 @@ pub fn cost(plan: &Plan) -> Option<Cost> {
     };
     Some(Cost {
         trials: trials.len() as u64,
-        side_by_side: span(&|trial| u64::from(trial.settings.slurm.pack)).map(|(_, most)| most).filter(|most| *most > 1),
+        side_by_side: span(&|trial| u64::from(trial.settings.slurm.pack))
+            .map(|(_, most)| most)
+            .filter(|most| *most > 1),
         ranks: span(&ranks)?,
         cpus: span(&cpus)?,
         gpus: span(&gpus)?,

@@ -40,8 +40,8 @@ impl Interference {
             return None;
         }
         let alone: Vec<&Run> = job.runs.iter().filter(|run| is_alone(&run.trial, trial)).collect();
-        let [own, base] =
-            [runs, alone.as_slice()].map(|of| all_rates(of).iter().map(|rates| rates.samples_per_s).collect::<Vec<f64>>());
+        let [own, base] = [runs, alone.as_slice()]
+            .map(|of| all_rates(of).iter().map(|rates| rates.samples_per_s).collect::<Vec<f64>>());
         let trial = ratio(&own, &base)?;
         let times = f64::from(pack);
         let interval = |ends: Interval| Interval { low: times * ends.low, high: times * ends.high };
