@@ -60,8 +60,8 @@ pub fn past_job(record: &JobRecord) -> PastJob<'_> {
 
 /// The trials as a table, a row each.
 ///
-/// Without a sweep there is no column for its points, none for the store where all trials read the base store, and none for the model
-/// where no step computes one.
+/// Without a sweep there is no column for its points, none for the store where all trials read the base store, none for the model where no
+/// step computes one, and none for trials side by side where each runs alone.
 pub fn table(plan: &Plan) -> Table {
     let swept = plan.trials.iter().any(|trial| !trial.point.is_empty());
     let mut header = vec!["Trial", "Variant"];
@@ -80,7 +80,10 @@ pub fn table(plan: &Plan) -> Table {
     let models = plan.trials.iter().any(|trial| trial.settings.computes_model());
     header.extend(models.then_some("Model"));
     let first_number = header.len();
-    header.extend(["Batch", "Workers", "Ranks", "Warm-up", "Steps"]);
+    header.extend(["Batch", "Workers", "Ranks"]);
+    let packs = plan.trials.iter().any(|trial| trial.settings.slurm.pack > 1);
+    header.extend(packs.then_some("Side by side"));
+    header.extend(["Warm-up", "Steps"]);
     let numbers = std::iter::once(repeat).chain(first_number..header.len());
     let mut table = Table::new(header.clone()).right(numbers);
     for trial in &plan.trials {
@@ -102,13 +105,9 @@ pub fn table(plan: &Plan) -> Table {
             s.train.mode.name().to_owned(),
         ]);
         row.extend(models.then(|| model_cell(trial)));
-        row.extend([
-            s.loader.batch_size.to_string(),
-            s.loader.workers.to_string(),
-            s.launch.ranks.to_string(),
-            s.measure.warmup.to_string(),
-            s.measure.steps.to_string(),
-        ]);
+        row.extend([s.loader.batch_size.to_string(), s.loader.workers.to_string(), s.launch.ranks.to_string()]);
+        row.extend(packs.then(|| s.slurm.pack.to_string()));
+        row.extend([s.measure.warmup.to_string(), s.measure.steps.to_string()]);
         table.row(row);
     }
     table

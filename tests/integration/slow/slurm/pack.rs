@@ -41,7 +41,8 @@ fn four_trials_are_two_tasks_of_two_and_one_that_fails_spares_the_other() {
     let states: Vec<TrialState> = outcomes.iter().map(|outcome| outcome.state).collect();
     assert_eq!(states, [Completed, Completed, Failed, Completed], "{outcomes:?}");
     assert!(overlap(&outcomes[0], &outcomes[1]), "{outcomes:?}");
-    assert!(outcomes.iter().all(|outcome| outcome.beside_s.is_some()), "{outcomes:?}");
+    // Written behind the outcome.
+    cluster.until("the times beside", || (0..4).all(|index| flow.outcome(id, index).beside_s.is_some()));
     let task = cluster.task(id, 0);
     assert!(task.contains("NumCPUs=2") && task.contains("NumTasks=2"), "{task}");
 }
