@@ -42,6 +42,7 @@ fn a_task_asks_for_the_resources_of_its_trials_and_each_step_for_its_share() {
         "a100".clone_into(&mut slurm.gpu_type);
     }
     let own = script(&job);
+    insta::assert_snapshot!(own);
     for line in ["array=0,2", "ntasks=2", "cpus-per-task=3", "mem=2000M", "time=20", "gres=\"gpu:a100:2\""] {
         assert!(own.contains(&format!("#SBATCH --{line}\n")), "{line}: {own}");
     }
