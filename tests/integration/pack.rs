@@ -1,6 +1,7 @@
 //! Trials side by side, as far as it needs neither a cluster nor ranks: the batch script, run with shell scripts in the place of Slurm's
 //! commands, and what reports make of such trials.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -42,7 +43,7 @@ fn a_task_asks_for_the_resources_of_its_trials_and_each_step_for_its_share() {
         "a100".clone_into(&mut slurm.gpu_type);
     }
     let own = script(&job);
-    insta::assert_snapshot!(own);
+    insta::assert_snapshot!(own.as_str());
     for line in ["array=0,2", "ntasks=2", "cpus-per-task=3", "mem=2000M", "time=20", "gres=\"gpu:a100:2\""] {
         assert!(own.contains(&format!("#SBATCH --{line}\n")), "{line}: {own}");
     }
@@ -124,7 +125,8 @@ impl Task {
         let record = JobRecord { job: 7, ..record };
         let job = project.job(7);
         write_json(&job.record_path(), &record).unwrap();
-        let tasks = [(0, (0..).zip(&record.trials).map(|(index, _)| TaskTrial(index, 1)).collect())].into();
+        let list: Vec<TaskTrial> = (0..).zip(&record.trials).map(|(index, _)| TaskTrial(index, 1)).collect();
+        let tasks = BTreeMap::from([(0, list)]);
         let array = SubmittedArray { id: 7, script: "batch.sh".to_owned(), tasks, ..SubmittedArray::default() };
         JobArrays { arrays: vec![array], ..JobArrays::default() }.save(&job).unwrap();
         let script = job.path().join("batch.sh");
