@@ -6,7 +6,7 @@ use std::fmt::{self, Display};
 
 use expctl_config::{ConfErrors, PastJob, Plan, UnknownName};
 use expctl_ledger::JobRecord;
-use expctl_settings::{NO_DATA_SET, Settings, StoreKind, TRIAL_SCHEMA_VERSION, Trial, model_remarks};
+use expctl_settings::{NO_DATA_SET, PackGpu, Settings, Slurm, StoreKind, TRIAL_SCHEMA_VERSION, Trial, model_remarks};
 use expctl_text::Table;
 use expctl_text::format::{MISSING, count, thousands};
 
@@ -60,8 +60,8 @@ pub fn past_job(record: &JobRecord) -> PastJob<'_> {
 
 /// The trials as a table, a row each.
 ///
-/// Without a sweep there is no column for its points, none for the store where all trials read the base store, and none for the model
-/// where no step computes one.
+/// Without a sweep there is no column for its points, none for the store where all trials read the base store, none for the model where no
+/// step computes one, and none for trials side by side where each runs alone.
 pub fn table(plan: &Plan) -> Table {
     let swept = plan.trials.iter().any(|trial| !trial.point.is_empty());
     let mut header = vec!["Trial", "Variant"];
@@ -80,7 +80,10 @@ pub fn table(plan: &Plan) -> Table {
     let models = plan.trials.iter().any(|trial| trial.settings.computes_model());
     header.extend(models.then_some("Model"));
     let first_number = header.len();
-    header.extend(["Batch", "Workers", "Ranks", "Warm-up", "Steps"]);
+    header.extend(["Batch", "Workers", "Ranks"]);
+    let packs = plan.trials.iter().any(|trial| trial.settings.slurm.pack > 1);
+    header.extend(packs.then_some("Side by side"));
+    header.extend(["Warm-up", "Steps"]);
     let numbers = std::iter::once(repeat).chain(first_number..header.len());
     let mut table = Table::new(header.clone()).right(numbers);
     for trial in &plan.trials {
@@ -102,13 +105,9 @@ pub fn table(plan: &Plan) -> Table {
             s.train.mode.name().to_owned(),
         ]);
         row.extend(models.then(|| model_cell(trial)));
-        row.extend([
-            s.loader.batch_size.to_string(),
-            s.loader.workers.to_string(),
-            s.launch.ranks.to_string(),
-            s.measure.warmup.to_string(),
-            s.measure.steps.to_string(),
-        ]);
+        row.extend([s.loader.batch_size.to_string(), s.loader.workers.to_string(), s.launch.ranks.to_string()]);
+        row.extend(packs.then(|| s.slurm.pack.to_string()));
+        row.extend([s.measure.warmup.to_string(), s.measure.steps.to_string()]);
         table.row(row);
     }
     table
@@ -123,11 +122,15 @@ fn model_cell(trial: &Trial) -> String {
     }
 }
 
-/// The most that Slurm may charge for a plan: every trial with all its CPUs up to its time limit.
+/// The most that Slurm may charge for a plan: every trial with all its CPUs up to its time limit. A task that runs trials side by side asks
+/// for the CPUs of all of them, also where fewer are left.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Cost {
     /// Number of trials.
     pub trials: u64,
+    /// Most trials that run side by side; none where each runs alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub side_by_side: Option<u64>,
     /// Fewest and most ranks of a trial.
     pub ranks: (u64, u64),
     /// Fewest and most processors of a trial.
@@ -160,36 +163,68 @@ pub fn cost(plan: &Plan) -> Option<Cost> {
     let limit = |of: &dyn Fn(&Trial) -> u64| span(of).filter(|(least, _)| *least > 0);
     let time_min = limit(&minutes);
     let exclusive = trials.iter().any(|trial| trial.settings.slurm.exclusive);
-    let hours = |of: &dyn Fn(&Trial) -> u64| {
+    let empty = empty_lanes(trials);
+    let hours = |of: &dyn Fn(&Trial) -> f64| {
         let known = time_min.is_some() && !exclusive;
-        known.then(|| trials.iter().map(|trial| of(trial) as f64 * minutes(trial) as f64 / 60.0).sum::<f64>())
+        let of_lane = |trial: &Trial| of(trial) * minutes(trial) as f64 / 60.0;
+        known.then(|| trials.iter().chain(empty.iter().copied()).map(of_lane).sum::<f64>())
+    };
+    let gpus_of_lane = |trial: &Trial| match trial.settings.slurm {
+        Slurm { pack, pack_gpu: PackGpu::Shared, .. } => gpus(trial) as f64 / f64::from(pack),
+        _ => gpus(trial) as f64,
     };
     Some(Cost {
         trials: trials.len() as u64,
+        side_by_side: span(&|trial| u64::from(trial.settings.slurm.pack))
+            .map(|(_, most)| most)
+            .filter(|most| *most > 1),
         ranks: span(&ranks)?,
         cpus: span(&cpus)?,
         gpus: span(&gpus)?,
         memory_mib: limit(&|trial| trial.settings.slurm.memory_mib),
         buffer_mib: limit(&|trial| trial.settings.loader.buffer_mib),
         time_min,
-        cpu_hours_at_most: hours(&cpus),
-        gpu_hours_at_most: hours(&gpus).filter(|hours| *hours > 0.0),
+        cpu_hours_at_most: hours(&|trial| cpus(trial) as f64),
+        gpu_hours_at_most: hours(&gpus_of_lane).filter(|hours| *hours > 0.0),
         exclusive,
     })
+}
+
+/// A trial for each lane that a task asks resources for and no trial of the plan runs in.
+fn empty_lanes(trials: &[Trial]) -> Vec<&Trial> {
+    let asks_for = |trial: &Trial| {
+        let Settings { launch, slurm, .. } = &trial.settings;
+        (launch.ranks, slurm.clone(), trial.settings.can_resume())
+    };
+    let mut alike: Vec<(&Trial, usize)> = Vec::new();
+    for trial in trials.iter().filter(|trial| trial.settings.slurm.pack > 1) {
+        match alike.iter_mut().find(|(first, _)| asks_for(first) == asks_for(trial)) {
+            Some((_, n)) => *n += 1,
+            None => alike.push((trial, 1)),
+        }
+    }
+    let mut empty = Vec::new();
+    for (trial, n) in alike {
+        let pack = trial.settings.slurm.pack as usize;
+        empty.extend(std::iter::repeat_n(trial, n.next_multiple_of(pack) - n));
+    }
+    empty
 }
 
 impl Cost {
     /// The same for trials that run on this machine, where nothing is charged and no limit holds.
     pub fn on_this_machine(&self) -> String {
         let buffer = self.buffer_mib.map(|mib| format!(", each rank with at most {} MiB of batches", range(mib)));
-        format!("{} on this machine, one after another{}", self.shape(), buffer.unwrap_or_default())
+        let order = if self.side_by_side.is_some() { "" } else { ", one after another" };
+        format!("{} on this machine{order}{}", self.shape(), buffer.unwrap_or_default())
     }
 
-    /// `6 trials × 2 ranks`.
+    /// `6 trials × 2 ranks`, `6 trials × 2 ranks, up to 3 side by side`.
     fn shape(&self) -> String {
         let (fewest, most) = self.ranks;
         let ranks = if fewest == most { count(most, "rank") } else { format!("{fewest} to {most} ranks") };
-        format!("{} × {ranks}", count(self.trials, "trial"))
+        let beside = self.side_by_side.map(|most| format!(", up to {most} side by side")).unwrap_or_default();
+        format!("{} × {ranks}{beside}", count(self.trials, "trial"))
     }
 }
 

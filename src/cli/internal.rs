@@ -9,7 +9,7 @@ use crate::console::{out, say};
 use crate::data::ProjectData;
 use crate::exit::Failure;
 use crate::interrupt::Interrupt;
-use crate::launch::slurm::TaskStop;
+use crate::launch::slurm::{Lane, TaskStop};
 use crate::launch::{self, command, local, slurm};
 use crate::project::Project;
 
@@ -64,12 +64,20 @@ pub struct StageAttemptArgs {
     /// How many trials of its list the task has behind it
     #[arg(long, default_value_t = 0, value_name = "N")]
     turn: usize,
+    /// Of the trials that run side by side, those of this lane, from 0
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    lane: usize,
+    /// Lanes of the task
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    lanes: usize,
 }
 
 /// Create the folder of the next attempt of an array task; prints its trial's number in the task's list, from 1, and the
 /// folder. Prints nothing when the list is done.
 pub fn stage_attempt(args: &StageAttemptArgs) -> Result<(), Failure> {
-    if let Some((turn, attempt)) = slurm::stage_task(&JobDir::new(&args.job_dir), args.array, args.task, args.turn)? {
+    let lane = Lane { number: args.lane, of: args.lanes };
+    let staged = slurm::stage_task(&JobDir::new(&args.job_dir), args.array, args.task, args.turn, lane)?;
+    if let Some((turn, attempt)) = staged {
         out(format_args!("{turn} {}", attempt.path().display()));
     }
     Ok(())
@@ -92,6 +100,9 @@ pub struct ConcludeArgs {
     /// The time limit is near, and the task goes back into the queue
     #[arg(long, requires = "interrupted")]
     requeue: bool,
+    /// This array task runs trials side by side
+    #[arg(long, value_name = "JOB_TASK")]
+    beside: Option<String>,
 }
 
 /// Write the outcome of an attempt; a trial that did not complete is a failure, so that Slurm shows it as one.
@@ -99,7 +110,8 @@ pub fn conclude(args: &ConcludeArgs) -> Result<(), Failure> {
     // Without the log the messages of the ranks still count.
     let log = args.srun_log.as_ref().and_then(|path| std::fs::read(path).ok()).unwrap_or_default();
     let stop = args.interrupted.as_deref().map(|task| TaskStop { task, requeue: args.requeue });
-    slurm::conclude_task(&AttemptDir::open(&args.attempt), args.exit_code, &String::from_utf8_lossy(&log), stop)
+    let (attempt, log) = (AttemptDir::open(&args.attempt), String::from_utf8_lossy(&log));
+    slurm::conclude_task(&attempt, args.exit_code, &log, stop, args.beside.as_deref())
 }
 
 /// Arguments of the steps of a chain: `expctl build-step` and `expctl note-step`.

@@ -223,6 +223,7 @@ fn judge(ranks: Vec<RankExit>, forced: &dyn Fn(u32) -> bool, started: i64, inter
         failed_rank,
         started,
         ended,
+        beside_s: None,
         ranks: ranks.clone(),
     };
     if ranks.iter().all(|r| r.status == RankStatus::Completed) {

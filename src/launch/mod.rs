@@ -5,6 +5,7 @@ mod attempt;
 mod backend;
 pub mod command;
 pub mod local;
+mod pack;
 pub mod slurm;
 pub mod status;
 

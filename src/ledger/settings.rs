@@ -49,6 +49,9 @@ fn has_effect(spec: &KeySpec, settings: &Settings) -> bool {
     if is(&Pipeline::GENE_MASKS_MIB) {
         return settings.pipeline.mask_source != MaskSource::Incidence;
     }
+    if is(&Slurm::PACK_GPU) {
+        return settings.slurm.pack > 1 && settings.slurm.gpus_per_rank > 0;
+    }
     if is(&Pipeline::MASK_SEED) {
         return settings.pipeline.is_approximate();
     }
@@ -74,7 +77,7 @@ fn command_words(command: &[String]) -> String {
 fn flatten(settings: &Settings) -> BTreeMap<String, String> {
     let mut flat = flatten_all(settings);
     // How many array tasks run at once, and for how long they may, changes nothing that is measured inside one.
-    let left_out = [Slurm::THROTTLE.name(), Slurm::TIME_MIN.name()];
+    let left_out = [Slurm::THROTTLE.name(), Slurm::TIME_MIN.name(), Slurm::PACK_CALIBRATE.name()];
     flat.retain(|key, _| section(key) != Experiment::NAME && !left_out.contains(&key.as_str()));
     flat
 }

@@ -13,6 +13,12 @@ pub enum Unpredictable {
     /// A profiler ran along.
     #[error("a profiler ran along, and its cost is in the times")]
     Profiled,
+    /// Its trials ran side by side with others.
+    #[error("its trials ran side by side, {pack} at once: what the others would do to a change is not known")]
+    SideBySide {
+        /// Trials that ran at the same time.
+        pack: u32,
+    },
     /// The steps have no times of the stages that load a batch.
     #[error("its record has no times of loading: {} of the step time is in no stage", format::percent(*.open_share))]
     NoStages {

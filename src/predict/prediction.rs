@@ -202,6 +202,9 @@ impl PredictedVariant {
         if settings.profiles() {
             return Err(Unpredictable::Profiled);
         }
+        if settings.slurm.pack > 1 {
+            return Err(Unpredictable::SideBySide { pack: settings.slurm.pack });
+        }
         let replays: Vec<Replay> =
             completed.iter().map(|run| Replay::from_run(run, on_slurm)).collect::<Result<_, _>>()?;
         let replayed: Vec<Replayed> = replays.iter().map(Replay::run).collect::<Result<_, _>>()?;

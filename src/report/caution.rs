@@ -13,6 +13,7 @@ use serde::{Serialize, Serializer};
 use super::bottleneck::Oversubscription;
 use super::breakdown::Breakdown;
 use super::rates::{block_periods, completed_steps, measured_s, measured_steps, run_rates};
+use super::side_by_side::beside_others;
 
 /// Cause for which figures are doubtful, or other than the settings say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -40,6 +41,8 @@ pub enum Cause {
     FewerSamples,
     /// Not all that steps read came from the disk, though the page cache was to be cold.
     NotCold,
+    /// Other trials ran at the same time.
+    SideBySide,
     /// The measurement ended before the batches that were loaded ahead were used up.
     Burst,
     /// The first measured steps are not like the rest.
@@ -81,6 +84,7 @@ impl Cause {
             Self::LessMemory => "less memory",
             Self::FewerSamples => "fewer samples",
             Self::NotCold => "page cache not cold",
+            Self::SideBySide => "side by side",
             Self::Burst => "batches loaded ahead",
             Self::WarmUp => "warm-up",
             Self::Drift => "drift",
@@ -208,6 +212,7 @@ pub fn cautions(runs: &[&Run], on_slurm: bool) -> Vec<Caution> {
     all.extend(completed.iter().find_map(|run| stayed_in_cache(run)));
     all.extend(completed.iter().find_map(|run| read_again(run)));
     all.extend(completed.iter().find_map(|run| approximate_masks(run)));
+    all.extend(beside_others(&completed));
     all.extend(completed.iter().find_map(|run| burst(run)));
     all.extend(shape_cautions(&completed));
     all.extend(oversubscribed(&completed, on_slurm));

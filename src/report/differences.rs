@@ -32,8 +32,9 @@ const IRRELEVANT: [&str; 18] = [
 ];
 
 /// Settings that make up the class of a row: a ratio across classes is no effect of the method.
-const CLASS: [(&str, &str); 19] = [
+const CLASS: [(&str, &str); 20] = [
     ("launch.ranks", "world size"),
+    ("slurm.pack", "trials side by side"),
     ("data.samples", "number of samples"),
     ("data.scale", "scale of the graph"),
     ("data.networks", "set of network edges"),
@@ -214,8 +215,9 @@ pub fn confounds(row: &VariantRow, base: &VariantRow) -> (Vec<Confound>, Vec<Con
 }
 
 /// Settings by which tables are split, with their names in headings. Rows of different data sets are never in one table.
-const SPLIT: [(&str, &str); 15] = [
+const SPLIT: [(&str, &str); 16] = [
     ("launch.ranks", "ranks"),
+    ("slurm.pack", "trials side by side"),
     ("data.samples", "samples"),
     ("data.scale", "scale"),
     ("data.networks", "networks"),

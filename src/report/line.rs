@@ -29,7 +29,11 @@ pub fn baselines(rows: &[(usize, &VariantRow)], job: usize, several_jobs: bool) 
         if row.profiler {
             return None;
         }
-        chosen.iter().copied().find(|base| first_point || same_point(rows[*base].1, row, of == job))
+        let at_point = |base: &usize| first_point || same_point(rows[*base].1, row, of == job);
+        let bases: Vec<usize> = chosen.iter().copied().filter(at_point).collect();
+        // Of a baseline that also ran alone, the row with as many trials side by side.
+        let alike = bases.iter().copied().find(|base| rows[*base].1.side_by_side() == row.side_by_side());
+        alike.or_else(|| bases.first().copied())
     };
     (0..rows.len()).map(find).collect()
 }
@@ -63,18 +67,18 @@ fn baseline_rows(rows: &[(usize, &VariantRow)], job: usize) -> Vec<usize> {
     };
     let mut chosen: Vec<usize> = Vec::new();
     for index in of_job.into_iter().filter(|i| rows[*i].1.variant == *variant) {
-        if chosen.iter().all(|i| rows[*i].1.point != rows[index].1.point) {
+        if chosen.iter().all(|i| !same_point(rows[*i].1, rows[index].1, true)) {
             chosen.push(index);
         }
     }
     chosen
 }
 
-/// Whether a row is at the point of a baseline: in the same job, with the same swept settings; in another job, with the settings that the
-/// baseline's job swept.
+/// Whether a row is at the point of a baseline: in the same job, with the same swept settings and as many trials side by side; in another
+/// job, with the settings that the baseline's job swept.
 pub fn same_point(base: &VariantRow, row: &VariantRow, same_job: bool) -> bool {
     if same_job {
-        return base.point == row.point;
+        return base.point == row.point && base.side_by_side() == row.side_by_side();
     }
     base.point.iter().all(|(key, value)| row.point.get(key).or_else(|| row.settings.get(key)) == Some(value))
 }

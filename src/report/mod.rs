@@ -2,7 +2,7 @@
 //!
 //! The flow, from the bottom up (docs/design/flow-report.md has it file by file):
 //!
-//! * [`rates`], [`breakdown`], [`bottleneck`], [`emulation`], [`epoch_time`], `caution`: figures of the runs of one variant;
+//! * [`rates`], [`breakdown`], [`bottleneck`], [`emulation`], [`epoch_time`], [`side_by_side`], `caution`: figures of the runs of one variant;
 //! * [`variant_row`]: these figures for each variant of a job; [`mod@line`]: a row against its baseline; `warning`: what makes rows doubtful;
 //! * `sections` and [`note`]: the report of one job; [`compare`]: several jobs side by side; [`job_difference`]: what two jobs were told;
 //!   [`pictures`] and [`html`]: charts and pages.
@@ -31,5 +31,6 @@ pub mod recorded_facts;
 pub mod reference;
 mod scaling;
 mod sections;
+pub mod side_by_side;
 pub mod variant_row;
 mod warning;

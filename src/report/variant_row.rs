@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use expctl_ledger::{MeasuredJob, PublishedRow, PublishedSource, RateReading, Run, RunTotals};
-use expctl_settings::{Estimator, ISOLATION_SUFFIX, NO_DATA_SET, Processor};
+use expctl_settings::{Estimator, ISOLATION_SUFFIX, NO_DATA_SET, Processor, Slurm};
 use expctl_stats::{Estimate, MIN_SECONDS_FOR_VERDICT, RateOverRuns, median, rate_over_runs};
 use serde::Serialize;
 
@@ -15,6 +15,7 @@ use super::emulation::Emulation;
 use super::epoch_time::EpochTime;
 use super::learning::Learning;
 use super::rates::{EstimatedRate, all_rates, batch_bytes, completed_steps, measured_s, run_estimates, run_rates};
+use super::side_by_side::Interference;
 use crate::ledger::{run_settings, setting_text};
 
 /// Origin of the figures of a row.
@@ -98,6 +99,9 @@ pub struct VariantRow {
     /// Its emulated steps, and how well they use the accelerator; `None` if they are not emulated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub emulation: Option<Emulation>,
+    /// What running side by side costs its trials; `None` if they ran alone, and if the job has no trial of it that did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interference: Option<Interference>,
     /// Bottleneck of a step; `None` for imported rows and without completed runs.
     pub bottleneck: Option<Bottleneck>,
     /// Total time of a rank in its steps; `None` for imported rows and without completed runs.
@@ -147,6 +151,11 @@ impl VariantRow {
     /// Samples per iteration over all ranks.
     pub fn global_batch(&self) -> u64 {
         self.batch_size * self.ranks
+    }
+
+    /// Trials of its job that ran side by side, as its settings have it; `None` for imported rows.
+    pub fn side_by_side(&self) -> Option<&str> {
+        self.settings.get(Slurm::PACK.name()).map(String::as_str)
     }
 
     /// Accelerator utilisation of emulated steps, in words; `None` for other steps, and without a completed run.
@@ -278,6 +287,7 @@ pub fn published_row(row: &PublishedRow) -> VariantRow {
         batch_bytes: row.batch_mib.map(|mib| mib * f64::from(1 << 20)),
         waits_for_data_ns: None,
         emulation: None,
+        interference: None,
         bottleneck: None,
         totals: None,
         batch_size: row.batch_size,
@@ -349,6 +359,7 @@ pub fn measured_row(job: &MeasuredJob, label: String, runs: &[&Run]) -> VariantR
         batch_bytes: batch_bytes(completed_steps(runs)),
         waits_for_data_ns: breakdown.as_ref().map(Breakdown::waits_for_data),
         emulation: Emulation::from_runs(runs),
+        interference: Interference::from_runs(job, runs),
         bottleneck: breakdown
             .as_ref()
             .map(|b| Bottleneck::from_breakdown(b, MasksBy::from_pipeline(&settings.pipeline)).with_threads(threads)),

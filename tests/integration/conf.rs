@@ -1,6 +1,7 @@
 //! Configs as a user meets them: the messages of `expctl check`, the trials of `expctl plan`, and the reference.
 
 mod shipped;
+mod side_by_side;
 mod sweep;
 mod workloads;
 

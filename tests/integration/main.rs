@@ -28,6 +28,7 @@ mod isolate;
 mod notes;
 mod on_end;
 mod origin;
+mod pack;
 mod parquet_testing;
 mod predict;
 mod profiles;

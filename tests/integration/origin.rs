@@ -175,7 +175,8 @@ fn planned(project: &TestProject, conf: &Path, set: &[&str]) -> Vec<Trial> {
 }
 
 fn outcome(state: TrialState) -> Outcome {
-    Outcome { state, message: String::new(), cause: None, failed_rank: None, started: 1, ended: 2, ranks: Vec::new() }
+    let (message, ranks) = (String::new(), Vec::new());
+    Outcome { state, message, cause: None, failed_rank: None, started: 1, ended: 2, beside_s: None, ranks }
 }
 
 #[test]

@@ -5,10 +5,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
-use expctl_settings::{Estimator, Measure, Mode, Model, Settings, TRIAL_SCHEMA_VERSION, Trial, find};
+use expctl_settings::{Estimator, Measure, Mode, Model, Settings, Slurm, TRIAL_SCHEMA_VERSION, Trial, find, to_json};
 use serde_json::Value as Json;
 
 use crate::config::{Config, Run};
+use crate::layer::Setting;
 use crate::node::ValueOrigin;
 use crate::problem::{ConfErrors, Problem};
 use crate::project_files::ProjectFiles;
@@ -87,10 +88,11 @@ pub fn expand(project: &dyn ProjectFiles, config: &Config) -> Result<Plan, ConfE
     refuse_duplicates(config)?;
     refuse_too_many(config)?;
     let repeats = config.runs.iter().filter_map(|run| run.values.get(Measure::REPEATS)).max().unwrap_or(0);
+    let alone = run_alone(config);
     let mut trials = Vec::new();
     let mut recorded: HashMap<String, Vec<f64>> = HashMap::new();
     for repeat in 1..=repeats {
-        for run in &config.runs {
+        for run in config.runs.iter().chain(&alone) {
             let Some(mut trial) = trial(project, config, run, repeat) else { continue };
             let train = &trial.settings.train;
             if train.mode == Mode::Emulate && !train.step_times_of.is_empty() {
@@ -110,6 +112,34 @@ pub fn expand(project: &dyn ProjectFiles, config: &Config) -> Result<Plan, ConfE
         estimators: config.estimators.clone(),
         trials,
     })
+}
+
+/// The run that shows what it costs a trial to run side by side with others: that of the baseline, else the first one, alone. None where no
+/// trials run side by side, where the config wants no such run, and where its sweep has it.
+fn run_alone(config: &Config) -> Option<Run> {
+    let pack = |run: &Run| run.values.get(Slurm::PACK).unwrap_or(1);
+    let packed = || config.runs.iter().filter(|run| pack(run) > 1);
+    let of_baseline = packed().find(|run| config.baseline.as_ref() == Some(&run.variant));
+    let run = of_baseline.or_else(|| packed().next())?;
+    if run.values.get(Slurm::PACK_CALIBRATE) != Some(true) {
+        return None;
+    }
+    let elsewhere = |run: &Run| {
+        let mut point = run.swept();
+        point.remove(Slurm::PACK.name());
+        point
+    };
+    let runs_alone =
+        |other: &Run| other.variant == run.variant && pack(other) == 1 && elsewhere(other) == elsewhere(run);
+    if config.runs.iter().any(runs_alone) {
+        return None;
+    }
+    let mut alone = run.clone();
+    alone.values.derive(Slurm::PACK, Some(1));
+    if alone.point.contains_key(Slurm::PACK.name()) {
+        alone.point.insert(Slurm::PACK.name(), Setting::unwritten(Some(to_json(&1))));
+    }
+    Some(alone)
 }
 
 fn refuse_too_many(config: &Config) -> Result<(), ConfErrors> {

@@ -218,6 +218,8 @@ impl Config {
             run.values.derive(Measure::REPEATS, Some(1));
             // On the same nodes, one after another: what slows a node slows all points of a round.
             run.values.derive(Measure::INTERLEAVE, Some(is_alike));
+            // Beside another point none has a rate of its own.
+            run.values.derive(Slurm::PACK, Some(1));
             run
         };
         let runs: Vec<Run> = points.iter().map(of_round).collect();

@@ -99,6 +99,9 @@ pub struct Outcome {
     pub started: i64,
     /// End, seconds since the epoch.
     pub ended: i64,
+    /// Of a trial that runs side by side with others: the time for which these ran between its start and its end, summed over them, seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside_s: Option<i64>,
     /// Each rank's end, in order.
     pub ranks: Vec<RankExit>,
 }

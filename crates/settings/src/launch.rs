@@ -40,6 +40,16 @@ pub enum BackendChoice {
     Nccl,
 }
 
+/// The GPUs of trials that run side by side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
+pub enum PackGpu {
+    /// Each trial has GPUs of its own.
+    #[default]
+    Own,
+    /// All trials of a task use the GPUs of one.
+    Shared,
+}
+
 /// Who may read what a job leaves in the ledger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
 pub enum Readers {
@@ -132,4 +142,16 @@ pub struct Slurm {
     /// How often a trial that keeps checkpoints goes back into the queue at its time limit, to go on from there.
     #[setting(default = 0, added, not_run)]
     pub requeues: u32,
+    /// Trials with the same resources that run at the same time, [side by side](../guide/slurm.md#side-by-side): on Slurm in one task, which
+    /// asks for the processors, the memory and the GPUs of all of them; also on this machine. Their rates are a class of their own.
+    #[setting(default = 1, added, min = 1, max = 64)]
+    pub pack: u32,
+    /// The GPUs of trials that run side by side on Slurm: each has its `own`, or all use those of one (`shared`), and share the processors of
+    /// the task as well.
+    #[setting(default = PackGpu::Own, added)]
+    pub pack_gpu: PackGpu,
+    /// Where trials run side by side, also run the baseline alone, as often as it is repeated, so that the note says what running side by side
+    /// costs a trial.
+    #[setting(default = true, added, per_job, not_run)]
+    pub pack_calibrate: bool,
 }

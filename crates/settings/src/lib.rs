@@ -31,7 +31,7 @@ pub use data::{Data, LabelSource, Networks, SampleSet, Select, Split};
 pub use emulation::{AcceleratorPreset, EmulatedStepTimes, PublishedStep, StepMs};
 pub use graph_type::{GraphType, MergeError, MergeProblem, OPERANDS, graph_types};
 pub use key::{InId, Key, KeyDefault, KeySpec, Section, SettingValue, ValueType, Workload, to_json};
-pub use launch::{BackendChoice, DeviceChoice, Launch, Readers, Slurm, Worker};
+pub use launch::{BackendChoice, DeviceChoice, Launch, PackGpu, Readers, Slurm, Worker};
 pub use measure::{Estimator, Measure, Profile, ProfileWindow, TraceAt};
 pub use model::{Aggregation, Implementation, LocalHead, Model, ModelKind, Norm, model_remarks};
 pub use pipeline::{

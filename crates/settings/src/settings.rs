@@ -253,10 +253,17 @@ pub fn with_point(id: &str, point: &str) -> String {
 }
 
 impl Trial {
-    /// Label of a row in tables: the variant and its swept settings, without the repeat. It says of emulated steps that they are.
+    /// Label of a row in tables: the variant and its swept settings, without the repeat. It says of emulated steps that they are, and how
+    /// many trials ran side by side.
     pub fn label(&self) -> String {
         let emulates = self.settings.train.mode == Mode::Emulate && !self.point.contains_key(Train::MODE.name());
-        let words = [self.point_words(), if emulates { EMULATED.to_owned() } else { String::new() }];
+        let pack = self.settings.slurm.pack;
+        let packed = pack > 1 && !self.point.contains_key(Slurm::PACK.name());
+        let words = [
+            self.point_words(),
+            if emulates { EMULATED.to_owned() } else { String::new() },
+            if packed { format!("{pack} side by side") } else { String::new() },
+        ];
         let words: Vec<String> = words.into_iter().filter(|said| !said.is_empty()).collect();
         with_point(&self.variant, &words.join(", "))
     }

@@ -1,4 +1,4 @@
-//! Jobs on this machine: ranks as processes, one trial after another.
+//! Jobs on this machine: ranks as processes, one trial after another, or several side by side.
 //!
 //! Invariant: whatever ends a trial, its ranks are gone and its `outcome.json` is written when the next one starts.
 
@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::process::{Child, Command, Stdio};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use expctl_ledger::{AttemptDir, JobDir, JobRecord, Ledger, Outcome, Rates, TrialState, write_json};
@@ -27,6 +29,8 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::launch::attempt::{conclude, failed_log, last_lines_of_program, stage};
 use crate::launch::backend::{Backend, SubmitOrder};
+use crate::launch::command;
+use crate::launch::pack::{rounds, seconds_beside};
 use crate::launch::slurm::Adjustment;
 use crate::program::{needed_worker, needed_worker_here};
 use crate::project::Project;
@@ -79,17 +83,30 @@ pub fn check(job: &JobRecord) -> Result<(), Failure> {
     needed_worker_here(&job.trials)?;
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     for trial in &job.trials {
-        let ranks = trial.settings.launch.ranks;
+        let (ranks, pack) = (trial.settings.launch.ranks, trial.settings.slurm.pack);
         if ranks > MAX_RANKS_PER_CPU * cpus {
             let message = format!("trial {} has {ranks} ranks; this machine has {cpus} processors", trial.id);
             return Err(Failure::new(Exit::Config, message).hint("set launch.ranks lower, or use --backend slurm"));
         }
+        if ranks.saturating_mul(pack) > MAX_RANKS_PER_CPU * cpus {
+            let message = format!(
+                "{pack} trials with {ranks} ranks each are to run side by side; this machine has {cpus} processors"
+            );
+            return Err(Failure::new(Exit::Config, message).hint("set slurm.pack lower, or use --backend slurm"));
+        }
     }
-    let threads = |t: &Trial| t.settings.launch.ranks * t.settings.threads_per_rank();
+    let side_by_side = job.trials.iter().map(|trial| trial.settings.slurm.pack).max().unwrap_or(1);
+    let threads = |t: &Trial| t.settings.launch.ranks * t.settings.threads_per_rank() * t.settings.slurm.pack;
     let max_threads = job.trials.iter().map(threads).max().unwrap_or(0);
     if max_threads > cpus {
+        let trials = if side_by_side > 1 { "trials side by side × " } else { "" };
         say(format!(
-            "warning: up to {max_threads} threads (ranks × (loader threads + launch.threads)) will share {cpus} processors"
+            "warning: up to {max_threads} threads ({trials}ranks × (loader threads + launch.threads)) will share {cpus} processors"
+        ));
+    }
+    if side_by_side > 1 {
+        say(format!(
+            "note: {side_by_side} trials run side by side, and none has processors of its own on this machine"
         ));
     }
     let computes_in_bf16 = |t: &Trial| {
@@ -172,13 +189,14 @@ fn last_local_job(project: &Project) -> Result<u64, Failure> {
     Ok(last)
 }
 
-/// Run all trials of a job that have not completed, one after another, so that none disturbs the timing of another. The
-/// next trials run whether or not one fails, unless the first ones failed alike.
+/// Run all trials of a job that have not completed, one after another, so that none disturbs the timing of another; those that are to run
+/// side by side, together. The next trials run whether or not one fails, unless the first ones failed alike.
 ///
 /// # Errors
 /// [`Exit::Incomplete`] if the user stopped it, [`Exit::TrialsFailed`] if it stopped because trials failed alike.
 pub fn run(project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<(), Failure> {
-    let checkpoint = CheckpointRequest::listen()?;
+    // Each trial of a round hears of a request by itself. The first one is listened for before anything is waited for.
+    let mut checkpoints = vec![CheckpointRequest::listen()?];
     let programs = RankPrograms {
         worker: needed_worker(&job.trials)?,
         expctl: std::env::current_exe().map_err(Failure::internal)?,
@@ -194,44 +212,109 @@ pub fn run(project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<
         .enable_all()
         .build()
         .map_err(|e| Failure::internal(format!("cannot start the runtime: {e}")))?;
+    let rounds = rounds(&trials);
+    let widest = rounds.iter().map(Vec::len).max().unwrap_or(0);
+    while checkpoints.len() < widest {
+        checkpoints.push(CheckpointRequest::listen()?);
+    }
     // Where a trial has completed before, nothing is wrong with all of them.
     let mut alike = AlikeFailures { over: trials.len() < job.trials.len(), ..AlikeFailures::default() };
-    for (i, trial) in trials.iter().enumerate() {
-        if let Some(last) = dir.attempts(&trial.id)?.last()
-            && conclude_lost(last, trial)?
-        {
-            say(format!("{} had completed, though its launcher ended before it", trial.name()));
-            alike.over = true;
-            continue;
+    let mut begun = 0;
+    for round in rounds {
+        let mut running = Vec::new();
+        let before = begun;
+        for trial in round.iter().copied() {
+            begun += 1;
+            if let Some(last) = dir.attempts(&trial.id)?.last()
+                && conclude_lost(last, trial)?
+            {
+                say(format!("{} had completed, though its launcher ended before it", trial.name()));
+                alike.over = true;
+                continue;
+            }
+            let attempt = stage(&dir, trial)?;
+            let progress = ProgressDisplay::new(&attempt, trial, (begun, trials.len()), round.len() > 1);
+            running.push(RunningTrial { trial, attempt, progress });
         }
-        let attempt = stage(&dir, trial)?;
-        let mut progress = ProgressDisplay::new(&attempt, trial, i + 1, trials.len());
-        let run = run_attempt(&programs, &attempt, trial, &mut progress, interrupt, &checkpoint);
-        let outcome = runtime.block_on(run)?;
-        progress.finish(outcome.state.name(), rates(&dir, trial, &outcome)?);
-        let last_lines = last_lines_of_program(&attempt, trial, &outcome);
-        if outcome.state == TrialState::Failed {
-            say(format!("    {}\n    log: {}", outcome.message, failed_log(&attempt, &outcome).display()));
-            last_lines.iter().for_each(|line| say(format!("    | {line}")));
+        let alone = running.len() == 1;
+        let runs =
+            running.iter_mut().zip(&checkpoints).map(|(RunningTrial { trial, attempt, progress }, checkpoint)| {
+                run_attempt(&programs, attempt, trial, progress, interrupt, checkpoint, alone)
+            });
+        let ended = runtime.block_on(run_together(runs.collect()));
+        if !alone && running.iter().any(|one| one.trial.settings.runs_command()) {
+            // Processes of supervisors that were killed.
+            command::end_all();
+        }
+        let mut outcomes = ended.into_iter().collect::<Result<Vec<Outcome>, Failure>>()?;
+        record_time_beside(&running, &mut outcomes)?;
+        let (mut done, mut failed_alike) = (before, 0);
+        for (RunningTrial { trial, attempt, progress }, outcome) in running.into_iter().zip(&outcomes) {
+            progress.finish(outcome.state.name(), rates(&dir, trial, outcome)?);
+            let last_lines = last_lines_of_program(&attempt, trial, outcome);
+            if outcome.state == TrialState::Failed {
+                say(format!("    {}\n    log: {}", outcome.message, failed_log(&attempt, outcome).display()));
+                last_lines.iter().for_each(|line| say(format!("    | {line}")));
+            }
+            done += usize::from(outcome.state == TrialState::Completed);
+            failed_alike = alike.count(outcome, last_lines.last());
         }
         if interrupt.is_set() {
-            let done = i + usize::from(outcome.state == TrialState::Completed);
             let message = format!("stopped after {done} of {} trials of job {}", trials.len(), job.job);
             return Err(Failure::new(Exit::Incomplete, message).hint(format!(
                 "completed trials are in `expctl report {0}`; `expctl retry {0}` runs the others again",
                 job.job
             )));
         }
-        let left = trials.len() - i - 1;
-        if alike.count(&outcome, last_lines.last()) == MAX_ALIKE_FAILURES && left > 0 {
+        let left = trials.len() - begun;
+        if failed_alike >= MAX_ALIKE_FAILURES && left > 0 {
             let message = format!(
-                "the first {MAX_ALIKE_FAILURES} trials failed alike before their first step; {left} of {} trials of job {} are not started",
+                "the first {failed_alike} trials failed alike before their first step; {left} of {} trials of job {} are not started",
                 trials.len(),
                 job.job
             );
             return Err(Failure::new(Exit::TrialsFailed, message)
                 .hint(format!("once the reason is gone: expctl retry {} --all", job.job)));
         }
+    }
+    Ok(())
+}
+
+/// A trial that runs now.
+struct RunningTrial<'a> {
+    trial: &'a Trial,
+    attempt: AttemptDir,
+    progress: ProgressDisplay,
+}
+
+/// Run futures side by side on this thread; returns what each gave, in their order.
+async fn run_together<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut futures: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
+    let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
+    std::future::poll_fn(|context| {
+        for (future, output) in futures.iter_mut().zip(&mut outputs) {
+            if output.is_none()
+                && let Poll::Ready(given) = future.as_mut().poll(context)
+            {
+                *output = Some(given);
+            }
+        }
+        if outputs.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    outputs.into_iter().flatten().collect()
+}
+
+/// Add to the outcomes of trials that were to run side by side for how long others ran beside them.
+fn record_time_beside(running: &[RunningTrial<'_>], outcomes: &mut [Outcome]) -> Result<(), Failure> {
+    for (index, (one, outcome)) in running.iter().zip(outcomes).enumerate() {
+        if one.trial.settings.slurm.pack < 2 {
+            continue;
+        }
+        let others = running.iter().enumerate().filter(|(other, _)| *other != index);
+        let others: Vec<AttemptDir> = others.map(|(_, other)| other.attempt.clone()).collect();
+        outcome.beside_s = Some(seconds_beside(&others, (outcome.started, outcome.ended))?);
+        outcome.save(&one.attempt)?;
     }
     Ok(())
 }
@@ -436,7 +519,8 @@ mod tests {
             signal: None,
         };
         let ranks = vec![rank];
-        Outcome { state, message: message.to_owned(), cause: None, failed_rank: Some(0), started: 0, ended: 1, ranks }
+        let message = message.to_owned();
+        Outcome { state, message, cause: None, failed_rank: Some(0), started: 0, ended: 1, beside_s: None, ranks }
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl RankPrograms {
     }
 }
 
-/// Run the ranks of one attempt to their end and conclude it.
+/// Run the ranks of one attempt to their end and conclude it. `alone`: no other attempt runs, so any process that is left is one of it.
 pub async fn run_attempt(
     programs: &RankPrograms,
     attempt: &AttemptDir,
@@ -59,6 +59,7 @@ pub async fn run_attempt(
     progress: &mut ProgressDisplay,
     interrupt: &Interrupt,
     checkpoint: &CheckpointRequest,
+    alone: bool,
 ) -> Result<Outcome, Failure> {
     if trial.settings.runs_command() {
         command::adopt().map_err(|e| Failure::internal(format!("cannot watch over processes: {e}")))?;
@@ -72,7 +73,7 @@ pub async fn run_attempt(
         ranks.signal(Signal::SIGKILL);
         ranks.wait_all().await;
     }
-    if trial.settings.runs_command() {
+    if trial.settings.runs_command() && alone {
         // Processes of a supervisor that was killed.
         command::end_all();
     }
@@ -250,11 +251,13 @@ pub struct ProgressDisplay {
 }
 
 impl ProgressDisplay {
-    /// Follow rank 0 of `attempt`, trial `number` of `of`.
-    pub fn new(attempt: &AttemptDir, trial: &Trial, number: usize, of: usize) -> Self {
+    /// Follow rank 0 of `attempt`, trial `number` of `of`. Where others run at the same time (`beside`) it has no bar: they would write over
+    /// each other.
+    pub fn new(attempt: &AttemptDir, trial: &Trial, (number, of): (usize, usize), beside: bool) -> Self {
         let measure = &trial.settings.measure;
         let total = measure.warmup + measure.steps;
-        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+        let target = if beside { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let bar = ProgressBar::with_draw_target(Some(total), target);
         let terminal = !bar.is_hidden();
         let label = format!("[{number}/{of}] {}", trial.name());
         if let Ok(style) = ProgressStyle::with_template("{prefix} {bar:24} {pos}/{len} {msg} ETA {eta}") {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use expctl_ledger::JobRecord;
-use expctl_settings::Trial;
+use expctl_settings::{PackGpu, Trial};
 
 /// Resources that each trial of an array asks for. Invariant: trials that differ in it are in different arrays.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,9 @@ pub struct Resources {
     pub exclusive: bool,
     pub gpus_per_rank: u32,
     pub gpu_type: String,
+    /// Trials that run side by side in a task, which asks for the resources of all of them.
+    pub pack: u32,
+    pub pack_gpu: PackGpu,
     pub image: String,
     /// Nodes to stay away from.
     pub exclude: Vec<String>,
@@ -47,6 +50,8 @@ impl Resources {
             exclusive: slurm.exclusive,
             gpus_per_rank: slurm.gpus_per_rank,
             gpu_type: slurm.gpu_type,
+            pack: slurm.pack,
+            pack_gpu: slurm.pack_gpu,
             image: slurm.image,
             exclude: Vec::new(),
             requeues: trial.settings.can_resume().then_some(slurm.requeues),
@@ -57,14 +62,38 @@ impl Resources {
         self.ranks.div_ceil(self.nodes)
     }
 
-    /// Value of `--mem`: memory per node.
+    /// Ranks of a task: those of all trials that run side by side.
+    pub const fn task_ranks(&self) -> u32 {
+        self.ranks.saturating_mul(self.pack)
+    }
+
+    /// Memory of a trial per node.
     pub const fn memory_per_node_mib(&self) -> u64 {
         self.memory_mib.div_ceil(self.nodes as u64)
     }
 
-    /// Value of `--gres`: the GPUs of all ranks of a node; `None` without GPUs.
+    /// Value of `--mem` of a task: memory per node of all trials that run side by side.
+    pub fn task_memory_per_node_mib(&self) -> u64 {
+        self.memory_per_node_mib().saturating_mul(u64::from(self.pack))
+    }
+
+    /// Whether the trials of a task use the same GPUs.
+    pub fn shares_gpus(&self) -> bool {
+        self.pack > 1 && self.pack_gpu == PackGpu::Shared && self.gpus_per_rank > 0
+    }
+
+    /// Value of `--gres` of a trial: the GPUs of all its ranks of a node; `None` without GPUs.
     pub fn gres(&self) -> Option<String> {
-        let gpus = u64::from(self.gpus_per_rank) * u64::from(self.ranks_per_node());
+        self.gres_of(1)
+    }
+
+    /// The same of a task: of all trials that run side by side, unless they share the GPUs of one.
+    pub fn task_gres(&self) -> Option<String> {
+        self.gres_of(if self.shares_gpus() { 1 } else { self.pack })
+    }
+
+    fn gres_of(&self, trials: u32) -> Option<String> {
+        let gpus = u64::from(self.gpus_per_rank) * u64::from(self.ranks_per_node()) * u64::from(trials);
         match (gpus, self.gpu_type.as_str()) {
             (0, _) => None,
             (n, "") => Some(format!("gpu:{n}")),
@@ -86,14 +115,16 @@ pub struct Limits {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArrayPlan {
     pub resources: Resources,
-    /// Indices in the job of the trials of each task, in the order in which it runs them.
+    /// Indices in the job of the trials of each task, in the order in which it runs them. Of those that run side by side, each lane of a task
+    /// takes every `pack`-th one.
     pub tasks: BTreeMap<u32, Vec<u32>>,
 }
 
 impl ArrayPlan {
-    /// Number of trials of the longest task.
-    pub fn max_trials_per_task(&self) -> u64 {
-        self.tasks.values().map(|trials| trials.len() as u64).max().unwrap_or(1)
+    /// Number of trials that the longest task runs one after another.
+    pub fn max_turns(&self) -> u64 {
+        let pack = u64::from(self.resources.pack.max(1));
+        self.tasks.values().map(|trials| (trials.len() as u64).div_ceil(pack)).max().unwrap_or(1)
     }
 
     /// The indices of the tasks as `--array` takes them: `0-11`, `1,3,5-9`.
@@ -114,8 +145,8 @@ impl ArrayPlan {
 
 /// The arrays that run the trials `which` (indices in the job). `adjust` may change what a trial asks for.
 ///
-/// A task runs one trial, unless the job is interleaved (then one task runs all trials that ask for the same) or the
-/// cluster does not take as many tasks. Where it fits, the index of a task is that of its trial in the job.
+/// A task runs one trial, unless trials run side by side (then as many as do), the job is interleaved (then one task runs all
+/// trials that ask for the same) or the cluster does not take as many tasks. Where it fits, the index of a task is that of its trial in the job.
 pub fn plan_arrays(
     job: &JobRecord,
     which: &[u32],
@@ -145,7 +176,10 @@ pub fn plan_arrays(
     let max_tasks = limits.array_size.unwrap_or(u64::MAX).max(1);
     let mut plans = Vec::new();
     for (resources, trials) in groups {
-        let per_task = if interleave { trials.len() } else { usize::try_from(per_task).unwrap_or(usize::MAX) };
+        // No lane of a task waits for another, so each has as many trials.
+        let pack = u64::from(resources.pack.max(1));
+        let whole_packs = usize::try_from(per_task.div_ceil(pack).saturating_mul(pack)).unwrap_or(usize::MAX);
+        let per_task = if interleave { trials.len() } else { whole_packs };
         let tasks: Vec<&[u32]> = trials.chunks(per_task.max(1)).collect();
         for chunk in tasks.chunks(usize::try_from(max_tasks).unwrap_or(usize::MAX)) {
             let fits = chunk.iter().all(|trials| u64::from(trials[0]) < max_tasks);
@@ -155,4 +189,64 @@ pub fn plan_arrays(
         }
     }
     plans
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A job of `n` trials that run `pack` at a time.
+    fn job(n: u32, pack: u32) -> JobRecord {
+        let text = include_str!("../../../tests/samples/release_0_1/runs/1/ids-r1-5ed22a3a/attempt-1/trial.json");
+        let record = include_str!("../../../tests/samples/release_0_1/runs/1/job.json");
+        let mut trial: Trial = serde_json::from_str(text).unwrap();
+        let mut job: JobRecord = serde_json::from_str(record).unwrap();
+        trial.settings.measure.interleave = false;
+        trial.settings.slurm.pack = pack;
+        job.trials = (0..n).map(|_| trial.clone()).collect();
+        job
+    }
+
+    /// The trials of each task of the only array.
+    fn tasks(job: &JobRecord, limits: Limits) -> Vec<Vec<u32>> {
+        let all: Vec<u32> = (0..).take(job.trials.len()).collect();
+        let plans = plan_arrays(job, &all, limits, &|_, resources| resources);
+        assert_eq!(plans.len(), 1);
+        plans[0].tasks.values().cloned().collect()
+    }
+
+    #[test]
+    fn a_task_has_the_trials_that_run_side_by_side() {
+        assert_eq!(tasks(&job(5, 2), Limits::default()), [vec![0, 1], vec![2, 3], vec![4]]);
+        assert_eq!(tasks(&job(3, 1), Limits::default()), [vec![0], vec![1], vec![2]]);
+        // Where a cluster takes two tasks, each lane of a task has two trials in turn.
+        let few = Limits { submit: Some(2), ..Limits::default() };
+        let plan = plan_arrays(&job(7, 2), &[0, 1, 2, 3, 4, 5, 6], few, &|_, resources| resources).remove(0);
+        assert_eq!(plan.tasks.values().map(Vec::len).collect::<Vec<_>>(), [4, 3]);
+        assert_eq!(plan.max_turns(), 2);
+    }
+
+    #[test]
+    fn a_trial_that_runs_alone_is_in_another_array() {
+        let mut mixed = job(4, 2);
+        mixed.trials[1].settings.slurm.pack = 1;
+        let plans = plan_arrays(&mixed, &[0, 1, 2, 3], Limits::default(), &|_, resources| resources);
+        let shown: Vec<Vec<&Vec<u32>>> = plans.iter().map(|plan| plan.tasks.values().collect()).collect();
+        assert_eq!(shown, [vec![&vec![0, 2], &vec![3]], vec![&vec![1]]]);
+    }
+
+    #[test]
+    fn a_task_asks_for_what_its_trials_need_together() {
+        let mut one = job(1, 3).trials.remove(0);
+        (one.settings.launch.ranks, one.settings.launch.nodes) = (2, 1);
+        let slurm = &mut one.settings.slurm;
+        (slurm.memory_mib, slurm.gpus_per_rank) = (1000, 1);
+        let own = Resources::from_trial(&one);
+        assert_eq!((own.task_ranks(), own.task_memory_per_node_mib()), (6, 3000));
+        assert_eq!((own.gres().as_deref(), own.task_gres().as_deref()), (Some("gpu:2"), Some("gpu:6")));
+        one.settings.slurm.pack_gpu = PackGpu::Shared;
+        let shared = Resources::from_trial(&one);
+        assert!(shared.shares_gpus() && !own.shares_gpus());
+        assert_eq!(shared.task_gres().as_deref(), Some("gpu:2"));
+    }
 }

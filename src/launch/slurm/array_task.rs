@@ -6,6 +6,7 @@ use slurm_client::{JobId, Slurm};
 
 use crate::exit::{Exit, Failure};
 use crate::launch::attempt::{ProcessEnd, conclude, last_lines_of_program, stage};
+use crate::launch::pack::seconds_beside;
 
 /// Slurm's job `id`, on the cluster of the job that has `arrays`.
 pub fn job_id(arrays: &JobArrays, id: u64) -> JobId {
@@ -38,19 +39,44 @@ pub fn trial_outcome(job: &JobDir, trial: &Trial, task: Option<&TrialTask>) -> R
     })
 }
 
-/// Stage the next attempt of an array task: of the first trial in the task's list, from position `turn` on, that has
+/// The trials of a task that run one after another, where several run side by side: every `of`-th one, from the `number`-th on.
+#[derive(Clone, Copy, Debug)]
+pub struct Lane {
+    /// Number of the lane, from 0.
+    pub number: usize,
+    /// Number of lanes of the task.
+    pub of: usize,
+}
+
+impl Lane {
+    fn has(self, position: usize) -> bool {
+        position % self.of.max(1) == self.number
+    }
+}
+
+/// Stage the next attempt in a lane of an array task: of its first trial in the task's list, from position `turn` on, that has
 /// neither completed nor failed by an error of its own. Creates the attempt's folder with `trial.json`; returns it with
 /// the position behind the trial. `None` at the end of the list.
 ///
 /// # Errors
 /// The job has no such task, or the ledger cannot be read or written.
-pub fn stage_task(job: &JobDir, array: u64, task: u32, turn: usize) -> Result<Option<(usize, AttemptDir)>, Failure> {
+pub fn stage_task(
+    job: &JobDir,
+    array: u64,
+    task: u32,
+    turn: usize,
+    lane: Lane,
+) -> Result<Option<(usize, AttemptDir)>, Failure> {
     let record = job.record()?;
     let arrays = JobArrays::load(job, record.job, record.trials.len())?;
     let trials = arrays
         .trials_of_task(array, task)
         .ok_or_else(|| Failure::internal(format!("{} has no task {array}_{task}", job.path().display())))?;
     for (position, TaskTrial(index, first)) in trials.iter().enumerate().skip(turn) {
+        // What another lane runs is none of its attempts that were left behind.
+        if !lane.has(position) {
+            continue;
+        }
         let Some(trial) = record.trials.get(*index as usize) else { continue };
         let mut done = false;
         for earlier in job.attempts(&trial.id)?.into_iter().filter(|earlier| earlier.number() >= *first) {
@@ -89,7 +115,8 @@ pub struct TaskStop<'a> {
     pub requeue: bool,
 }
 
-/// Write the outcome of an attempt whose `srun` ended with `exit_code` and printed `srun_log`.
+/// Write the outcome of an attempt whose `srun` ended with `exit_code` and printed `srun_log`. `beside`: the task, `JOB_INDEX`, whose other
+/// trials may have run at the same time.
 ///
 /// # Errors
 /// Exit 5 for a trial that did not complete, so that Slurm shows it as one; exit 70 if the ledger cannot be read or written.
@@ -98,6 +125,7 @@ pub fn conclude_task(
     exit_code: i32,
     srun_log: &str,
     stop: Option<TaskStop<'_>>,
+    beside: Option<&str>,
 ) -> Result<(), Failure> {
     let trial = attempt.trial()?;
     if let Some(outcome) = attempt.outcome()? {
@@ -129,6 +157,16 @@ pub fn conclude_task(
         outcome.message = format!("{}; it ran out of memory", outcome.message);
         outcome.save(attempt)?;
     }
+    if let Some(task) = beside {
+        // The trial has its outcome, whether or not the times of others can be read.
+        match time_beside(attempt, &trial, &outcome, task) {
+            Ok(seconds) => {
+                outcome.beside_s = Some(seconds);
+                outcome.save(attempt)?;
+            }
+            Err(e) => tracing::warn!("how long other trials ran beside {} is not known: {}", trial.id, e.message),
+        }
+    }
     match outcome.state {
         TrialState::Completed => Ok(()),
         state => {
@@ -139,6 +177,30 @@ pub fn conclude_task(
             Err(Failure::new(Exit::TrialsFailed, shown.join("\n")))
         }
     }
+}
+
+/// Time for which the other trials of a task (`JOB_INDEX`) ran during an attempt, s, summed over them.
+fn time_beside(attempt: &AttemptDir, trial: &Trial, outcome: &Outcome, task: &str) -> Result<i64, Failure> {
+    let unknown = || Failure::internal(format!("{} is no attempt of a task {task:?}", attempt.path().display()));
+    let (array, index) = task_key(task).ok_or_else(unknown)?;
+    let job = attempt.path().parent().and_then(std::path::Path::parent).map(JobDir::new).ok_or_else(unknown)?;
+    let record = job.record()?;
+    let arrays = JobArrays::load(&job, record.job, record.trials.len())?;
+    let mut others = Vec::new();
+    for TaskTrial(position, first) in arrays.trials_of_task(array, index).ok_or_else(unknown)? {
+        let other = record.trials.get(*position as usize).filter(|other| other.id != trial.id);
+        if let Some(other) = other {
+            let attempts = job.attempts(&other.id)?;
+            others.extend(attempts.into_iter().filter(|made| made.number() >= *first));
+        }
+    }
+    Ok(seconds_beside(&others, (outcome.started, outcome.ended))?)
+}
+
+/// The array and the index of a task, `JOB_INDEX`.
+fn task_key(task: &str) -> Option<(u64, u32)> {
+    let (array, index) = task.split_once('_')?;
+    Some((array.parse().ok()?, index.parse().ok()?))
 }
 
 /// End of each rank's process, from what `srun` printed and its exit code; `None` for a rank that it does not
@@ -156,8 +218,7 @@ fn out_of_memory(srun_log: &str) -> bool {
 /// Why Slurm itself stopped the array task `JOB_INDEX`: `TimeLimit`, for example. `None` if somebody cancelled it, or
 /// Slurm does not say: a task that is being stopped has no time to ask twice.
 fn stop_reason(task: &str) -> Option<String> {
-    let (job, index) = task.split_once('_')?;
-    let (job, index) = (job.parse().ok()?, index.parse().ok()?);
+    let (job, index) = task_key(task)?;
     let task = Slurm::from_environment().queued(&[JobId::new(job)]).ok()?.remove(&(job, index))?;
     (!task.detail.is_empty()).then_some(task.detail)
 }

@@ -261,7 +261,7 @@ impl SlurmBackend {
         let shares = |((array, task), _): &&((u64, u32), _)| open.get(array).is_some_and(|tasks| tasks.contains(task));
         if let Some((_, other)) = spared.iter().find(shares) {
             let message =
-                format!("trial {} runs in the same task, one after the other: one cannot be cancelled alone", other.id);
+                format!("trial {} runs in the same task: one of its trials cannot be cancelled alone", other.id);
             return Err(Failure::new(Exit::Usage, message).hint(format!("expctl cancel {id}")));
         }
         if only.is_none() {

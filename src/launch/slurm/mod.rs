@@ -10,7 +10,8 @@ mod script;
 mod usage;
 mod wait;
 
-pub use array_task::{TaskStop, conclude_task, stage_task};
+pub(crate) use array_plan::Resources;
+pub use array_task::{Lane, TaskStop, conclude_task, stage_task};
 pub use backend::{Adjustment, SlurmBackend};
 pub use script::{SHIPPED_TEMPLATE, batch_template, render, scripts};
 use slurm_client::{RestOptions, SetupError, Slurm, SlurmError};

@@ -33,6 +33,9 @@ pub const SHIPPED_TEMPLATE: &str = include_str!("../../../slurm/batch.sh.j2");
 /// Words that every script needs: without one of them a job leaves no results.
 const NEEDED_WORDS: [&str; 3] = ["stage-attempt", "srun", "conclude"];
 
+/// Word of a script that runs trials side by side.
+const LANE_WORD: &str = "--lane";
+
 /// The template in use, name and text. The name is a path, or `slurm/batch.sh.j2, compiled in`.
 ///
 /// # Errors
@@ -47,10 +50,8 @@ pub fn batch_template(project: &Project) -> Result<(String, String), Failure> {
             Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => continue,
             Err(e) => return Err(Failure::new(Exit::Config, format!("cannot read the batch template {name}: {e}"))),
         };
-        // Comments do not count.
-        let lines: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with('#')).collect();
         let lacking: Vec<&str> =
-            NEEDED_WORDS.into_iter().filter(|word| !lines.iter().any(|line| line.contains(word))).collect();
+            NEEDED_WORDS.into_iter().filter(|word| !commands_of(&text).any(|line| line.contains(word))).collect();
         if !lacking.is_empty() {
             let message = format!("the batch template {name} lacks {}", lacking.join(" and "));
             return Err(Failure::new(Exit::Config, message)
@@ -60,6 +61,11 @@ pub fn batch_template(project: &Project) -> Result<(String, String), Failure> {
         return Ok((name, text));
     }
     Ok(("slurm/batch.sh.j2, compiled in".to_owned(), SHIPPED_TEMPLATE.to_owned()))
+}
+
+/// The lines of a template that are no comments.
+fn commands_of(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter(|line| !line.trim_start().starts_with('#'))
 }
 
 fn template_paths(project: &Project) -> Vec<PathBuf> {
@@ -135,7 +141,7 @@ impl JobScripts<'_> {
                     .hint("EXPCTL_RUNS moves the ledger to another folder"));
             }
         }
-        let time_min = resources.time_min.saturating_mul(plan.max_trials_per_task());
+        let time_min = resources.time_min.saturating_mul(plan.max_turns());
         let mut extra = profile.extra.clone();
         let mut exclude = resources.exclude.clone();
         if !exclude.is_empty() {
@@ -146,6 +152,13 @@ impl JobScripts<'_> {
         // A script that is warned before its time limit needs time to act on it.
         let warned = resources.requeues.is_some() && u64::from(BEFORE_LIMIT_S) < time_min.saturating_mul(30);
         let (name, text) = batch_template(project)?;
+        if resources.pack > 1 && !commands_of(&text).any(|line| line.contains(LANE_WORD)) {
+            let message =
+                format!("slurm.pack is {}, and the batch template {name} runs one trial at a time", resources.pack);
+            return Err(Failure::new(Exit::Config, message)
+                .hint("set slurm.pack to 1")
+                .hint("or take over the lanes of the template that is compiled in; see docs/guide/slurm.md"));
+        }
         fill_template(
             &name,
             &text,
@@ -158,6 +171,11 @@ impl JobScripts<'_> {
                 ranks_per_node => resources.ranks_per_node(),
                 cpus_per_rank => resources.cpus_per_rank,
                 memory_mib => resources.memory_per_node_mib(),
+                pack => resources.pack,
+                shares_gpus => resources.shares_gpus(),
+                task_ranks => resources.task_ranks(),
+                task_memory_mib => resources.task_memory_per_node_mib(),
+                task_gres => resources.task_gres(),
                 time_min,
                 partition => &resources.partition,
                 account => &resources.account,

@@ -214,6 +214,9 @@ fn is_complete(runs: &[TaskRun]) -> bool {
 fn usages<'a>(key: TaskKey, known: &KnownRuns, attempts: &[&'a AttemptDir]) -> Vec<(&'a AttemptDir, SlurmUsage, bool)> {
     let times: Vec<i64> = attempts.iter().map(|attempt| attempt.started()).collect();
     let matched = match_runs(&known.runs, &times);
+    // Steps that run at the same time are not in the order of the attempts.
+    let is_packed = |attempt: &&AttemptDir| attempt.trial().is_ok_and(|trial| trial.settings.slurm.pack > 1);
+    let packed = attempts.len() > 1 && attempts.iter().any(is_packed);
     let mut found = Vec::new();
     for (position, (attempt, index)) in attempts.iter().zip(&matched).enumerate() {
         let Some(index) = *index else { continue };
@@ -226,7 +229,7 @@ fn usages<'a>(key: TaskKey, known: &KnownRuns, attempts: &[&'a AttemptDir]) -> V
             task: key.1,
             try_number: known.earlier.saturating_add(u32::try_from(index).unwrap_or(u32::MAX)).saturating_add(1),
             attempts_in_try: u32::try_from(beside).unwrap_or(u32::MAX),
-            usage: share_of_run(&known.runs[index], before, beside),
+            usage: if packed { known.runs[index].clone() } else { share_of_run(&known.runs[index], before, beside) },
             other_tries: others.collect(),
         };
         found.push((*attempt, usage, before + 1 == beside));

@@ -200,7 +200,9 @@ impl StepKind<'_> {
         let same =
             |of: &VariantRow| of.variant == row.variant && same_point(of, row, false) && same_point(row, of, false);
         let theirs = self.rows.iter().filter(|(of, _)| *of == baseline && job != baseline);
-        theirs.map(|(_, of)| *of).find(|of| same(of))
+        let theirs: Vec<&VariantRow> = theirs.map(|(_, of)| *of).filter(|of| same(of)).collect();
+        let alike = theirs.iter().copied().find(|of| of.side_by_side() == row.side_by_side());
+        alike.or_else(|| theirs.first().copied())
     }
 
     /// Its tables, one for each class.
@@ -345,6 +347,8 @@ fn pooled(name: &str, label: String, jobs: &[JobRuns<'_>]) -> Result<VariantRow,
         estimator: format!("{} of all jobs", all.estimator),
         // Repeats count from 1 in every job.
         interleaved: false,
+        // Each job has its own trials that ran alone.
+        interference: None,
         parts,
         ..all
     })

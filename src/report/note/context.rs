@@ -98,6 +98,7 @@ pub fn values(
         ("usage", json!(usage.as_ref().map(|u| u.table.markdown()))),
         ("sampled", json!(usage.as_ref().filter(|u| u.sampled).map(|u| json!({ "gpu": u.gpu })))),
         ("emulated", json!(results.emulated())),
+        ("side_by_side", json!(results.side_by_side())),
         ("au", json!(AU_MEANING)),
         ("bottlenecks", json!(results.bottlenecks())),
         ("masks_in_step", json!(results.masks_in_step())),

@@ -198,6 +198,7 @@ pub fn finish(attempt: &AttemptDir, ranks: &[Vec<StepRecord>], state: TrialState
         failed_rank: None,
         started: SUBMITTED + 10,
         ended: SUBMITTED + 20,
+        beside_s: None,
         ranks: ranks.iter().enumerate().map(exit).collect(),
     };
     outcome.save(attempt).unwrap();

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use crate::common;
 use crate::common::local::set;
 use crate::common::{Guard, PATIENCE, SMALL, TestProject, text, wait_until, worker_pids};
-use expctl_ledger::{FileSize, RankStatus, Stage, TrialState};
-use expctl_settings::{Estimator, StoreKind};
+use expctl_ledger::{FileSize, Outcome, RankStatus, Stage, TrialState};
+use expctl_settings::{Estimator, StoreKind, Trial};
 use nix::sys::signal::{Signal, kill};
 
 #[test]
@@ -389,6 +389,32 @@ fn without_wait_the_job_goes_on_in_the_background() {
         wait_until("the outcome", PATIENCE, || project.attempt(&job, "ids").and_then(|a| a.outcome().unwrap()));
     assert_eq!(outcome.state, TrialState::Completed);
     wait_until("the note", PATIENCE, || project.path().join("results/small_1.md").exists().then_some(()));
+}
+
+#[test]
+fn two_trials_run_at_the_same_time_and_the_note_says_what_that_costs() {
+    let project = TestProject::new();
+    let settings = ["slurm.pack=2", "launch.ranks=1", "measure.repeats=2", "measure.steps=60"];
+    let id = project.completed(SMALL, &set(&settings));
+    let job = project.job(&id);
+    let ended = |trial: &Trial| {
+        let attempt = job.attempts(&trial.id).unwrap().pop().unwrap();
+        (trial.settings.slurm.pack, attempt.outcome().unwrap().unwrap())
+    };
+    let outcomes: Vec<(u32, Outcome)> = job.record().unwrap().trials.iter().map(ended).collect();
+    let packs: Vec<u32> = outcomes.iter().map(|(pack, _)| *pack).collect();
+    assert_eq!(packs, [2, 2, 1, 2, 2, 1], "lazy, ids, and lazy alone");
+    for (pack, outcome) in &outcomes {
+        assert_eq!((outcome.state, outcome.beside_s.is_some()), (TrialState::Completed, *pack == 2), "{outcome:?}");
+    }
+    for two in [&outcomes[0..2], &outcomes[3..5]] {
+        let (one, other) = (&two[0].1, &two[1].1);
+        assert!(one.started <= other.ended && other.started <= one.ended, "{two:?}");
+    }
+    // The one alone began when both had ended.
+    assert!(outcomes[2].1.started >= outcomes[0].1.ended.max(outcomes[1].1.ended), "{outcomes:?}");
+    let note = std::fs::read_to_string(project.path().join(format!("results/small_{id}.md"))).unwrap();
+    assert!(note.contains("- **Side by side** (derived): lazy (2 side by side): a trial runs at "), "{note}");
 }
 
 #[test]

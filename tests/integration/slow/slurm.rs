@@ -4,6 +4,7 @@
 //! worker leaves ([`job::WORKER`]); the last one runs the real worker.
 
 mod arrays;
+mod pack;
 
 use std::path::Path;
 use std::time::Duration;

@@ -5,6 +5,7 @@ mod array;
 mod data_set;
 mod emulation;
 mod model;
+mod pack;
 mod pipeline;
 mod steps;
 mod workload;
@@ -73,6 +74,7 @@ impl<'a> Judge<'a> {
         self.warm_up(values, problems);
         self.sampling(values, problems);
         self.cold_cache(values, problems);
+        self.pack(values, problems);
         self.epochs(values, problems);
         self.schedule(values, problems);
         self.profiler(values, problems);

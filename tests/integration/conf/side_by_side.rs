@@ -1,0 +1,66 @@
+//! Trials side by side: what a config may ask for, and the trial that runs alone beside them.
+
+use super::*;
+
+const TWO: &str = "loader.batch_size = 28\nmeasure.repeats = 2\nslurm.pack = 2\n[variant.lazy]\npipeline.processor = \"lazy\"\n\
+                   [variant.ids]\npipeline.processor = \"ids\"\n[compare]\nbaseline = \"ids\"\n";
+
+/// Variant, repeat and trials side by side of each trial.
+fn shown(trials: &[Trial]) -> Vec<(&str, u32, u32)> {
+    trials.iter().map(|trial| (trial.variant.as_str(), trial.repeat, trial.settings.slurm.pack)).collect()
+}
+
+#[test]
+fn the_baseline_also_runs_alone() {
+    let all = trials(TWO, &[]).unwrap();
+    assert_eq!(
+        shown(&all),
+        [("lazy", 1, 2), ("ids", 1, 2), ("ids", 1, 1), ("lazy", 2, 2), ("ids", 2, 2), ("ids", 2, 1)]
+    );
+    let labels: Vec<String> = all[..3].iter().map(Trial::label).collect();
+    assert_eq!(labels, ["lazy (2 side by side)", "ids (2 side by side)", "ids"]);
+    // The trial is the one of a job in which all run alone.
+    let alone = trials(TWO, &["slurm.pack=1"]).unwrap();
+    assert_eq!(shown(&alone), [("lazy", 1, 1), ("ids", 1, 1), ("lazy", 2, 1), ("ids", 2, 1)]);
+    assert_eq!(all[2].id, alone[1].id);
+    assert_ne!(all[1].id, alone[1].id);
+    assert_eq!(trials(TWO, &["slurm.pack_calibrate=false"]).unwrap().len(), 4);
+    // Whether the baseline also runs alone is no part of what the others run.
+    assert_eq!(trials(TWO, &["slurm.pack_calibrate=false"]).unwrap()[0].id, all[0].id);
+}
+
+#[test]
+fn a_sweep_that_has_it_alone_needs_no_other() {
+    let swept = |packs: &str| format!("{SMALL}[sweep]\nslurm.pack = {packs}\n");
+    let both = trials(&swept("[1, 2]"), &[]).unwrap();
+    assert_eq!(both.iter().map(|trial| trial.settings.slurm.pack).collect::<Vec<_>>(), [1, 2]);
+    let more = trials(&swept("[2, 4]"), &[]).unwrap();
+    assert_eq!(more.iter().map(|trial| trial.settings.slurm.pack).collect::<Vec<_>>(), [2, 4, 1]);
+    assert_eq!(more[2].point_words(), "slurm.pack=1");
+}
+
+#[test]
+fn a_trial_of_several_nodes_and_trials_in_turn_cannot_run_side_by_side() {
+    let interleaved = trials(SMALL, &["slurm.pack=2", "measure.interleave=true"]).unwrap_err();
+    assert_eq!(
+        interleaved,
+        ["`slurm.pack` = 2 runs trials at the same time, and `measure.interleave` runs them one after another"]
+    );
+    let nodes = trials(SMALL, &["slurm.pack=2", "launch.ranks=2", "launch.nodes=2"]).unwrap_err();
+    assert_eq!(nodes, ["`slurm.pack` = 2 runs trials side by side on one node, and a trial has 2 nodes"]);
+    assert!(trials(SMALL, &["slurm.pack=1", "measure.interleave=true"]).is_ok());
+}
+
+#[test]
+fn a_plan_says_what_runs_side_by_side_and_counts_the_resources_of_a_task_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("test.toml");
+    let text = format!("{TWO}[slurm]\ntime_min = 60\ncpus_per_rank = 3\npack_calibrate = false\nmemory_mib = 1000\n");
+    std::fs::write(&path, text.replace("slurm.pack = 2\n", "").replace("[slurm]\n", "[slurm]\npack = 2\n")).unwrap();
+    let said = text_of(&expctl(&["plan", path.to_str().unwrap()]).stdout);
+    assert!(said.contains("4 trials × 1 rank, up to 2 side by side: at most 12.0 CPU h (time limit 60 min"), "{said}");
+    assert!(said.contains("4 trials × 1 rank, up to 2 side by side on this machine"), "{said}");
+    // Two tasks with the processors of three trials each.
+    let three = text_of(&expctl(&["plan", path.to_str().unwrap(), "--set", "slurm.pack=3"]).stdout);
+    assert!(three.contains("up to 3 side by side: at most 18.0 CPU h"), "{three}");
+}
