@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use expctl_ledger::{
     Attempt, AttemptDir, AttemptState, JobDir, Ledger, Rates, read_attempts, read_learning, stopped_early,
 };
+use expctl_settings::{EMULATED, Mode};
 use expctl_text::Table;
 use expctl_text::format::{MISSING, moment, rate};
 use serde::Serialize;
@@ -78,6 +79,8 @@ struct TrialRow {
     samples_per_s: Option<f64>,
     /// The steps of the rates; `None` without rates.
     rates_of: Option<RatesOf>,
+    /// Whether the steps wait in the place of an accelerator (`train.mode = "emulate"`): the rates are of no model.
+    emulated: bool,
     /// Seconds from the start of the attempt to its end; `None` until then.
     took_s: Option<i64>,
     node: Option<String>,
@@ -208,6 +211,7 @@ fn trial_row(folder: &JobDir, job: u64, task: usize, status: &TrialStatus) -> Re
         it_per_s: None,
         samples_per_s: None,
         rates_of: None,
+        emulated: status.trial.settings.train.mode == Mode::Emulate,
         took_s: status.outcome.as_ref().map(|outcome| (outcome.ended - outcome.started).max(0)),
         node: None,
         reason: status.reason.clone(),
@@ -274,10 +278,12 @@ fn trial_table(rows: &[TrialRow], several: bool) -> Table {
     table
 }
 
-/// Samples/s, marked as that of the last steps while the trial runs.
+/// Samples/s, marked as emulated, and as that of the last steps while the trial runs.
 fn shown_rate(row: &TrialRow) -> String {
     let Some(samples) = row.samples_per_s else { return MISSING.to_owned() };
-    if row.rates_of == Some(RatesOf::LastSteps) { format!("{} (last steps)", rate(samples)) } else { rate(samples) }
+    let last_steps = (row.rates_of == Some(RatesOf::LastSteps)).then_some("last steps");
+    let marks: Vec<&str> = row.emulated.then_some(EMULATED).into_iter().chain(last_steps).collect();
+    if marks.is_empty() { rate(samples) } else { format!("{} ({})", rate(samples), marks.join(", ")) }
 }
 
 /// The largest unit that gives at least one: `12 s`, `3 min`, `5 h`, `9 d`.
