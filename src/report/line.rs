@@ -1,5 +1,7 @@
 //! A row against the row that its ratios refer to: ratios, verdict, and what else differs; in numbers and in words.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use expctl_stats::{
     ALPHA, MIN_RUNS_FOR_VERDICT, MIN_SECONDS_FOR_VERDICT, POWER, Permutation, Ratio, Verdict, judge,
     minimum_detectable, minimum_detectable_paired, paired_ratio, permutation_test, ratio,
@@ -21,15 +23,21 @@ pub fn baselines(rows: &[(usize, &VariantRow)], job: usize, several_jobs: bool) 
     if first_point {
         chosen.truncate(1);
     }
+    // A job may have thousands of points, each with a baseline of its own.
+    let of_point: BTreeMap<&BTreeMap<String, String>, usize> =
+        chosen.iter().map(|base| (&rows[*base].1.point, *base)).collect();
     let find = |index: usize| {
-        if chosen.contains(&index) {
-            return Some(index);
-        }
         let (of, row) = rows[index];
-        if row.profiler {
-            return None;
+        let same = of_point.get(&row.point).copied();
+        if same == Some(index) || row.profiler {
+            return same.filter(|base| *base == index);
         }
-        chosen.iter().copied().find(|base| first_point || same_point(rows[*base].1, row, of == job))
+        match (first_point, of == job) {
+            (true, _) => chosen.first().copied(),
+            // In one job points are equal or they are not.
+            (false, true) => same,
+            (false, false) => same.or_else(|| chosen.iter().copied().find(|base| same_point(rows[*base].1, row))),
+        }
     };
     (0..rows.len()).map(find).collect()
 }
@@ -61,21 +69,12 @@ fn baseline_rows(rows: &[(usize, &VariantRow)], job: usize) -> Vec<usize> {
         // Another baseline than the named one would change the meaning of the ratios.
         (Some(_), None) => return Vec::new(),
     };
-    let mut chosen: Vec<usize> = Vec::new();
-    for index in of_job.into_iter().filter(|i| rows[*i].1.variant == *variant) {
-        if chosen.iter().all(|i| rows[*i].1.point != rows[index].1.point) {
-            chosen.push(index);
-        }
-    }
-    chosen
+    let mut points: BTreeSet<&BTreeMap<String, String>> = BTreeSet::new();
+    of_job.into_iter().filter(|i| rows[*i].1.variant == *variant && points.insert(&rows[*i].1.point)).collect()
 }
 
-/// Whether a row is at the point of a baseline: in the same job, with the same swept settings; in another job, with the settings that the
-/// baseline's job swept.
-pub fn same_point(base: &VariantRow, row: &VariantRow, same_job: bool) -> bool {
-    if same_job {
-        return base.point == row.point;
-    }
+/// Whether a row of another job is at the point of a baseline: it has the settings that the baseline's job swept.
+pub fn same_point(base: &VariantRow, row: &VariantRow) -> bool {
     base.point.iter().all(|(key, value)| row.point.get(key).or_else(|| row.settings.get(key)) == Some(value))
 }
 

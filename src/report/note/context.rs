@@ -278,12 +278,13 @@ fn without_tests(findings: Vec<String>) -> Vec<String> {
 /// Each variant with the settings that differ and its rates.
 fn methods(job: &MeasuredJob, rows: &[&VariantRow]) -> Vec<Value> {
     let groups = job.by_label();
-    let settings: Vec<BTreeMap<String, String>> =
-        groups.iter().map(|(_, runs)| flatten_in_job(job, &runs[0].trial.settings)).collect();
-    let differs = |key: &String| settings.iter().any(|other| other.get(key) != settings[0].get(key));
+    let settings = flatten_in_job(job, groups.iter().map(|(_, runs)| &runs[0].trial.settings));
+    let keys: BTreeSet<&String> = settings.iter().flat_map(BTreeMap::keys).collect();
+    let differs = |key: &&String| settings.iter().any(|other| other.get(*key) != settings[0].get(*key));
+    let differing: BTreeSet<&String> = keys.into_iter().filter(differs).collect();
     let mut all = Vec::new();
     for (((label, runs), own), row) in groups.iter().zip(&settings).zip(rows) {
-        let apart = own.iter().filter(|(key, _)| differs(key));
+        let apart = own.iter().filter(|(key, _)| differing.contains(key));
         let apart = apart.map(|(key, value)| format!("{key} = {}", quoted(value)));
         // The version of our own worker is in the provenance.
         let program = runs.iter().flat_map(|run| run.environments()).find_map(|found| found.program.as_ref());
