@@ -15,7 +15,8 @@ use self::job_entry::JobEntry;
 use self::job_pages::JobPages;
 use crate::console::say;
 use crate::exit::{Exit, Failure};
-use crate::launch::status::{JobStatus, JobStatuses};
+use crate::launch::status::ListedJobs;
+use crate::ledger::ListedJob;
 use crate::project::Project;
 use crate::report::html::{PAGE_STYLE, THEME_SCRIPT};
 use crate::report::note::NoteOptions;
@@ -47,26 +48,25 @@ pub fn write_site(
     refuse_others(folder)?;
     let ledger = Ledger::open(project)?;
     let folders: Vec<JobDir> = ledger.measured_ids().iter().map(|id| ledger.measured(*id)).collect::<Result<_, _>>()?;
-    let mut seen = JobStatuses::load(&folders)?;
-    if let Some(trouble) = &seen.trouble {
+    let listed = ListedJobs::load(project, &folders)?;
+    if let Some(trouble) = &listed.trouble {
         say(format!("note: Slurm cannot be asked: {trouble}"));
     }
-    seen.jobs.sort_by_key(|job| std::cmp::Reverse((job.record.submitted, job.record.job)));
     std::fs::create_dir_all(folder.join("jobs")).map_err(Failure::internal)?;
     let mut job_pages = JobPages::open(folder)?;
-    let mut entries = Vec::with_capacity(seen.jobs.len());
-    for (position, status) in seen.jobs.iter().enumerate() {
-        let page = match position < pages && !status.is_active() {
-            true => job_pages.current(project, status, options)?,
+    let mut entries = Vec::with_capacity(listed.jobs.len());
+    for (position, job) in listed.jobs.iter().enumerate() {
+        let page = match position < pages && !job.is_active() {
+            true => job_pages.current(project, job, options)?,
             false => None,
         };
-        entries.push(JobEntry::new(status, page));
+        entries.push(JobEntry::new(job, page));
     }
     job_pages.save()?;
-    let is_active = seen.jobs.iter().any(JobStatus::is_active);
+    let is_active = listed.jobs.iter().any(ListedJob::is_active);
     let index = folder.join("index.html");
     write_atomic(&index, index_page(project, &entries, refresh_s.filter(|_| is_active))?.as_bytes())?;
-    Ok(Site { index, unreadable: seen.unreadable })
+    Ok(Site { index, unreadable: listed.unreadable })
 }
 
 /// Refuse a folder that is not empty and has no site in it.

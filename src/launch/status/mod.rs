@@ -1,20 +1,23 @@
 //! The status of jobs: where their trials stand now, whichever backend runs them.
 //!
-//! Invariant: looking never writes, and a trial is called running only if something that runs it was seen.
+//! Invariant: looking never writes into the ledger, and a trial is called running only if something that runs it was seen.
 
 mod existing;
 mod follow;
+mod listed_jobs;
 mod pace;
 
 pub use existing::ExistingTrials;
 use expctl_ledger::{AttemptDir, AttemptState, JobDir, JobRecord, JobVerdictError, Outcome};
 use expctl_settings::Trial;
 pub use follow::{Follow, estimated_s_left};
+pub use listed_jobs::ListedJobs;
 pub use pace::{Pace, RankPace, WINDOW_S};
 
 use crate::exit::Failure;
 use crate::launch::local::{Launcher, LauncherState};
 use crate::launch::slurm::{SlurmBackend, Standing, Standings};
+use crate::ledger::state_words;
 
 /// A trial of a job, as seen now.
 #[derive(Clone, Debug)]
@@ -104,8 +107,7 @@ impl JobStatus {
 
     /// The counts in words: `2 completed, 1 running`.
     pub fn summary(&self) -> String {
-        let parts: Vec<String> = self.counts().iter().map(|(state, n)| format!("{n} {}", state.name())).collect();
-        parts.join(", ")
+        state_words(&self.counts().into_iter().collect())
     }
 
     /// Whether every trial completed.

@@ -14,7 +14,7 @@ use super::measures::{measures_of_modes, not_shown};
 use super::{NoteOptions, Picture, learning_picture, picture_link, shown_path};
 use crate::console::say;
 use crate::exit::Failure;
-use crate::ledger::flatten_in_job;
+use crate::ledger::{ListedJob, flatten_in_job};
 use crate::project::Project;
 use crate::report::attempts::attempts_table;
 use crate::report::bottleneck::OTHER;
@@ -209,11 +209,19 @@ fn comparison(project: &Project, job: &MeasuredJob, rows: &[&VariantRow], option
         missing.push(format!("Earlier jobs are missing: {}", reason(project, &error.to_string())));
         BTreeSet::new()
     });
-    for id in ids.into_iter().filter(|id| *id != record.job) {
-        match project.job(id).record() {
-            Ok(other) if other.config == record.config && other.submitted < record.submitted => {
-                earlier.push((other.submitted, id));
-            }
+    let ids: Vec<u64> = ids.into_iter().filter(|id| *id != record.job).collect();
+    let cache = ListedJob::cache(project);
+    // There may be thousands, and only some are of the config.
+    let heads = parallel_map::map(&ids, |id| {
+        let folder = project.job(*id);
+        match cache.get_of_record(&folder) {
+            Some(known) => Ok((known.config == record.config, known.submitted)),
+            None => folder.head().map(|head| (head.config == record.config, head.submitted)),
+        }
+    });
+    for (id, head) in ids.into_iter().zip(heads) {
+        match head {
+            Ok((true, submitted)) if submitted < record.submitted => earlier.push((submitted, id)),
             Ok(_) => {}
             // Its config is not known.
             Err(e) => say(format!("job {id} is not compared with: {e}")),
