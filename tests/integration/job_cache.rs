@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use expctl_ledger::JobDir;
+use expctl_ledger::{JobDir, StepsTable, write_steps};
 use serde_json::Value as Json;
 
-use crate::common::ledger::two_variants;
+use crate::common::ledger::{steps, two_variants};
 use crate::common::{TestProject, text};
 
 /// Jobs 1 and 2, which have ended, and 3, which never began.
@@ -29,11 +29,15 @@ fn list(project: &TestProject) -> Json {
     jobs
 }
 
-/// The cache of the only ledger of a user.
+/// The file of all jobs in the cache of the only ledger of a user.
 fn cache(project: &TestProject) -> PathBuf {
-    let ledgers: Vec<PathBuf> = files(&project.cache().join("expctl/ledgers"));
-    let [file] = &ledgers[..] else { panic!("{ledgers:?}") };
-    file.clone()
+    cached(project, "jobs")
+}
+
+/// A file of that cache.
+fn cached(project: &TestProject, name: &str) -> PathBuf {
+    let all = files(&project.cache().join("expctl/ledgers"));
+    all.iter().find(|file| file.ends_with(format!("{name}.json"))).unwrap_or_else(|| panic!("{all:?}")).clone()
 }
 
 /// All files below a folder.
@@ -103,6 +107,31 @@ fn a_damaged_cache_and_one_of_another_version_are_made_again() {
         assert_eq!(list(&project), first, "{damaged}");
         assert_eq!(std::fs::read(cache(&project)).unwrap(), good, "{damaged}");
     }
+}
+
+#[test]
+fn a_history_is_the_same_with_and_without_a_cache() {
+    let project = ledger();
+    let history = || project.json(&["history", "086_ddp", "--json"], 0);
+    let first = history();
+    let file = cached(&project, "rates");
+    let good = std::fs::read(&file).unwrap();
+    let known: Json = serde_json::from_slice(&good).unwrap();
+    // Of job 3 nobody asked for rates.
+    let has_rates = |job: &str| !known["jobs"][job]["value"]["rates"].is_null();
+    assert_eq!(["1", "2", "3"].map(has_rates), [true, true, false]);
+    assert_eq!(history(), first);
+    std::fs::write(&file, "{").unwrap();
+    assert_eq!(history(), first);
+    assert_eq!(std::fs::read(&file).unwrap(), good);
+    // Other steps are other rates, although nothing else says so.
+    let job = project.job("2");
+    let attempt = &job.attempts(&first_trial(&job)).unwrap()[0];
+    for rank in 0..2 {
+        let table = StepsTable { trial: first_trial(&job), rank, world_size: 2, steps: steps(800, 0) };
+        write_steps(&attempt.steps_path(rank), &table).unwrap();
+    }
+    assert_ne!(history(), first);
 }
 
 #[test]

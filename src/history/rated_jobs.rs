@@ -1,0 +1,164 @@
+//! [`RatedJobs`]: the jobs of a ledger with the rates of those that are asked for. The steps of a job that has ended are read once.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use expctl_ledger::{JobDir, JobRecord, Ledger, LedgerError, MeasuredJob, Provenance, Run};
+use serde::{Deserialize, Serialize};
+
+use super::job_rates::{JobRates, RateIdentity};
+use super::rate_history::UnreadableJob;
+use crate::ledger::{FilesOf, JobCache, JobFiles, TrialFiles};
+use crate::project::Project;
+
+/// What a job is of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobOrigin {
+    /// Its number.
+    pub job: u64,
+    /// Submitted, seconds since the epoch.
+    pub submitted: i64,
+    /// Name of its config.
+    pub config: String,
+    /// The config file, as given.
+    pub config_path: PathBuf,
+    /// Its variants, in the order of their first trials.
+    pub variants: Vec<String>,
+}
+
+/// The jobs of a ledger.
+pub struct RatedJobs {
+    /// Those that can be read, with their rates if they were asked for.
+    pub jobs: Vec<(JobOrigin, Option<Vec<JobRates>>)>,
+    /// Those that cannot be read.
+    pub unreadable: Vec<UnreadableJob>,
+}
+
+/// What is cached of a job.
+#[derive(Debug, Serialize, Deserialize)]
+struct CachedRates {
+    origin: JobOrigin,
+    /// `None`: nobody has asked for them.
+    rates: Option<Vec<CachedRate>>,
+}
+
+/// Rates with what their JSON leaves out.
+#[derive(Debug, Serialize, Deserialize)]
+struct CachedRate {
+    rates: JobRates,
+    identity: RateIdentity,
+    settings: BTreeMap<String, String>,
+}
+
+/// What a look at a job found.
+struct RatedJob {
+    origin: JobOrigin,
+    rates: Option<Vec<JobRates>>,
+    /// The files that it was read from, if it is not in the cache and can be.
+    files: Option<JobFiles>,
+}
+
+impl RatedJobs {
+    /// Read the jobs of a project's ledger: of each what it is of, and of those that are `wanted` the times of steps and what they ran with,
+    /// too. What has been read of a job before, and has not changed since, comes from the cache of the user.
+    pub fn load(project: &Project, ledger: &Ledger, wanted: impl Fn(&JobOrigin) -> bool + Sync) -> Self {
+        let mut cache: JobCache<CachedRates> = JobCache::open(project, "rates", FilesOf::Rates);
+        let folders: Vec<JobDir> = ledger.measured_ids().into_iter().map(|id| project.job(id)).collect();
+        let found = parallel_map::map(&folders, |folder| look(&cache, folder, &wanted));
+        let (mut jobs, mut unreadable) = (Vec::new(), Vec::new());
+        for (folder, found) in folders.iter().zip(found) {
+            match found {
+                Ok(RatedJob { origin, rates, files }) => {
+                    if let Some(files) = files {
+                        cache.insert(folder, files, CachedRates::new(&origin, rates.as_deref()));
+                    }
+                    jobs.push((origin, rates));
+                }
+                Err(e) => {
+                    // The ledger names folders by numbers.
+                    let job = folder.name().parse().unwrap_or_default();
+                    unreadable.push(UnreadableJob { job, reason: e.to_string() });
+                }
+            }
+        }
+        cache.save(&folders);
+        Self { jobs, unreadable }
+    }
+}
+
+impl CachedRates {
+    fn new(origin: &JobOrigin, rates: Option<&[JobRates]>) -> Self {
+        let one = |rates: &JobRates| CachedRate {
+            rates: rates.clone(),
+            identity: rates.identity.clone(),
+            settings: rates.settings.clone(),
+        };
+        Self { origin: origin.clone(), rates: rates.map(|all| all.iter().map(one).collect()) }
+    }
+
+    /// The rates as they were read.
+    fn rates(&self) -> Option<Vec<JobRates>> {
+        let one = |cached: &CachedRate| JobRates {
+            identity: cached.identity.clone(),
+            settings: cached.settings.clone(),
+            ..cached.rates.clone()
+        };
+        Some(self.rates.as_ref()?.iter().map(one).collect())
+    }
+}
+
+/// Look at a job: into the cache, and into its folder where that does not say what is wanted.
+fn look(
+    cache: &JobCache<CachedRates>,
+    folder: &JobDir,
+    wanted: impl Fn(&JobOrigin) -> bool,
+) -> Result<RatedJob, LedgerError> {
+    if let Some(known) = cache.get_of_record(folder) {
+        let origin = known.origin.clone();
+        if !wanted(&origin) {
+            return Ok(RatedJob { origin, rates: None, files: None });
+        }
+        if let Some(rates) = cache.get(folder).and_then(CachedRates::rates) {
+            return Ok(RatedJob { origin, rates: Some(rates), files: None });
+        }
+    }
+    let begun = SystemTime::now();
+    let record = folder.record()?;
+    let origin = origin(&record);
+    if !wanted(&origin) {
+        let files = JobFiles::settled(folder, Vec::new(), FilesOf::Rates, begun);
+        return Ok(RatedJob { origin, rates: None, files });
+    }
+    // The rates are usable without it.
+    let provenance = Provenance::read(folder).unwrap_or_else(|e| {
+        tracing::warn!("{e}");
+        None
+    });
+    let job = MeasuredJob::load_step_times(folder, record, |_| true);
+    let rates = JobRates::of_job(&job, provenance.as_ref());
+    // What still runs changes at any time.
+    let has_ended = job.runs.iter().all(|run| run.outcome.is_some());
+    let files = match has_ended {
+        true => JobFiles::settled(folder, job.runs.iter().map(files_of).collect(), FilesOf::Rates, begun),
+        false => None,
+    };
+    Ok(RatedJob { origin, rates: Some(rates), files })
+}
+
+fn origin(record: &JobRecord) -> JobOrigin {
+    let mut variants: Vec<String> = Vec::new();
+    for trial in &record.trials {
+        // Repeats and points of a variant follow each other or take turns; there are few variants.
+        if !variants.contains(&trial.variant) {
+            variants.push(trial.variant.clone());
+        }
+    }
+    let (config, config_path) = (record.config.clone(), record.config_path.clone());
+    JobOrigin { job: record.job, submitted: record.submitted, config, config_path, variants }
+}
+
+fn files_of(run: &Run) -> TrialFiles {
+    let last = run.parts.last().map_or(0, |part| part.attempt);
+    TrialFiles(run.trial.id.clone(), last, run.trial.settings.launch.ranks)
+}
