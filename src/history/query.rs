@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::rated_jobs::JobOrigin;
+use super::rated_jobs::JobIdentity;
 
 /// A config or variant, and what of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,12 +25,12 @@ impl HistoryQuery {
     }
 
     /// Whether the job is one of the config.
-    fn is_of_config(&self, job: &JobOrigin) -> bool {
+    fn is_of_config(&self, job: &JobIdentity) -> bool {
         job.config == self.name || self.paths().iter().any(|path| is_same_file(path, &job.config_path))
     }
 
     /// The variants of a job that are asked for.
-    pub fn wanted_variants<'a>(&self, job: &'a JobOrigin) -> BTreeSet<&'a str> {
+    pub fn wanted_variants<'a>(&self, job: &'a JobIdentity) -> BTreeSet<&'a str> {
         let of_config = self.is_of_config(job);
         let is_wanted = |variant: &&str| {
             let is_named = of_config || *variant == self.name;

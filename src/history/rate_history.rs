@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::job_rates::JobRates;
 use super::query::HistoryQuery;
-use super::rated_jobs::{JobOrigin, RatedJobs};
+use super::rated_jobs::{JobIdentity, RatedJobs};
 use super::series::{RateSeries, series_of};
 use crate::project::Project;
 
@@ -86,8 +86,8 @@ impl RateHistory {
             }
             None => None,
         };
-        let is_late = |job: &JobOrigin| since.is_none_or(|since| (job.submitted, job.job) >= since);
-        let wanted = |job: &JobOrigin| is_late(job) && !query.wanted_variants(job).is_empty();
+        let is_late = |job: &JobIdentity| since.is_none_or(|since| (job.submitted, job.job) >= since);
+        let wanted = |job: &JobIdentity| is_late(job) && !query.wanted_variants(job).is_empty();
         let RatedJobs { jobs, unreadable } = RatedJobs::load(project, ledger, wanted);
         let mut rates: Vec<JobRates> = Vec::new();
         let (mut configs, mut variants) = (BTreeSet::new(), BTreeSet::new());

@@ -14,7 +14,7 @@ use crate::project::Project;
 
 /// What a job is of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JobOrigin {
+pub struct JobIdentity {
     /// Its number.
     pub job: u64,
     /// Submitted, seconds since the epoch.
@@ -30,7 +30,7 @@ pub struct JobOrigin {
 /// The jobs of a ledger.
 pub struct RatedJobs {
     /// Those that can be read, with their rates if they were asked for.
-    pub jobs: Vec<(JobOrigin, Option<Vec<JobRates>>)>,
+    pub jobs: Vec<(JobIdentity, Option<Vec<JobRates>>)>,
     /// Those that cannot be read.
     pub unreadable: Vec<UnreadableJob>,
 }
@@ -38,7 +38,7 @@ pub struct RatedJobs {
 /// What is cached of a job.
 #[derive(Debug, Serialize, Deserialize)]
 struct CachedRates {
-    origin: JobOrigin,
+    origin: JobIdentity,
     /// `None`: nobody has asked for them.
     rates: Option<Vec<CachedRate>>,
 }
@@ -53,7 +53,7 @@ struct CachedRate {
 
 /// What a look at a job found.
 struct RatedJob {
-    origin: JobOrigin,
+    origin: JobIdentity,
     rates: Option<Vec<JobRates>>,
     /// The files that it was read from, if it is not in the cache and can be.
     files: Option<JobFiles>,
@@ -62,7 +62,7 @@ struct RatedJob {
 impl RatedJobs {
     /// Read the jobs of a project's ledger: of each what it is of, and of those that are `wanted` the times of steps and what they ran with,
     /// too. What has been read of a job before, and has not changed since, comes from the cache of the user.
-    pub fn load(project: &Project, ledger: &Ledger, wanted: impl Fn(&JobOrigin) -> bool + Sync) -> Self {
+    pub fn load(project: &Project, ledger: &Ledger, wanted: impl Fn(&JobIdentity) -> bool + Sync) -> Self {
         let mut cache: JobCache<CachedRates> = JobCache::open(project, "rates", FilesOf::Rates);
         let folders: Vec<JobDir> = ledger.measured_ids().into_iter().map(|id| project.job(id)).collect();
         let found = parallel_map::map(&folders, |folder| look(&cache, folder, &wanted));
@@ -88,7 +88,7 @@ impl RatedJobs {
 }
 
 impl CachedRates {
-    fn new(origin: &JobOrigin, rates: Option<&[JobRates]>) -> Self {
+    fn new(origin: &JobIdentity, rates: Option<&[JobRates]>) -> Self {
         let one = |rates: &JobRates| CachedRate {
             rates: rates.clone(),
             identity: rates.identity.clone(),
@@ -112,7 +112,7 @@ impl CachedRates {
 fn look(
     cache: &JobCache<CachedRates>,
     folder: &JobDir,
-    wanted: impl Fn(&JobOrigin) -> bool,
+    wanted: impl Fn(&JobIdentity) -> bool,
 ) -> Result<RatedJob, LedgerError> {
     if let Some(known) = cache.get_of_record(folder) {
         let origin = known.origin.clone();
@@ -146,7 +146,7 @@ fn look(
     Ok(RatedJob { origin, rates: Some(rates), files })
 }
 
-fn origin(record: &JobRecord) -> JobOrigin {
+fn origin(record: &JobRecord) -> JobIdentity {
     let mut variants: Vec<String> = Vec::new();
     for trial in &record.trials {
         // Repeats and points of a variant follow each other or take turns; there are few variants.
@@ -155,7 +155,7 @@ fn origin(record: &JobRecord) -> JobOrigin {
         }
     }
     let (config, config_path) = (record.config.clone(), record.config_path.clone());
-    JobOrigin { job: record.job, submitted: record.submitted, config, config_path, variants }
+    JobIdentity { job: record.job, submitted: record.submitted, config, config_path, variants }
 }
 
 fn files_of(run: &Run) -> TrialFiles {

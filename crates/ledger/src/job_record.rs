@@ -61,6 +61,8 @@ pub struct JobHead {
     pub schema: u32,
     /// Name of the config.
     pub config: String,
+    /// Folder of the study in experiments/.
+    pub study: String,
     /// Submitted, seconds since the epoch.
     pub submitted: i64,
 }

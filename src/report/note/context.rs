@@ -175,8 +175,7 @@ const MAX_COMPARED: usize = 3;
 fn earlier_notes(project: &Project, folder: &Path, job: &MeasuredJob, options: &NoteOptions) -> Vec<String> {
     let record = &job.record;
     let study_of = |note: &KnownNote| {
-        let dir = project.job(note.job);
-        let found = dir.record_path().exists().then(|| dir.record().ok()).flatten()?;
+        let found = project.job(note.job).head().ok()?;
         (found.submitted == note.submitted).then_some(found.study)
     };
     let mut notes: Vec<(KnownNote, &str)> = known_notes(folder)
