@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use expctl_ledger::{JobDir, JobRecord, Ledger, LedgerError, MeasuredJob, Provenance, Run};
+use expctl_ledger::{JobDir, JobRecord, Ledger, LedgerError, MeasuredJob, Provenance, Run, RunState};
 use serde::{Deserialize, Serialize};
 
 use super::job_rates::{JobRates, RateIdentity};
@@ -137,8 +137,10 @@ fn look(
     });
     let job = MeasuredJob::load_step_times(folder, record, |_| true);
     let rates = JobRates::of_job(&job, provenance.as_ref());
-    // What still runs changes at any time.
-    let has_ended = job.runs.iter().all(|run| run.outcome.is_some());
+    // What still runs changes at any time, and of what cannot be read it is not known which files it would be made of.
+    let is_whole =
+        |run: &Run| run.outcome.is_some() && !run.parts.is_empty() && !matches!(run.state, RunState::Unreadable(_));
+    let has_ended = job.runs.iter().all(is_whole);
     let files = match has_ended {
         true => JobFiles::settled(folder, job.runs.iter().map(files_of).collect(), FilesOf::Rates, begun),
         false => None,

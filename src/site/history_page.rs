@@ -1,6 +1,7 @@
 //! [`HistoryPage`]: `history.html`, the rates of each config and variant over the jobs of the ledger.
 //!
-//! Invariant: a picture is drawn again only when its series has another job, or other runs of one that count.
+//! Invariants: a picture is drawn again only when its series has another job, or other runs of one that count; rates are read only when a job
+//! is new or has another state or outcome.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use serde_json::json;
 
 use crate::exit::Failure;
 use crate::history::{RateSeries, RatedJobs, grouped, series_chart};
+use crate::ledger::ListedJob;
 use crate::project::Project;
 use crate::report::html::{PAGE_STYLE, THEME_SCRIPT};
 
@@ -23,10 +25,21 @@ pub const PAGE: &str = "history.html";
 const FILE: &str = "expctl-site-history.json";
 const TEMPLATE: &str = include_str!("history.html.j2");
 
-/// The pictures of a site, by config and name of the series.
+/// The pictures of a site.
 pub struct HistoryPage {
     folder: PathBuf,
-    drawn: BTreeMap<String, BTreeMap<String, DrawnSeries>>,
+    drawn: DrawnPage,
+}
+
+/// Pictures by config and name of the series.
+type DrawnConfigs = BTreeMap<String, BTreeMap<String, DrawnSeries>>;
+
+/// What is on the page.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct DrawnPage {
+    /// Hash of the jobs that it was made of.
+    of: String,
+    configs: DrawnConfigs,
 }
 
 /// A picture with its words.
@@ -50,34 +63,38 @@ impl HistoryPage {
         Self { folder: folder.to_owned(), drawn }
     }
 
-    /// Write the page of a project's ledger, if anything on it has changed; `title` is that of the site.
+    /// Write the page of a project's ledger, if anything on it has changed; `jobs` are those of the ledger, `title` is that of the site.
     ///
     /// # Errors
     /// Exit 70 if the page cannot be made or written.
-    pub fn write(self, project: &Project, ledger: &Ledger, title: &str) -> Result<(), Failure> {
+    pub fn write(self, project: &Project, ledger: &Ledger, jobs: &[ListedJob], title: &str) -> Result<(), Failure> {
+        let page = self.folder.join(PAGE);
+        let of = json!([env!("CARGO_PKG_VERSION"), jobs]).to_string();
+        let of = blake3::hash(of.as_bytes()).to_hex()[..32].to_owned();
+        if of == self.drawn.of && page.is_file() {
+            return Ok(());
+        }
         let mut by_config = BTreeMap::<String, Vec<_>>::new();
         // Jobs that cannot be read are named by the list of all jobs.
         for (job, rates) in RatedJobs::load(project, ledger, |_| true).jobs {
             by_config.entry(job.config).or_default().extend(rates.into_iter().flatten());
         }
-        let mut drawn: BTreeMap<String, BTreeMap<String, DrawnSeries>> = BTreeMap::new();
+        let mut configs = DrawnConfigs::new();
         for (config, rates) in by_config {
             let all = grouped(rates).into_iter().filter(|series| series.jobs.len() >= MIN_JOBS);
             let of_config: Vec<RateSeries> = all.collect();
-            let before = self.drawn.get(&config);
+            let before = self.drawn.configs.get(&config);
             let made = parallel_map::map(&of_config, |series| draw(series, before.and_then(|of| of.get(&series.name))));
             for (series, made) in of_config.into_iter().zip(made) {
                 if let Some(made) = made? {
-                    drawn.entry(config.clone()).or_default().insert(series.name, made);
+                    configs.entry(config.clone()).or_default().insert(series.name, made);
                 }
             }
         }
-        let page = self.folder.join(PAGE);
-        if drawn == self.drawn && page.is_file() {
-            return Ok(());
+        if configs != self.drawn.configs || !page.is_file() {
+            write_atomic(&page, render(title, &configs)?.as_bytes())?;
         }
-        write_atomic(&page, render(title, &drawn)?.as_bytes())?;
-        let text = serde_json::to_vec(&drawn).map_err(Failure::internal)?;
+        let text = serde_json::to_vec(&DrawnPage { of, configs }).map_err(Failure::internal)?;
         Ok(write_atomic(&self.folder.join(FILE), &text)?)
     }
 }
@@ -85,7 +102,7 @@ impl HistoryPage {
 /// The picture of a series: the one from before, if it is of the same jobs. `None` without a rate.
 fn draw(series: &RateSeries, before: Option<&DrawnSeries>) -> Result<Option<DrawnSeries>, Failure> {
     let jobs = series.jobs.iter().map(|job| (job.job, job.submitted, job.samples_per_s.len()));
-    let of = (env!("CARGO_PKG_VERSION").to_owned(), jobs.collect());
+    let of: (String, Vec<(u64, i64, usize)>) = (env!("CARGO_PKG_VERSION").to_owned(), jobs.collect());
     if let Some(before) = before.filter(|before| before.of == of) {
         return Ok(Some(before.clone()));
     }
@@ -97,7 +114,7 @@ fn draw(series: &RateSeries, before: Option<&DrawnSeries>) -> Result<Option<Draw
     Ok(Some(DrawnSeries { of, picture, finding, caption: chart.caption }))
 }
 
-fn render(title: &str, drawn: &BTreeMap<String, BTreeMap<String, DrawnSeries>>) -> Result<String, Failure> {
+fn render(title: &str, drawn: &DrawnConfigs) -> Result<String, Failure> {
     let series = |(name, series): (&String, &DrawnSeries)| {
         let picture = minijinja::Value::from_safe_string(series.picture.clone());
         minijinja::context! { name, picture, finding => series.finding, caption => series.caption }

@@ -68,7 +68,7 @@ pub fn write_site(
     job_pages.save()?;
     let title =
         project.root().file_name().map_or_else(|| "expctl".to_owned(), |name| name.to_string_lossy().into_owned());
-    HistoryPage::open(folder).write(project, &ledger, &title)?;
+    HistoryPage::open(folder).write(project, &ledger, &listed.jobs, &title)?;
     let is_active = listed.jobs.iter().any(ListedJob::is_active);
     let index = folder.join("index.html");
     write_atomic(&index, index_page(&title, &entries, refresh_s.filter(|_| is_active))?.as_bytes())?;

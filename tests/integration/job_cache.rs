@@ -131,7 +131,16 @@ fn a_history_is_the_same_with_and_without_a_cache() {
         let table = StepsTable { trial: first_trial(&job), rank, world_size: 2, steps: steps(800, 0) };
         write_steps(&attempt.steps_path(rank), &table).unwrap();
     }
-    assert_ne!(history(), first);
+    let slower = history();
+    assert_ne!(slower, first);
+    // Steps that are damaged, and then restored.
+    let table = attempt.steps_path(0);
+    let steps = std::fs::read(&table).unwrap();
+    std::fs::write(&table, "PAR1").unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(history().to_string().contains("unreadable"), "{}", history());
+    std::fs::write(&table, steps).unwrap();
+    assert_eq!(history(), slower);
 }
 
 #[test]
