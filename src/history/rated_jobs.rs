@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::job_rates::{JobRates, RateIdentity};
 use super::rate_history::UnreadableJob;
-use crate::ledger::{FilesOf, JobCache, JobFiles, TrialFiles};
+use crate::ledger::{CachedValue, FilesOf, JobCache, JobFiles, TrialFiles};
 use crate::project::Project;
 
 /// What a job is of.
@@ -43,12 +43,23 @@ struct CachedRates {
     rates: Option<Vec<CachedRate>>,
 }
 
-/// Rates with what their JSON leaves out.
+/// Rates, with the names of the facts that other jobs have, too.
 #[derive(Debug, Serialize, Deserialize)]
 struct CachedRate {
+    /// Without environment.
     rates: JobRates,
+    /// Without class.
     identity: RateIdentity,
-    settings: BTreeMap<String, String>,
+    environment: String,
+    class: String,
+    settings: String,
+}
+
+impl CachedValue for CachedRates {
+    fn facts(&self) -> Vec<&str> {
+        let all = self.rates.iter().flatten();
+        all.flat_map(|cached| [&cached.environment, &cached.class, &cached.settings]).map(String::as_str).collect()
+    }
 }
 
 /// What a look at a job found.
@@ -71,7 +82,8 @@ impl RatedJobs {
             match found {
                 Ok(RatedJob { origin, rates, files }) => {
                     if let Some(files) = files {
-                        cache.insert(folder, files, CachedRates::new(&origin, rates.as_deref()));
+                        let value = CachedRates::new(&mut cache, &origin, rates.as_deref());
+                        cache.insert(folder, files, value);
                     }
                     jobs.push((origin, rates));
                 }
@@ -88,23 +100,26 @@ impl RatedJobs {
 }
 
 impl CachedRates {
-    fn new(origin: &JobIdentity, rates: Option<&[JobRates]>) -> Self {
+    fn new(cache: &mut JobCache<Self>, origin: &JobIdentity, rates: Option<&[JobRates]>) -> Self {
         let one = |rates: &JobRates| CachedRate {
-            rates: rates.clone(),
-            identity: rates.identity.clone(),
-            settings: rates.settings.clone(),
+            environment: cache.share(&rates.environment),
+            class: cache.share(&rates.identity.class),
+            settings: cache.share(&rates.settings),
+            identity: RateIdentity { class: BTreeMap::new(), ..rates.identity.clone() },
+            rates: JobRates { environment: BTreeMap::new(), ..rates.clone() },
         };
         Self { origin: origin.clone(), rates: rates.map(|all| all.iter().map(one).collect()) }
     }
 
-    /// The rates as they were read.
-    fn rates(&self) -> Option<Vec<JobRates>> {
-        let one = |cached: &CachedRate| JobRates {
-            identity: cached.identity.clone(),
-            settings: cached.settings.clone(),
-            ..cached.rates.clone()
+    /// The rates as they were read. `None`: nobody has asked for them, or facts of them are not there.
+    fn rates(&self, cache: &JobCache<Self>) -> Option<Vec<JobRates>> {
+        let one = |cached: &CachedRate| {
+            let [environment, class, settings] =
+                [&cached.environment, &cached.class, &cached.settings].map(|name| cache.shared(name).cloned());
+            let identity = RateIdentity { class: class?, ..cached.identity.clone() };
+            Some(JobRates { environment: environment?, identity, settings: settings?, ..cached.rates.clone() })
         };
-        Some(self.rates.as_ref()?.iter().map(one).collect())
+        self.rates.as_ref()?.iter().map(one).collect()
     }
 }
 
@@ -119,7 +134,7 @@ fn look(
         if !wanted(&origin) {
             return Ok(RatedJob { origin, rates: None, files: None });
         }
-        if let Some(rates) = cache.get(folder).and_then(CachedRates::rates) {
+        if let Some(rates) = cache.get(folder).and_then(|cached| cached.rates(cache)) {
             return Ok(RatedJob { origin, rates: Some(rates), files: None });
         }
     }

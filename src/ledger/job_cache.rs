@@ -17,6 +17,17 @@ use crate::project::Project;
 /// Version of what is cached; another one counts as empty. What is made of a job may change with expctl.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/1");
 
+/// Facts by key, as settings and environment of a job.
+pub type CachedFacts = BTreeMap<String, String>;
+
+/// A value of a job. Facts that are the same for many jobs are in the cache once, and the value has their names.
+pub trait CachedValue: Serialize + DeserializeOwned {
+    /// The names of the facts that it needs.
+    fn facts(&self) -> Vec<&str> {
+        Vec::new()
+    }
+}
+
 /// Values by the names of the folders of jobs.
 #[derive(Debug)]
 pub struct JobCache<T> {
@@ -24,6 +35,8 @@ pub struct JobCache<T> {
     path: Option<PathBuf>,
     of: FilesOf,
     jobs: BTreeMap<String, CachedJob<T>>,
+    /// By the name that [`JobCache::share`] gave.
+    facts: BTreeMap<String, CachedFacts>,
     has_changed: bool,
 }
 
@@ -39,6 +52,7 @@ struct CachedJob<T> {
 struct CacheFile<T> {
     version: String,
     jobs: BTreeMap<String, CachedJob<T>>,
+    facts: BTreeMap<String, CachedFacts>,
 }
 
 /// The file, to be written.
@@ -46,9 +60,10 @@ struct CacheFile<T> {
 struct CacheText<'a, T> {
     version: &'a str,
     jobs: &'a BTreeMap<String, CachedJob<T>>,
+    facts: &'a BTreeMap<String, CachedFacts>,
 }
 
-impl<T: Serialize + DeserializeOwned> JobCache<T> {
+impl<T: CachedValue> JobCache<T> {
     /// The cache `name` of a project's ledger, of values that are made of the files `of` each job.
     pub fn open(project: &Project, name: &str, of: FilesOf) -> Self {
         let path = project.cache_home().map(|home| {
@@ -58,8 +73,9 @@ impl<T: Serialize + DeserializeOwned> JobCache<T> {
         });
         let text = path.as_ref().and_then(|path| std::fs::read(path).ok());
         let file: Option<CacheFile<T>> = text.and_then(|text| serde_json::from_slice(&text).ok());
-        let jobs = file.filter(|file| file.version == VERSION).map(|file| file.jobs).unwrap_or_default();
-        Self { path, of, jobs, has_changed: false }
+        let file = file.filter(|file| file.version == VERSION);
+        let (jobs, facts) = file.map(|file| (file.jobs, file.facts)).unwrap_or_default();
+        Self { path, of, jobs, facts, has_changed: false }
     }
 
     /// The value of a job whose files are as they were.
@@ -74,6 +90,19 @@ impl<T: Serialize + DeserializeOwned> JobCache<T> {
         cached.files.has_same_record(folder).then_some(&cached.value)
     }
 
+    /// Keep facts, once, and give them a name.
+    pub fn share(&mut self, facts: &CachedFacts) -> String {
+        let text: String = facts.iter().map(|(key, value)| format!("{key:?}={value:?},")).collect();
+        let name = blake3::hash(text.as_bytes()).to_hex()[..16].to_owned();
+        self.facts.entry(name.clone()).or_insert_with(|| facts.clone());
+        name
+    }
+
+    /// The facts of a name.
+    pub fn shared(&self, name: &str) -> Option<&CachedFacts> {
+        self.facts.get(name)
+    }
+
     /// Keep a value of a job.
     pub fn insert(&mut self, folder: &JobDir, files: JobFiles, value: T) {
         self.jobs.insert(folder.name(), CachedJob { files, value });
@@ -86,7 +115,9 @@ impl<T: Serialize + DeserializeOwned> JobCache<T> {
         let before = self.jobs.len();
         self.jobs.retain(|name, _| names.contains(name));
         let Some(path) = self.path.filter(|_| self.has_changed || self.jobs.len() < before) else { return };
-        let written = serde_json::to_vec(&CacheText { version: VERSION, jobs: &self.jobs })
+        let needed: BTreeSet<&str> = self.jobs.values().flat_map(|cached| cached.value.facts()).collect();
+        self.facts.retain(|name, _| needed.contains(name.as_str()));
+        let written = serde_json::to_vec(&CacheText { version: VERSION, jobs: &self.jobs, facts: &self.facts })
             .map_err(|e| e.to_string())
             .and_then(|text| atomic_file::write_private(&path, &text).map_err(|e| e.to_string()));
         if let Err(why) = written {

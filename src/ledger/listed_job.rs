@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use expctl_ledger::AttemptState;
 use serde::{Deserialize, Serialize};
 
-use super::job_cache::JobCache;
+use super::job_cache::{CachedValue, JobCache};
 use super::job_files::FilesOf;
 use crate::project::Project;
 
@@ -31,6 +31,8 @@ pub struct ListedJob {
     /// When the newest outcome of its trials was written, ns since 1970; 0 without one.
     pub newest_outcome_ns: u64,
 }
+
+impl CachedValue for ListedJob {}
 
 impl ListedJob {
     /// The cache of the jobs of a project's ledger that have ended.

@@ -10,7 +10,7 @@ mod settings;
 use expctl_ledger::{FindJobError, JobVerdictError, LedgerFolders, PublishedError, RunTotals, StepSeconds};
 use expctl_text::format;
 pub use import::{Imported, ImportedLog, LogRow, import, import_log};
-pub use job_cache::JobCache;
+pub use job_cache::{CachedValue, JobCache};
 pub use job_files::{FilesOf, JobFiles, TrialFiles};
 pub use listed_job::{ListedJob, state_words};
 pub use progress_text::{BarKind, LogReading, read_log};
