@@ -16,6 +16,7 @@ pub struct Project {
     data: PathBuf,
     runs: PathBuf,
     config_home: Option<PathBuf>,
+    cache_home: Option<PathBuf>,
     /// Where programs are, if not in `root`.
     programs: Option<PathBuf>,
 }
@@ -42,7 +43,8 @@ impl Project {
         Ok(Self {
             data: moved("EXPCTL_DATA", root.join("data")),
             runs: moved("EXPCTL_RUNS", root.join("results").join("runs")),
-            config_home: config_home(),
+            config_home: home_folder("XDG_CONFIG_HOME", ".config"),
+            cache_home: home_folder("XDG_CACHE_HOME", ".cache"),
             programs: None,
             root,
         })
@@ -71,6 +73,11 @@ impl Project {
     /// Folder of the user's own settings, `~/.config/expctl`.
     pub fn config_home(&self) -> Option<&Path> {
         self.config_home.as_deref()
+    }
+
+    /// Folder of what can be made again, `~/.cache/expctl`.
+    pub fn cache_home(&self) -> Option<&Path> {
+        self.cache_home.as_deref()
     }
 
     /// Whether there are studies here; without them most questions have no answer.
@@ -161,9 +168,9 @@ impl ProjectFolders for Project {
     }
 }
 
-/// `$XDG_CONFIG_HOME/expctl`, or `~/.config/expctl`. The XDG rules have relative paths ignored.
-fn config_home() -> Option<PathBuf> {
-    let set = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = set.or_else(|| Some(std::env::home_dir().filter(|home| home.is_absolute())?.join(".config")))?;
+/// `$XDG_CONFIG_HOME/expctl`, or `~/.config/expctl`, for example. The XDG rules have relative paths ignored.
+fn home_folder(variable: &str, default: &str) -> Option<PathBuf> {
+    let set = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = set.or_else(|| Some(std::env::home_dir().filter(|home| home.is_absolute())?.join(default)))?;
     Some(base.join("expctl"))
 }

@@ -72,7 +72,7 @@ pub fn run(project: &Project, args: &HistoryArgs) -> Result<(), Failure> {
     let ledger = Ledger::open(project)?;
     ledger.notes().iter().for_each(|note| say(format!("note: {note}")));
     let query = HistoryQuery { name: args.name.clone(), only: args.only.clone(), since: args.since };
-    let history = RateHistory::load(&ledger, &query)?;
+    let history = RateHistory::load(project, &ledger, &query)?;
     let checks = if args.gate { newest_checks(&history, args.margin) } else { Vec::new() };
     let form = match args.format {
         _ if args.json => Format::Json,

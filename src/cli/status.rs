@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use expctl_ledger::{
     Attempt, AttemptDir, AttemptState, JobDir, Ledger, Rates, read_attempts, read_learning, stopped_early,
 };
+use expctl_settings::{EMULATED, Mode};
 use expctl_text::Table;
 use expctl_text::format::{MISSING, moment, rate};
 use serde::Serialize;
@@ -15,7 +16,8 @@ use crate::console::{out, out_json, out_table, say};
 use crate::data::ProjectData;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::launch::status::{Follow, JobStatus, JobStatuses, TrialStatus};
+use crate::launch::status::{Follow, JobStatuses, ListedJobs, TrialStatus};
+use crate::ledger::ListedJob;
 use crate::project::Project;
 use crate::provenance::changes_since_submit;
 use crate::report::attempts::attempts_table;
@@ -78,6 +80,8 @@ struct TrialRow {
     samples_per_s: Option<f64>,
     /// The steps of the rates; `None` without rates.
     rates_of: Option<RatesOf>,
+    /// Whether the steps wait in the place of an accelerator (`train.mode = "emulate"`): the rates are of no model.
+    emulated: bool,
     /// Seconds from the start of the attempt to its end; `None` until then.
     took_s: Option<i64>,
     node: Option<String>,
@@ -89,15 +93,17 @@ pub fn run(project: &Project, args: &StatusArgs) -> Result<(), Failure> {
     let ledger = Ledger::open(project)?;
     let ids: Vec<u64> =
         if args.jobs.is_empty() { ledger.measured_ids().into_iter().collect() } else { args.jobs.clone() };
-    if let Some(folder) = private_jobs(project).find(|folder| args.jobs.iter().any(|id| *folder == project.job(*id))) {
+    if let Some(folder) = args.jobs.iter().map(|id| project.job(*id)).find(is_private) {
         let message = format!("job {} is another user's, and only they may read it", folder.name());
         return Err(
             Failure::new(Exit::Incomplete, message).hint("they share later jobs with launch.readers = \"group\"")
         );
     }
     let folders: Vec<JobDir> = ids.iter().map(|id| ledger.measured(*id)).collect::<Result<_, _>>()?;
-    let mut seen = JobStatuses::load(&folders)?;
-    print_status(project, args, &mut seen)?;
+    let mut unreadable = match args.jobs.is_empty() {
+        true => print_jobs(project, args, &folders)?,
+        false => print_trials(project, args, &folders)?,
+    };
     if args.jobs.is_empty() {
         if ids.is_empty() && !project.has_studies() {
             say(format!("note: {}", super::no_project(project)));
@@ -110,16 +116,16 @@ pub fn run(project: &Project, args: &StatusArgs) -> Result<(), Failure> {
             ));
         }
     }
-    if seen.unreadable.is_empty() {
+    if unreadable.is_empty() {
         return Ok(());
     }
     if folders.len() == 1 {
-        return Err(seen.unreadable.swap_remove(0).1);
+        return Err(unreadable.swap_remove(0).1);
     }
-    for (folder, failure) in &seen.unreadable {
+    for (folder, failure) in &unreadable {
         say(format!("warning: left out: {}: {}", folder.path().display(), failure.message));
     }
-    let (damaged, all) = (seen.unreadable.len(), folders.len());
+    let (damaged, all) = (unreadable.len(), folders.len());
     Err(Failure::new(Exit::Incomplete, format!("{damaged} of {all} jobs cannot be read"))
         .hint("move the folder of a damaged job out of the ledger, or restore the file"))
 }
@@ -128,20 +134,35 @@ pub fn run(project: &Project, args: &StatusArgs) -> Result<(), Failure> {
 fn private_jobs(project: &Project) -> impl Iterator<Item = JobDir> {
     let ids = std::fs::read_dir(project.runs()).into_iter().flatten().flatten();
     let ids: BTreeSet<u64> = ids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    let folders = ids.into_iter().map(|id| project.job(id));
-    folders.filter(|folder| folder.is_of_another_user() && folder.record().is_err_and(|e| e.is_denied()))
+    ids.into_iter().map(|id| project.job(id)).filter(is_private)
 }
 
-fn print_status(project: &Project, args: &StatusArgs, seen: &mut JobStatuses) -> Result<(), Failure> {
-    if let Some(trouble) = &seen.trouble {
+/// Whether another user keeps the job to themselves. Its record is opened and not read: there may be thousands.
+fn is_private(folder: &JobDir) -> bool {
+    let is_denied = |e: std::io::Error| e.kind() == std::io::ErrorKind::PermissionDenied;
+    folder.is_of_another_user() && std::fs::File::open(folder.record_path()).is_err_and(is_denied)
+}
+
+fn say_trouble(trouble: Option<&str>) {
+    if let Some(trouble) = trouble {
         say(format!("note: Slurm cannot be asked: {trouble}"));
     }
-    if args.jobs.is_empty() {
-        seen.jobs.sort_by_key(|job| std::cmp::Reverse((job.record.submitted, job.record.job)));
-        let now = jiff::Timestamp::now().as_second();
-        let rows: Vec<JobRow> = seen.jobs.iter().map(|job| job_row(job, now)).collect();
-        return print_rows(args.json, &rows, &job_table(&rows, &seen.jobs));
-    }
+}
+
+/// Print a line for each job; gives those that cannot be read.
+fn print_jobs(project: &Project, args: &StatusArgs, folders: &[JobDir]) -> Result<Vec<(JobDir, Failure)>, Failure> {
+    let listed = ListedJobs::load(project, folders)?;
+    say_trouble(listed.trouble.as_deref());
+    let now = jiff::Timestamp::now().as_second();
+    let rows: Vec<JobRow> = listed.jobs.iter().map(|job| job_row(job, now)).collect();
+    print_rows(args.json, &rows, &job_table(&rows, &listed.jobs))?;
+    Ok(listed.unreadable)
+}
+
+/// Print a line for each trial or attempt of some jobs; gives those that cannot be read.
+fn print_trials(project: &Project, args: &StatusArgs, folders: &[JobDir]) -> Result<Vec<(JobDir, Failure)>, Failure> {
+    let seen = JobStatuses::load(folders)?;
+    say_trouble(seen.trouble.as_deref());
     for job in &seen.jobs {
         for line in changes_since_submit(project, &ProjectData(project), &job.folder, &job.record) {
             say(format!("note: changed since job {} was submitted: {line}", job.record.job));
@@ -153,7 +174,8 @@ fn print_status(project: &Project, args: &StatusArgs, seen: &mut JobStatuses) ->
             read_attempts(&job.folder, &job.record, &state)
         });
         let rows: Vec<Attempt> = rows.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
-        return print_rows(args.json, &rows, &attempts_table(&rows, seen.jobs.len() > 1));
+        print_rows(args.json, &rows, &attempts_table(&rows, seen.jobs.len() > 1))?;
+        return Ok(seen.unreadable);
     }
     let mut rows = Vec::new();
     for job in &seen.jobs {
@@ -161,7 +183,8 @@ fn print_status(project: &Project, args: &StatusArgs, seen: &mut JobStatuses) ->
         let made = parallel_map::map(&trials, |(task, trial)| trial_row(&job.folder, job.record.job, *task, trial));
         rows.extend(made.into_iter().collect::<Result<Vec<_>, _>>()?);
     }
-    print_rows(args.json, &rows, &trial_table(&rows, seen.jobs.len() > 1))
+    print_rows(args.json, &rows, &trial_table(&rows, seen.jobs.len() > 1))?;
+    Ok(seen.unreadable)
 }
 
 /// Print rows as JSON, or as a table.
@@ -173,18 +196,18 @@ fn print_rows<T: Serialize>(json: bool, rows: &[T], table: &Table) -> Result<(),
     Ok(())
 }
 
-fn job_row(job: &JobStatus, now: i64) -> JobRow {
+fn job_row(job: &ListedJob, now: i64) -> JobRow {
     JobRow {
-        job: job.record.job,
-        config: job.record.config.clone(),
-        backend: job.record.backend.clone(),
-        submitted: job.record.submitted,
-        age_s: (now - job.record.submitted).max(0),
-        trials: job.counts().into_iter().map(|(state, trials)| StateCount { state, trials }).collect(),
+        job: job.job,
+        config: job.config.clone(),
+        backend: job.backend.clone(),
+        submitted: job.submitted,
+        age_s: (now - job.submitted).max(0),
+        trials: job.states.iter().map(|(state, trials)| StateCount { state: *state, trials: *trials }).collect(),
     }
 }
 
-fn job_table(rows: &[JobRow], jobs: &[JobStatus]) -> Table {
+fn job_table(rows: &[JobRow], jobs: &[ListedJob]) -> Table {
     let mut table = Table::new(["job", "config", "backend", "submitted", "age", "trials"]).right([0, 4]);
     for (row, job) in rows.iter().zip(jobs) {
         let submitted = moment(row.submitted);
@@ -208,6 +231,7 @@ fn trial_row(folder: &JobDir, job: u64, task: usize, status: &TrialStatus) -> Re
         it_per_s: None,
         samples_per_s: None,
         rates_of: None,
+        emulated: status.trial.settings.train.mode == Mode::Emulate,
         took_s: status.outcome.as_ref().map(|outcome| (outcome.ended - outcome.started).max(0)),
         node: None,
         reason: status.reason.clone(),
@@ -274,10 +298,12 @@ fn trial_table(rows: &[TrialRow], several: bool) -> Table {
     table
 }
 
-/// Samples/s, marked as that of the last steps while the trial runs.
+/// Samples/s, marked as emulated, and as that of the last steps while the trial runs.
 fn shown_rate(row: &TrialRow) -> String {
     let Some(samples) = row.samples_per_s else { return MISSING.to_owned() };
-    if row.rates_of == Some(RatesOf::LastSteps) { format!("{} (last steps)", rate(samples)) } else { rate(samples) }
+    let last_steps = (row.rates_of == Some(RatesOf::LastSteps)).then_some("last steps");
+    let marks: Vec<&str> = row.emulated.then_some(EMULATED).into_iter().chain(last_steps).collect();
+    if marks.is_empty() { rate(samples) } else { format!("{} ({})", rate(samples), marks.join(", ")) }
 }
 
 /// The largest unit that gives at least one: `12 s`, `3 min`, `5 h`, `9 d`.

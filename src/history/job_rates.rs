@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use expctl_ledger::{MeasuredJob, Provenance, Run};
 use expctl_stats::{Estimate, MIN_SECONDS_FOR_VERDICT, RateOverRuns, rate_over_runs};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::environment::{Facts, environment, identity};
 use crate::ledger::run_settings;
@@ -12,7 +12,7 @@ use crate::report::differences::class_settings;
 use crate::report::rates::{measured_s, run_estimates, run_rates};
 
 /// The rates of a variant in one job.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct JobRates {
     /// Number of the job.
     pub job: u64,
@@ -43,7 +43,7 @@ pub struct JobRates {
 }
 
 /// What must be equal in the jobs of a series.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RateIdentity {
     /// The variant.
     pub variant: String,
@@ -52,7 +52,7 @@ pub struct RateIdentity {
     /// Hash of all settings that change what runs.
     pub settings_hash: String,
     /// Class of hardware and data.
-    pub class: BTreeMap<&'static str, String>,
+    pub class: BTreeMap<String, String>,
 }
 
 impl JobRates {
@@ -77,6 +77,7 @@ impl JobRates {
         let trial = runs.first().map(|run| &run.trial);
         let settings_hash = trial.map(|trial| trial.settings_hash().to_owned()).unwrap_or_default();
         let variant = trial.map(|trial| trial.variant.clone()).unwrap_or_default();
+        let class = class_settings(&all).into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         let not_counted = runs.iter().filter(|run| run_rates(run).is_none()).map(|run| reason(run)).collect();
         Self {
             job: job.record.job,
@@ -89,7 +90,7 @@ impl JobRates {
             shortest_s: counted.iter().filter_map(|run| measured_s(run)).reduce(f64::min),
             not_counted,
             environment: environment(runs, &all, provenance),
-            identity: RateIdentity { variant, label, settings_hash, class: class_settings(&all) },
+            identity: RateIdentity { variant, label, settings_hash, class },
             settings: identity(&all),
         }
     }

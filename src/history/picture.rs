@@ -17,19 +17,28 @@ pub fn rates_chart(history: &RateHistory) -> Option<Chart> {
     if panels.is_empty() {
         return None;
     }
-    let jobs = several.iter().map(|series| series.jobs.len()).sum::<usize>() as u64;
-    Some(Chart {
+    let jobs = several.iter().map(|series| series.jobs.len()).sum();
+    Some(chart(format!("{} over the jobs of the ledger", history.name), panels, jobs))
+}
+
+fn chart(title: String, panels: Vec<Panel>, jobs: usize) -> Chart {
+    Chart {
         name: "history".into(),
-        title: format!("{} over the jobs of the ledger", history.name),
+        title,
         alt: "Samples per second of each job with the interval over its runs, and the levels between changes.".into(),
         caption: format!(
             "Measured, {}: samples/s over all ranks, a dot for each run and the geometric mean of a job, whiskers its 95 % interval \
              (derived); lines are levels between changes (derived).",
-            format::count(jobs, "job")
+            format::count(jobs as u64, "job")
         ),
         panels,
         columns: 1,
-    })
+    }
+}
+
+/// The rates of one series; `None` without a rate.
+pub fn series_chart(series: &RateSeries) -> Option<Chart> {
+    Some(chart(series.name.clone(), vec![panel(series, false)?], series.jobs.len()))
 }
 
 /// One series, its jobs from left to right; `None` without a rate.

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use expctl_ledger::JobRecord;
-use expctl_settings::Trial;
+use super::rated_jobs::JobIdentity;
 
 /// A config or variant, and what of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,18 +25,18 @@ impl HistoryQuery {
     }
 
     /// Whether the job is one of the config.
-    fn is_of_config(&self, record: &JobRecord) -> bool {
-        record.config == self.name || self.paths().iter().any(|path| is_same_file(path, &record.config_path))
+    fn is_of_config(&self, job: &JobIdentity) -> bool {
+        job.config == self.name || self.paths().iter().any(|path| is_same_file(path, &job.config_path))
     }
 
-    /// Ids of the trials of a job that are asked for.
-    pub fn wanted_trials(&self, record: &JobRecord) -> BTreeSet<String> {
-        let of_config = self.is_of_config(record);
-        let is_wanted = |trial: &&Trial| {
-            let is_named = of_config || trial.variant == self.name;
-            is_named && self.only.as_ref().is_none_or(|only| *only == trial.variant)
+    /// The variants of a job that are asked for.
+    pub fn wanted_variants<'a>(&self, job: &'a JobIdentity) -> BTreeSet<&'a str> {
+        let of_config = self.is_of_config(job);
+        let is_wanted = |variant: &&str| {
+            let is_named = of_config || *variant == self.name;
+            is_named && self.only.as_ref().is_none_or(|only| only == variant)
         };
-        record.trials.iter().filter(is_wanted).map(|trial| trial.id.clone()).collect()
+        job.variants.iter().map(String::as_str).filter(is_wanted).collect()
     }
 
     /// The name as a path, and where it leads: a job may have recorded the one or the other.

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use expctl_ledger::{FindJobError, Ledger, MeasuredJob, Provenance, PublishedRow, PublishedSource};
+use expctl_ledger::{FindJobError, Ledger, PublishedRow, PublishedSource};
 use serde::Serialize;
 
 use super::job_rates::JobRates;
 use super::query::HistoryQuery;
+use super::rated_jobs::{JobIdentity, RatedJobs};
 use super::series::{RateSeries, series_of};
+use crate::project::Project;
 
 /// The rates of a config or variant over the jobs of a ledger.
 #[derive(Clone, Debug, Serialize)]
@@ -70,19 +72,13 @@ pub enum HistoryError {
     Since(#[from] FindJobError),
 }
 
-/// What was found of a job.
-enum FoundRates {
-    Wanted(Vec<JobRates>),
-    Other { config: String, variants: BTreeSet<String> },
-    Unreadable(UnreadableJob),
-}
-
 impl RateHistory {
-    /// Read what a ledger has. Of each job `job.json` is read; of those that are asked for the times of steps and what they ran with, too.
+    /// Read what a project's ledger has. Of each job `job.json` is read; of those that are asked for the times of steps and what they ran
+    /// with, too ([`RatedJobs::load`]).
     ///
     /// # Errors
     /// Nothing was found, or the job to begin with is not there.
-    pub fn load(ledger: &Ledger, query: &HistoryQuery) -> Result<Self, HistoryError> {
+    pub fn load(project: &Project, ledger: &Ledger, query: &HistoryQuery) -> Result<Self, HistoryError> {
         let since = match query.since {
             Some(job) => {
                 let record = ledger.measured(job)?.record().map_err(FindJobError::from)?;
@@ -90,17 +86,20 @@ impl RateHistory {
             }
             None => None,
         };
-        let ids: Vec<u64> = ledger.measured_ids().into_iter().collect();
-        let found = parallel_map::map(&ids, |id| read_job(ledger, query, since, *id));
-        let (mut rates, mut unreadable) = (Vec::new(), Vec::new());
+        let is_late = |job: &JobIdentity| since.is_none_or(|since| (job.submitted, job.job) >= since);
+        let wanted = |job: &JobIdentity| is_late(job) && !query.wanted_variants(job).is_empty();
+        let RatedJobs { jobs, unreadable } = RatedJobs::load(project, ledger, wanted);
+        let mut rates: Vec<JobRates> = Vec::new();
         let (mut configs, mut variants) = (BTreeSet::new(), BTreeSet::new());
-        for one in found {
-            match one {
-                FoundRates::Wanted(of_job) => rates.extend(of_job),
-                FoundRates::Unreadable(job) => unreadable.push(job),
-                FoundRates::Other { config, variants: others } => {
-                    configs.insert(config);
-                    variants.extend(others);
+        for (job, of_job) in jobs {
+            match of_job {
+                Some(of_job) => {
+                    let named = query.wanted_variants(&job);
+                    rates.extend(of_job.into_iter().filter(|rates| named.contains(rates.identity.variant.as_str())));
+                }
+                None => {
+                    configs.insert(job.config);
+                    variants.extend(job.variants);
                 }
             }
         }
@@ -124,27 +123,6 @@ impl RateHistory {
         let jobs = self.series.iter().filter_map(RateSeries::newest).filter(|job| Some(job.job) == newest);
         jobs.map(|job| job.not_counted.len()).sum()
     }
-}
-
-fn read_job(ledger: &Ledger, query: &HistoryQuery, since: Option<(i64, u64)>, id: u64) -> FoundRates {
-    let read = || -> Result<FoundRates, FindJobError> {
-        let folder = ledger.measured(id)?;
-        let record = folder.record()?;
-        let is_late = since.is_none_or(|since| (record.submitted, record.job) >= since);
-        let wanted = if is_late { query.wanted_trials(&record) } else { BTreeSet::new() };
-        if wanted.is_empty() {
-            let variants = record.trials.into_iter().map(|trial| trial.variant).collect();
-            return Ok(FoundRates::Other { config: record.config, variants });
-        }
-        // The rates are usable without it.
-        let provenance = Provenance::read(&folder).unwrap_or_else(|e| {
-            tracing::warn!("{e}");
-            None
-        });
-        let job = MeasuredJob::load_step_times(&folder, record, |trial| wanted.contains(&trial.id));
-        Ok(FoundRates::Wanted(JobRates::of_job(&job, provenance.as_ref())))
-    };
-    read().unwrap_or_else(|e| FoundRates::Unreadable(UnreadableJob { job: id, reason: e.to_string() }))
 }
 
 /// Published rates of the config or variant: by their own names, or because they are repeated by a variant that was found.

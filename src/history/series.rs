@@ -63,13 +63,18 @@ pub struct RateChange {
 }
 
 impl RateSeries {
-    /// The series of jobs that share an identity; `jobs` are not empty, in order.
-    pub fn new(identity: RateIdentity, jobs: Vec<JobRates>) -> Self {
-        let mut series = Self { name: identity.label.clone(), identity, jobs, levels: Vec::new(), changes: Vec::new() };
-        if let Some(found) = series.rate_levels(series.jobs.len()) {
-            series.take(&found);
+    /// The series of jobs that share an identity, without levels and changes; `jobs` are not empty, in order.
+    fn of_jobs(identity: RateIdentity, jobs: Vec<JobRates>) -> Self {
+        Self { name: identity.label.clone(), identity, jobs, levels: Vec::new(), changes: Vec::new() }
+    }
+
+    /// The same with its levels and changes, which take a test for each change.
+    #[must_use]
+    pub fn with_levels(mut self) -> Self {
+        if let Some(found) = self.rate_levels(self.jobs.len()) {
+            self.take(&found);
         }
-        series
+        self
     }
 
     /// The first `n` jobs that count.
@@ -157,8 +162,14 @@ impl RateSeries {
     }
 }
 
-/// Group jobs by their identity. The series with the newest job stands first; of one job in the order of its variants.
-pub fn series_of(mut rates: Vec<JobRates>) -> Vec<RateSeries> {
+/// Group jobs by their identity, and find the levels of each series. The series with the newest job stands first; of one job in the order
+/// of its variants.
+pub fn series_of(rates: Vec<JobRates>) -> Vec<RateSeries> {
+    parallel_map::map(&grouped(rates), |series| series.clone().with_levels())
+}
+
+/// [`series_of`] without levels and changes.
+pub fn grouped(mut rates: Vec<JobRates>) -> Vec<RateSeries> {
     // The sort is stable: the variants of a job stay in order.
     rates.sort_by_key(|rates| (rates.submitted, rates.job));
     let mut groups: Vec<(RateIdentity, Vec<JobRates>)> = Vec::new();
@@ -170,7 +181,8 @@ pub fn series_of(mut rates: Vec<JobRates>) -> Vec<RateSeries> {
         });
         groups[place].1.push(one);
     }
-    let mut all = parallel_map::map(&groups, |(identity, jobs)| RateSeries::new(identity.clone(), jobs.clone()));
+    let mut all: Vec<RateSeries> =
+        groups.into_iter().map(|(identity, jobs)| RateSeries::of_jobs(identity, jobs)).collect();
     let age = |series: &RateSeries| series.newest().map(|job| std::cmp::Reverse((job.submitted, job.job)));
     all.sort_by_key(age);
     name_apart(&mut all);
@@ -214,7 +226,7 @@ fn name_apart(all: &mut [RateSeries]) {
 /// Settings and class of a series, as those of its newest job.
 fn told_by(series: &RateSeries) -> BTreeMap<String, String> {
     let mut known = series.newest().map(|job| job.settings.clone()).unwrap_or_default();
-    known.extend(series.identity.class.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
+    known.extend(series.identity.class.clone());
     known
 }
 
@@ -242,7 +254,7 @@ mod tests {
                 variant: "lazy".into(),
                 label: "lazy".into(),
                 settings_hash: format!("hash{workers}"),
-                class: BTreeMap::from([("cpu", "X".to_owned())]),
+                class: one("cpu", "X"),
             },
             settings: one("loader.workers", workers),
         }

@@ -1,12 +1,18 @@
-//! The ledger on the command line: failures with exit codes, settings as text, and import of published results.
+//! The ledger on the command line: failures with exit codes, settings as text, what is cached of jobs, and import of published results.
 
 mod import;
+mod job_cache;
+mod job_files;
+mod listed_job;
 mod progress_text;
 mod settings;
 
 use expctl_ledger::{FindJobError, JobVerdictError, LedgerFolders, PublishedError, RunTotals, StepSeconds};
 use expctl_text::format;
 pub use import::{Imported, ImportedLog, LogRow, import, import_log};
+pub use job_cache::{CachedValue, JobCache};
+pub use job_files::{FilesOf, JobFiles, TrialFiles};
+pub use listed_job::{ListedJob, state_words};
 pub use progress_text::{BarKind, LogReading, read_log};
 pub use settings::{
     differences_within, flatten_all, flatten_in_job, run_settings, says_something, setting_text, shown_setting,

@@ -82,13 +82,21 @@ fn flatten(settings: &Settings) -> BTreeMap<String, String> {
     flat
 }
 
-/// Settings as the note of a job shows them: those of model and training only where some run of the job computes a model.
-pub fn flatten_in_job(job: &MeasuredJob, settings: &Settings) -> BTreeMap<String, String> {
-    let mut flat = flatten(settings);
-    if !job.runs.iter().any(|run| run.trial.settings.computes_model()) {
-        drop_model(&mut flat);
-    }
-    flat
+/// Settings of several trials as the note of their job shows them: those of model and training only where some run of the job computes a
+/// model.
+pub fn flatten_in_job<'a>(
+    job: &MeasuredJob,
+    settings: impl IntoIterator<Item = &'a Settings>,
+) -> Vec<BTreeMap<String, String>> {
+    let computes_model = job.runs.iter().any(|run| run.trial.settings.computes_model());
+    let flattened = settings.into_iter().map(|settings| {
+        let mut flat = flatten(settings);
+        if !computes_model {
+            drop_model(&mut flat);
+        }
+        flat
+    });
+    flattened.collect()
 }
 
 /// Leaves out the settings of model and training, but for those that say what a step does without a model.

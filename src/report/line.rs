@@ -1,5 +1,7 @@
 //! A row against the row that its ratios refer to: ratios, verdict, and what else differs; in numbers and in words.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use expctl_stats::{
     ALPHA, MIN_RUNS_FOR_VERDICT, MIN_SECONDS_FOR_VERDICT, POWER, Permutation, Ratio, Verdict, judge,
     minimum_detectable, minimum_detectable_paired, paired_ratio, permutation_test, ratio,
@@ -21,19 +23,27 @@ pub fn baselines(rows: &[(usize, &VariantRow)], job: usize, several_jobs: bool) 
     if first_point {
         chosen.truncate(1);
     }
+    // A job may have thousands of points, each with a baseline of its own.
+    let of_point: BTreeMap<JobPoint<'_>, usize> =
+        chosen.iter().map(|base| (job_point(rows[*base].1), *base)).collect();
     let find = |index: usize| {
-        if chosen.contains(&index) {
-            return Some(index);
-        }
         let (of, row) = rows[index];
-        if row.profiler {
-            return None;
+        let same = of_point.get(&job_point(row)).copied();
+        if same == Some(index) || row.profiler {
+            return same.filter(|base| *base == index);
         }
-        let at_point = |base: &usize| first_point || same_point(rows[*base].1, row, of == job);
-        let bases: Vec<usize> = chosen.iter().copied().filter(at_point).collect();
-        // Of a baseline that also ran alone, the row with as many trials side by side.
-        let alike = bases.iter().copied().find(|base| rows[*base].1.side_by_side() == row.side_by_side());
-        alike.or_else(|| bases.first().copied())
+        match (first_point, of == job) {
+            (true, _) => chosen.first().copied(),
+            // In one job points are equal or they are not.
+            (false, true) => same,
+            (false, false) => same.or_else(|| {
+                let bases: Vec<usize> =
+                    chosen.iter().copied().filter(|base| same_point(rows[*base].1, row)).collect();
+                // Of a baseline that also ran alone, the row with as many trials side by side.
+                let alike = bases.iter().copied().find(|base| rows[*base].1.side_by_side() == row.side_by_side());
+                alike.or_else(|| bases.first().copied())
+            }),
+        }
     };
     (0..rows.len()).map(find).collect()
 }
@@ -65,21 +75,20 @@ fn baseline_rows(rows: &[(usize, &VariantRow)], job: usize) -> Vec<usize> {
         // Another baseline than the named one would change the meaning of the ratios.
         (Some(_), None) => return Vec::new(),
     };
-    let mut chosen: Vec<usize> = Vec::new();
-    for index in of_job.into_iter().filter(|i| rows[*i].1.variant == *variant) {
-        if chosen.iter().all(|i| !same_point(rows[*i].1, rows[index].1, true)) {
-            chosen.push(index);
-        }
-    }
-    chosen
+    let mut points: BTreeSet<JobPoint<'_>> = BTreeSet::new();
+    of_job.into_iter().filter(|i| rows[*i].1.variant == *variant && points.insert(job_point(rows[*i].1))).collect()
 }
 
-/// Whether a row is at the point of a baseline: in the same job, with the same swept settings and as many trials side by side; in another
-/// job, with the settings that the baseline's job swept.
-pub fn same_point(base: &VariantRow, row: &VariantRow, same_job: bool) -> bool {
-    if same_job {
-        return base.point == row.point && base.side_by_side() == row.side_by_side();
-    }
+/// The point of a row among those of its job: swept settings, and trials side by side.
+pub type JobPoint<'a> = (&'a BTreeMap<String, String>, Option<&'a str>);
+
+/// The point of a row among those of its job.
+pub fn job_point(row: &VariantRow) -> JobPoint<'_> {
+    (&row.point, row.side_by_side())
+}
+
+/// Whether a row of another job is at the point of a baseline: it has the settings that the baseline's job swept.
+pub fn same_point(base: &VariantRow, row: &VariantRow) -> bool {
     base.point.iter().all(|(key, value)| row.point.get(key).or_else(|| row.settings.get(key)) == Some(value))
 }
 

@@ -33,6 +33,7 @@ pub struct WorldSize<'a> {
 pub fn scaled_variants(job: &MeasuredJob) -> Vec<ScaledVariant<'_>> {
     let with_nodes = nodes_follow_ranks(job);
     let mut all: Vec<ScaledVariant<'_>> = Vec::new();
+    let mut places: BTreeMap<String, usize> = BTreeMap::new();
     for (_, runs) in job.by_label() {
         if all_rates(&runs).is_empty() {
             continue;
@@ -43,9 +44,12 @@ pub fn scaled_variants(job: &MeasuredJob) -> Vec<ScaledVariant<'_>> {
             trial.point.remove("launch.nodes");
         }
         let (label, size) = (trial.label(), WorldSize { ranks: trial.settings.launch.ranks, runs });
-        match all.iter_mut().find(|scaled| scaled.label == label) {
-            Some(scaled) => scaled.sizes.push(size),
-            None => all.push(ScaledVariant { label, sizes: vec![size] }),
+        match places.get(&label) {
+            Some(place) => all[*place].sizes.push(size),
+            None => {
+                places.insert(label.clone(), all.len());
+                all.push(ScaledVariant { label, sizes: vec![size] });
+            }
         }
     }
     all.iter_mut().for_each(|scaled| scaled.sizes.sort_by_key(|size| size.ranks));

@@ -1,6 +1,6 @@
 //! Warnings: one for each cause, with the variants that have it, ranked by how much it moves a verdict.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use expctl_ledger::{MeasuredJob, Run};
 use expctl_stats::Interval;
@@ -55,10 +55,6 @@ impl RatioInterval {
         Some(Self { row: name(&line.row), base: name(line.base.as_ref()?), interval })
     }
 
-    fn concerns(&self, name: &str) -> bool {
-        self.row == name || self.base == name
-    }
-
     /// Whether the interval excludes 1 either before or after the rates of its rows are multiplied by their factors, but not both.
     fn changes(&self, factors: &BTreeMap<&str, f64>) -> bool {
         let factor = |name: &str| factors.get(name).copied().unwrap_or(1.0);
@@ -69,6 +65,9 @@ impl RatioInterval {
         side(low, high) != side(low * moved, high * moved)
     }
 }
+
+/// Ratios by the name of each of their two rows.
+type RatiosOfRows<'a> = BTreeMap<&'a str, Vec<&'a RatioInterval>>;
 
 /// One warning for each cause, those that forbid or change a verdict first, then by effect.
 ///
@@ -85,7 +84,14 @@ pub fn merged(found: impl IntoIterator<Item = (String, Caution)>, ratios: &[Rati
             None => groups.push(vec![(name, caution)]),
         }
     }
-    groups.iter().filter_map(|group| merge(group, ratios)).collect()
+    let mut of_row: RatiosOfRows<'_> = BTreeMap::new();
+    for ratio in ratios {
+        of_row.entry(&ratio.row).or_default().push(ratio);
+        if ratio.base != ratio.row {
+            of_row.entry(&ratio.base).or_default().push(ratio);
+        }
+    }
+    groups.iter().filter_map(|group| merge(group, &of_row)).collect()
 }
 
 /// Sort: those that forbid or change a verdict first, then by effect.
@@ -106,15 +112,15 @@ pub fn by_cause(warnings: &[&Warning]) -> Vec<String> {
     lines.into_iter().map(|(_, line)| line).collect()
 }
 
-fn merge(group: &[(String, Caution)], ratios: &[RatioInterval]) -> Option<Warning> {
+fn merge(group: &[(String, Caution)], ratios: &RatiosOfRows<'_>) -> Option<Warning> {
     let factors: BTreeMap<&str, f64> =
         group.iter().filter_map(|(name, caution)| Some((name.as_str(), caution.rate_without?))).collect();
-    let bearing = |(name, caution): &(String, Caution)| bearing(name, caution, &factors, ratios);
-    let worst = group.iter().min_by(|a, b| bearing(a).cmp(&bearing(b)).then(b.1.severity.total_cmp(&a.1.severity)))?;
-    let (name, caution) = worst;
-    let mut variants: Vec<String> = Vec::new();
+    let bearings = group.iter().map(|entry| (bearing(&entry.0, &entry.1, &factors, ratios), entry));
+    let (bearing, (name, caution)) =
+        bearings.min_by(|a, b| a.0.cmp(&b.0).then(b.1.1.severity.total_cmp(&a.1.1.severity)))?;
+    let (mut known, mut variants) = (BTreeSet::new(), Vec::new());
     for (variant, _) in group {
-        if !variants.contains(variant) {
+        if known.insert(variant.as_str()) {
             variants.push(variant.clone());
         }
     }
@@ -129,13 +135,13 @@ fn merge(group: &[(String, Caution)], ratios: &[RatioInterval]) -> Option<Warnin
     {
         text.push_str(&format!("; {of} needs {} = {}", most.key, most.at_least));
     }
-    Some(Warning { cause: caution.cause, bearing: bearing(worst), variants, rate_without: caution.rate_without, text })
+    Some(Warning { cause: caution.cause, bearing, variants, rate_without: caution.rate_without, text })
 }
 
-fn bearing(name: &str, caution: &Caution, factors: &BTreeMap<&str, f64>, ratios: &[RatioInterval]) -> Bearing {
+fn bearing(name: &str, caution: &Caution, factors: &BTreeMap<&str, f64>, ratios: &RatiosOfRows<'_>) -> Bearing {
     let Some(factor) = caution.rate_without else { return caution.bearing };
-    let of_variant: Vec<&RatioInterval> = ratios.iter().filter(|ratio| ratio.concerns(name)).collect();
-    let changes = match of_variant[..] {
+    let of_variant = ratios.get(name).map_or(&[][..], Vec::as_slice);
+    let changes = match of_variant {
         // Without a verdict the figure itself counts.
         [] if (factor - 1.0).abs() >= MIN_EFFECT => return Bearing::Unknown,
         [] => false,

@@ -3,7 +3,7 @@
 use expctl_ledger::AttemptState;
 use serde::{Deserialize, Serialize};
 
-use crate::launch::status::JobStatus;
+use crate::ledger::ListedJob;
 
 /// A job on the first page.
 #[derive(Debug, Serialize)]
@@ -57,40 +57,32 @@ pub struct VariantRate {
 
 impl JobEntry {
     /// The entry of a job, with what its page says.
-    pub fn new(status: &JobStatus, page: Option<PageSummary>) -> Self {
-        let record = &status.record;
-        let mut variants: Vec<String> = Vec::new();
-        for trial in &record.trials {
-            if !variants.contains(&trial.variant) {
-                variants.push(trial.variant.clone());
-            }
-        }
-        let title = record.trials.first().map(|trial| trial.settings.experiment.title.clone()).unwrap_or_default();
+    pub fn new(job: &ListedJob, page: Option<PageSummary>) -> Self {
         Self {
-            job: record.job,
-            config: record.config.clone(),
-            study: record.study.clone(),
-            title,
-            backend: record.backend.clone(),
-            submitted: record.submitted,
-            state: state(status),
-            trials: status.summary(),
-            completed: status.trials.iter().filter(|trial| trial.state == AttemptState::Completed).count(),
-            all: status.trials.len(),
-            variants,
+            job: job.job,
+            config: job.config.clone(),
+            study: job.study.clone(),
+            title: job.title.clone(),
+            backend: job.backend.clone(),
+            submitted: job.submitted,
+            state: state(job),
+            trials: job.summary(),
+            completed: job.trials_in(AttemptState::Completed),
+            all: job.trials(),
+            variants: job.variants.clone(),
             page,
         }
     }
 }
 
 /// The state of a whole job, in a word.
-fn state(status: &JobStatus) -> &'static str {
-    let any = |state: AttemptState| status.trials.iter().any(|trial| trial.state == state);
+fn state(job: &ListedJob) -> &'static str {
+    let any = |state: AttemptState| job.trials_in(state) > 0;
     if any(AttemptState::Running) {
         "running"
-    } else if status.is_active() {
+    } else if job.is_active() {
         "waiting"
-    } else if status.trials.iter().all(|trial| trial.state == AttemptState::Completed) {
+    } else if job.trials_in(AttemptState::Completed) == job.trials() {
         "completed"
     } else if any(AttemptState::Failed) {
         "failed"

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
 
 use expctl_ledger::{MeasuredJob, write_atomic};
 use expctl_stats::median;
@@ -11,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::job_entry::{PageSummary, VariantRate};
 use crate::console::say;
 use crate::exit::Failure;
-use crate::launch::status::JobStatus;
+use crate::ledger::ListedJob;
 use crate::project::Project;
 use crate::report::html::write_page;
 use crate::report::note::{NoteOptions, answers};
@@ -59,11 +58,11 @@ impl JobPages {
     pub fn current(
         &mut self,
         project: &Project,
-        status: &JobStatus,
+        listed: &ListedJob,
         options: &NoteOptions,
     ) -> Result<Option<PageSummary>, Failure> {
-        let job = status.record.job;
-        let of = (env!("CARGO_PKG_VERSION").to_owned(), status.record.submitted, newest_outcome_ns(status));
+        let job = listed.job;
+        let of = (env!("CARGO_PKG_VERSION").to_owned(), listed.submitted, listed.newest_outcome_ns);
         if let Some(made) = self.made.get(&job).filter(|made| made.of == of)
             && self.folder.join(&made.summary.page).is_file()
         {
@@ -71,7 +70,7 @@ impl JobPages {
         }
         // A large job takes seconds.
         say(format!("page of job {job}"));
-        match self.make(project, status, options) {
+        match self.make(project, job, options) {
             Ok(summary) => {
                 self.made.insert(job, MadePage { of, summary: summary.clone() });
                 Ok(Some(summary))
@@ -83,8 +82,8 @@ impl JobPages {
         }
     }
 
-    fn make(&self, project: &Project, status: &JobStatus, options: &NoteOptions) -> Result<PageSummary, Failure> {
-        let job = MeasuredJob::load(&status.folder)?;
+    fn make(&self, project: &Project, job: u64, options: &NoteOptions) -> Result<PageSummary, Failure> {
+        let job = MeasuredJob::load(&project.job(job))?;
         let page = format!("jobs/{}.html", job.record.job);
         // A page of another submission of this number would be kept, and this one written beside it.
         let path = self.folder.join(&page);
@@ -109,14 +108,4 @@ fn rate(row: &VariantRow) -> Option<VariantRate> {
         high: interval.map(|interval| interval.high),
         n: row.n,
     })
-}
-
-/// When the newest outcome of a job's trials was written; 0 without one.
-fn newest_outcome_ns(status: &JobStatus) -> u64 {
-    let outcomes = status.trials.iter().filter_map(|trial| trial.attempt.as_ref());
-    let written = outcomes.filter_map(|attempt| {
-        let changed = std::fs::metadata(attempt.path().join("outcome.json")).ok()?.modified().ok()?;
-        u64::try_from(changed.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok()
-    });
-    written.max().unwrap_or(0)
 }

@@ -1,8 +1,10 @@
-//! All jobs of a ledger as a folder of pages: `index.html` with every job, and below `jobs/` the pages of the newest jobs that have ended.
+//! All jobs of a ledger as a folder of pages: `index.html` with every job, `history.html` with the rates over the jobs, and below `jobs/` the
+//! pages of the newest jobs that have ended.
 //!
 //! Invariants: text from a config or a ledger is never markup; a page fetches nothing; a page of a job is made again only when the job has
 //! changed; nothing of the ledger is written.
 
+mod history_page;
 mod job_entry;
 mod job_pages;
 
@@ -11,11 +13,13 @@ use std::path::{Path, PathBuf};
 use expctl_ledger::{JobDir, Ledger, write_atomic};
 use serde_json::json;
 
+use self::history_page::HistoryPage;
 use self::job_entry::JobEntry;
 use self::job_pages::JobPages;
 use crate::console::say;
 use crate::exit::{Exit, Failure};
-use crate::launch::status::{JobStatus, JobStatuses};
+use crate::launch::status::ListedJobs;
+use crate::ledger::ListedJob;
 use crate::project::Project;
 use crate::report::html::{PAGE_STYLE, THEME_SCRIPT};
 use crate::report::note::NoteOptions;
@@ -47,26 +51,28 @@ pub fn write_site(
     refuse_others(folder)?;
     let ledger = Ledger::open(project)?;
     let folders: Vec<JobDir> = ledger.measured_ids().iter().map(|id| ledger.measured(*id)).collect::<Result<_, _>>()?;
-    let mut seen = JobStatuses::load(&folders)?;
-    if let Some(trouble) = &seen.trouble {
+    let listed = ListedJobs::load(project, &folders)?;
+    if let Some(trouble) = &listed.trouble {
         say(format!("note: Slurm cannot be asked: {trouble}"));
     }
-    seen.jobs.sort_by_key(|job| std::cmp::Reverse((job.record.submitted, job.record.job)));
     std::fs::create_dir_all(folder.join("jobs")).map_err(Failure::internal)?;
     let mut job_pages = JobPages::open(folder)?;
-    let mut entries = Vec::with_capacity(seen.jobs.len());
-    for (position, status) in seen.jobs.iter().enumerate() {
-        let page = match position < pages && !status.is_active() {
-            true => job_pages.current(project, status, options)?,
+    let mut entries = Vec::with_capacity(listed.jobs.len());
+    for (position, job) in listed.jobs.iter().enumerate() {
+        let page = match position < pages && !job.is_active() {
+            true => job_pages.current(project, job, options)?,
             false => None,
         };
-        entries.push(JobEntry::new(status, page));
+        entries.push(JobEntry::new(job, page));
     }
     job_pages.save()?;
-    let is_active = seen.jobs.iter().any(JobStatus::is_active);
+    let title =
+        project.root().file_name().map_or_else(|| "expctl".to_owned(), |name| name.to_string_lossy().into_owned());
+    HistoryPage::open(folder).write(project, &ledger, &listed.jobs, &title)?;
+    let is_active = listed.jobs.iter().any(ListedJob::is_active);
     let index = folder.join("index.html");
-    write_atomic(&index, index_page(project, &entries, refresh_s.filter(|_| is_active))?.as_bytes())?;
-    Ok(Site { index, unreadable: seen.unreadable })
+    write_atomic(&index, index_page(&title, &entries, refresh_s.filter(|_| is_active))?.as_bytes())?;
+    Ok(Site { index, unreadable: listed.unreadable })
 }
 
 /// Refuse a folder that is not empty and has no site in it.
@@ -84,9 +90,7 @@ fn refuse_others(folder: &Path) -> Result<(), Failure> {
 }
 
 /// The first page: the jobs as data, and a script that shows them.
-fn index_page(project: &Project, entries: &[JobEntry], refresh_s: Option<u64>) -> Result<String, Failure> {
-    let title =
-        project.root().file_name().map_or_else(|| "expctl".to_owned(), |name| name.to_string_lossy().into_owned());
+fn index_page(title: &str, entries: &[JobEntry], refresh_s: Option<u64>) -> Result<String, Failure> {
     let data = json!({ "jobs": entries, "made": jiff::Timestamp::now().as_second() });
     // Within a script only these could end it.
     let data = data.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
@@ -97,6 +101,7 @@ fn index_page(project: &Project, entries: &[JobEntry], refresh_s: Option<u64>) -
     let page = templates.get_template("index.html").map_err(Failure::internal)?;
     page.render(minijinja::context! {
         title, nonce, refresh_s,
+        history => history_page::PAGE,
         style => minijinja::Value::from_safe_string(format!("{PAGE_STYLE}{STYLE}")),
         data => minijinja::Value::from_safe_string(data),
         script => minijinja::Value::from_safe_string(format!("{THEME_SCRIPT}{SCRIPT}")),

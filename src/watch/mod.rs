@@ -8,6 +8,7 @@ mod text;
 use std::collections::BTreeMap;
 
 use expctl_ledger::{AttemptDir, AttemptState, JobArrays};
+use expctl_settings::Mode;
 use serde::Serialize;
 
 pub use self::metrics::JobMetrics;
@@ -75,6 +76,8 @@ pub struct RunningTrial {
     pub reason: String,
     /// Seconds since the attempt began.
     pub since_s: f64,
+    /// Whether its steps wait in the place of an accelerator (`train.mode = "emulate"`): its rates are of no model.
+    pub emulated: bool,
     /// Its pace; `None` before its attempt has a folder.
     #[serde(flatten)]
     pub pace: Option<Pace>,
@@ -91,6 +94,8 @@ pub struct CompletedTrial {
     pub it_per_s: Option<f64>,
     /// Samples per second of all ranks together.
     pub samples_per_s: Option<f64>,
+    /// Whether its steps waited in the place of an accelerator: its rates are of no model.
+    pub emulated: bool,
 }
 
 /// Trials that wait for the same reason.
@@ -113,6 +118,10 @@ pub struct FailedTrial {
     pub state: AttemptState,
     /// Why, in one line.
     pub reason: String,
+}
+
+fn is_emulated(trial: &TrialStatus) -> bool {
+    trial.trial.settings.train.mode == Mode::Emulate
 }
 
 /// Number of the running attempt: one more than the last on disk if that has an outcome.
@@ -146,6 +155,7 @@ impl View {
                         attempt: attempt(trial),
                         reason: trial.reason.clone(),
                         since_s: since_s.unwrap_or_default(),
+                        emulated: is_emulated(trial),
                         pace,
                     });
                 }
@@ -191,6 +201,7 @@ impl View {
                     point: status.trials[*task].trial.point_words(),
                     it_per_s: rates.map(|rates| rates.it_per_s),
                     samples_per_s: rates.map(|rates| rates.samples_per_s),
+                    emulated: is_emulated(&status.trials[*task]),
                 })
                 .collect(),
             waiting: waiting

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use console::{measure_text_width, truncate_str};
-use expctl_settings::with_point;
+use expctl_settings::{EMULATED, with_point};
 use expctl_text::format::{MISSING, moment, percent, rate};
 
 use super::{RunningTrial, View};
@@ -83,7 +83,8 @@ fn trial(running: &RunningTrial, width: usize) -> Vec<String> {
     let name = with_point(&running.trial, &running.point);
     let Some(pace) = &running.pace else { return vec![format!("{name}{again}{reason}: starting")] };
     let last_step = pace.last_step_s.filter(|s| *s >= MIN_SILENCE).map(|s| format!(", last step {} ago", duration(s)));
-    let rates = if pace.ranks.iter().all(|r| r.step == 0) { "no step yet".to_owned() } else { rates(pace) };
+    let rates =
+        if pace.ranks.iter().all(|r| r.step == 0) { "no step yet".to_owned() } else { rates(pace, running.emulated) };
     let progress = bar(pace.step as usize, pace.steps_total as usize, 12);
     let progress = format!("{name}{again}{reason}: {progress} {}/{}", pace.step, pace.steps_total);
     let more = format!("{}{}", remaining_time(pace.estimated_s_left), last_step.unwrap_or_default());
@@ -111,13 +112,14 @@ fn straggler_text(rank: &RankPace) -> String {
 }
 
 /// `waits most for collate (62 %), 12.3 it/s, 98 samples/s (last 10 s)`. The stage is first, because a terminal that is
-/// too narrow shows the beginning of the line.
-fn rates(pace: &Pace) -> String {
+/// too narrow shows the beginning of the line. Of emulated steps the end is `(emulated, last 10 s)`.
+fn rates(pace: &Pace, emulated: bool) -> String {
     let shown = |value: Option<f64>| value.map_or_else(|| MISSING.to_owned(), rate);
     let stage = pace.slowest_stage.zip(pace.slowest_share);
     let stage = stage.map(|(stage, share)| format!("waits most for {stage} ({}), ", percent(share)));
     let (it, samples) = (shown(pace.it_per_s), shown(pace.samples_per_s));
-    format!("{}{it} it/s, {samples} samples/s (last {WINDOW_S} s)", stage.unwrap_or_default())
+    let emulated = if emulated { format!("{EMULATED}, ") } else { String::new() };
+    format!("{}{it} it/s, {samples} samples/s ({emulated}last {WINDOW_S} s)", stage.unwrap_or_default())
 }
 
 /// `, about 3 min left (estimated)`; empty without an estimate.
@@ -188,7 +190,7 @@ impl Lines {
             if let Some(pace) = now.pace.as_ref().filter(|_| has_progress) {
                 let (step, of) = (pace.step, pace.steps_total);
                 let remaining = remaining_time(pace.estimated_s_left);
-                messages.push(format!("{name}: step {step}/{of}, {}{remaining}", rates(pace)));
+                messages.push(format!("{name}: step {step}/{of}, {}{remaining}", rates(pace, now.emulated)));
             }
             for rank in now.pace.iter().flat_map(|pace| &pace.ranks) {
                 let key = (now.trial.clone(), rank.rank);
@@ -203,7 +205,9 @@ impl Lines {
         for done in &view.completed {
             if self.completed.insert(done.trial.clone()) {
                 let rates = done.it_per_s.zip(done.samples_per_s);
-                let rates = rates.map(|(it, samples)| format!(", {} it/s, {} samples/s", rate(it), rate(samples)));
+                let emulated = if done.emulated { format!(" ({EMULATED})") } else { String::new() };
+                let rates =
+                    rates.map(|(it, samples)| format!(", {} it/s, {} samples/s{emulated}", rate(it), rate(samples)));
                 let name = with_point(&done.trial, &done.point);
                 messages.push(format!("{name}: completed{}", rates.unwrap_or_default()));
             }
@@ -278,6 +282,7 @@ mod tests {
             attempt: 1,
             reason: String::new(),
             since_s: 4.0,
+            emulated: false,
             pace: Some(pace.clone()),
         };
         let failed = |n: usize| FailedTrial {
@@ -338,6 +343,25 @@ mod tests {
     }
 
     #[test]
+    fn rates_of_emulated_steps_are_called_so() {
+        let mut now = view(1, 0);
+        now.running[0].emulated = true;
+        assert!(frame(&now, 24, 200).join("\n").contains("9.5 it/s, 152 samples/s (emulated, last 10 s)"));
+        let mut lines = Lines::default();
+        let first = lines.changes(&now);
+        assert!(first.iter().any(|line| line.contains("152 samples/s (emulated, last 10 s)")), "{first:?}");
+        now.completed = vec![CompletedTrial {
+            trial: "lazy-r9".into(),
+            point: String::new(),
+            it_per_s: Some(5.0),
+            samples_per_s: Some(40.0),
+            emulated: true,
+        }];
+        let said = lines.changes(&now);
+        assert!(said[0].ends_with("lazy-r9: completed, 5 it/s, 40 samples/s (emulated)"), "{said:?}");
+    }
+
+    #[test]
     fn it_fits_every_terminal() {
         for (height, width) in [(3, 11), (4, 20), (5, 40), (8, 80), (24, 80), (50, 200)] {
             for (running, failures) in [(0, 0), (1, 0), (0, 30), (3, 2), (30, 30), (500, 1)] {
@@ -376,6 +400,7 @@ mod tests {
             point: "loader.workers=2".into(),
             it_per_s: it,
             samples_per_s: it,
+            emulated: false,
         };
         now.completed = vec![rates(Some(75.6249))];
         let said = lines.changes(&now);

@@ -47,7 +47,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("src/predict", &["src/report", "pipeline-model", "stats"]),
     ("src/search", &["src/report", "stats"]),
     ("src/history", &["src/ledger", "src/report", "charts", "stats"]),
-    ("src/site", &["src/launch", "src/report", "stats"]),
+    ("src/site", &["src/history", "src/launch", "src/ledger", "src/report", "charts", "stats"]),
     ("src/timings", &["src/ledger", "src/report", "charts", "stats"]),
     ("src/watch", &["src/export", "src/launch", "slurm"]),
     ("src/doctor", &["src/launch", "config", "host-metrics", "slurm"]),

@@ -86,6 +86,15 @@ fn utilisation_is_that_of_arithmetic_wherever_it_stands() {
 }
 
 #[test]
+fn where_a_job_stands_says_that_its_rates_are_emulated() {
+    let project = project();
+    let (table, _) = project.expect(&["status", "31"], 0);
+    assert_eq!(table.matches("(emulated)").count(), 2, "{table}");
+    let rows = project.json(&["status", "31", "--json"], 0);
+    assert!(rows.as_array().unwrap().iter().all(|row| row["emulated"] == true), "{rows}");
+}
+
+#[test]
 fn jobs_without_emulated_steps_do_not_speak_of_them() {
     let project = TestProject::new();
     let trial = project.trial("lazy", "Lazy", 1, |_| {});
@@ -95,7 +104,8 @@ fn jobs_without_emulated_steps_do_not_speak_of_them() {
     let (csv, _) = project.expect(&["compare", "32", "--format", "csv"], 0);
     project.expect(&["report", "32"], 0);
     let note = std::fs::read_to_string(project.file("results/086_ddp_32.md")).unwrap();
-    for text in [table, csv, note, project.compare(&["32"]).to_string()] {
+    let (status, _) = project.expect(&["status", "32"], 0);
+    for text in [table, csv, note, status, project.compare(&["32"]).to_string()] {
         assert!(!text.contains("emulat") && !text.contains("step_ms") && !text.contains("AU"), "{text}");
     }
 }

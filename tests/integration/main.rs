@@ -25,6 +25,7 @@ mod history;
 mod import;
 mod init;
 mod isolate;
+mod job_cache;
 mod notes;
 mod on_end;
 mod origin;

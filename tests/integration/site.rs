@@ -126,6 +126,61 @@ fn an_empty_ledger_is_an_empty_list() {
     assert!(jobs(&out.join("index.html")).is_empty());
 }
 
+/// Jobs 11 to 13 of one config, with the same settings; of another one two jobs.
+fn nightly(project: &TestProject) {
+    for (job, config, wall) in [(11, "nightly", 140), (12, "nightly", 141), (13, "nightly", 139), (14, "rare", 140)] {
+        again(project, job, config, wall);
+    }
+    again(project, 15, "rare", 140);
+}
+
+/// A job of one variant, three runs with steps of so many ms, long enough to count.
+fn again(project: &TestProject, job: u64, config: &str, wall: u64) {
+    let trial = |repeat: u32| project.trial("lazy", HOSTILE, repeat, |s| s.launch.ranks = 1);
+    let trials: Vec<_> = (1..=3).map(trial).collect();
+    let dir = submitted(project, job, config, trials.clone());
+    for trial in &trials {
+        completed(&dir, trial, &[steps(wall + u64::from(trial.repeat), 0)]);
+    }
+}
+
+#[test]
+fn series_of_three_jobs_have_a_picture_that_is_drawn_when_a_job_is_new() {
+    let project = TestProject::new();
+    nightly(&project);
+    let out = project.file("site");
+    let write = || project.expect(&["site", out.to_str().unwrap(), "--pages", "0"], 0);
+    write();
+    let page = || std::fs::read_to_string(out.join("history.html")).unwrap();
+    let index = std::fs::read_to_string(out.join("index.html")).unwrap();
+    assert!(index.contains("href=\"history.html\""), "{index}");
+    let first = page();
+    assert_eq!((first.matches("<svg").count(), first.matches("<h2>nightly</h2>").count()), (1, 1), "{first}");
+    assert!(first.contains("lazy: ") && first.contains("over 3 jobs") && !first.contains("<h2>rare</h2>"), "{first}");
+    assert!(first.contains("data-theme=dark") && first.contains("prefers-color-scheme:dark"), "{first}");
+    // Nothing new: the page stays, whatever it says.
+    std::fs::write(out.join("history.html"), "as it was").unwrap();
+    write();
+    assert_eq!(page(), "as it was");
+    // Another job of `rare` is no reason to draw `nightly` again.
+    let drawn = out.join("expctl-site-history.json");
+    let known = std::fs::read_to_string(&drawn).unwrap();
+    std::fs::write(&drawn, known.replace("over 3 jobs", "over three jobs")).unwrap();
+    again(&project, 16, "rare", 140);
+    write();
+    let second = page();
+    assert_eq!(second.matches("<svg").count(), 2, "{second}");
+    assert!(second.contains("over three jobs") && second.contains("<h2>rare</h2>"), "{second}");
+    // One of `nightly` is.
+    again(&project, 17, "nightly", 142);
+    write();
+    assert!(page().contains("over 4 jobs") && !page().contains("over three jobs"), "{}", page());
+    // Damaged, it is made again.
+    std::fs::write(&drawn, "{").unwrap();
+    write();
+    assert_eq!(page().matches("<svg").count(), 2);
+}
+
 mod slow {
     use std::process::Stdio;
 

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// State of an attempt, or of a trial by its last attempt, as seen now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptState {
     /// Every rank did all its steps.

@@ -54,6 +54,19 @@ pub struct JobRecord {
     pub trials: Vec<Trial>,
 }
 
+/// The head of `job.json`: what the job is, without its trials, which take longer to read.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct JobHead {
+    /// [`TRIAL_SCHEMA_VERSION`](expctl_settings::TRIAL_SCHEMA_VERSION).
+    pub schema: u32,
+    /// Name of the config.
+    pub config: String,
+    /// Folder of the study in experiments/.
+    pub study: String,
+    /// Submitted, seconds since the epoch.
+    pub submitted: i64,
+}
+
 /// Predictions that a job was submitted to verify. What was predicted is written before the job runs; what was measured is in its trials
 /// alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

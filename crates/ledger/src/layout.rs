@@ -9,7 +9,7 @@ use expctl_settings::{Readers, TRIAL_SCHEMA_VERSION, Trial};
 
 use crate::steps_table::{read_step_times, read_table_totals};
 use crate::{
-    DataRead, Environment, HardwareSample, JobRecord, JournalTail, LedgerError, Outcome, RankExit, RankUsage,
+    DataRead, Environment, HardwareSample, JobHead, JobRecord, JournalTail, LedgerError, Outcome, RankExit, RankUsage,
     ShuffleQuality, SlurmUsage, StepRecord, StepTotals, read_journal, read_sample_journal, read_samples, read_steps,
 };
 
@@ -72,6 +72,14 @@ impl JobDir {
         let record: JobRecord = read_json(&path)?;
         known_schema(&path, record.schema, TRIAL_SCHEMA_VERSION)?;
         Ok(record)
+    }
+
+    /// Read `job.json` without its trials.
+    pub fn head(&self) -> Result<JobHead, LedgerError> {
+        let path = self.record_path();
+        let head: JobHead = read_json(&path)?;
+        known_schema(&path, head.schema, TRIAL_SCHEMA_VERSION)?;
+        Ok(head)
     }
 
     /// Folder of one trial.
@@ -403,6 +411,7 @@ mod tests {
         let job = JobDir::new(dir.path().join("7"));
         file(&job.record_path(), JOB);
         assert_eq!(job.record().unwrap().job, 7);
+        assert_eq!(job.head().unwrap().config, "c");
         file(&job.record_path(), &JOB.replace("\"schema\": 1", "\"schema\": 99"));
         let message = job.record().unwrap_err().to_string();
         assert!(message.contains("job.json has schema version 99"), "{message}");

@@ -1,5 +1,6 @@
 //! A job of this ledger, read back: its trials with the steps of all attempts that count.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use expctl_settings::Trial;
@@ -298,11 +299,15 @@ impl MeasuredJob {
     /// Runs by label (variant and swept settings), in the order of their first trial.
     pub fn by_label(&self) -> Vec<(String, Vec<&Run>)> {
         let mut groups: Vec<(String, Vec<&Run>)> = Vec::new();
+        let mut places: BTreeMap<String, usize> = BTreeMap::new();
         for run in &self.runs {
             let label = run.trial.label();
-            match groups.iter_mut().find(|(l, _)| *l == label) {
-                Some((_, runs)) => runs.push(run),
-                None => groups.push((label, vec![run])),
+            match places.get(&label) {
+                Some(place) => groups[*place].1.push(run),
+                None => {
+                    places.insert(label.clone(), groups.len());
+                    groups.push((label, vec![run]));
+                }
             }
         }
         groups

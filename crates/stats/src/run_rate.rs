@@ -1,6 +1,6 @@
 //! Rates with intervals: of the steps of one run, over runs, over the epochs of a run.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::block_bootstrap::BlockBootstrap;
 use crate::student::{ALPHA, Interval, Student};
@@ -32,7 +32,7 @@ impl Estimate {
 }
 
 /// Population that an interval refers to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
     /// One run: what another stretch of the same run would have given.
@@ -52,7 +52,7 @@ impl Scope {
 }
 
 /// Rate over several runs, in the unit of their rates.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RateOverRuns {
     /// Geometric mean of the rates of the runs.
     pub value: f64,

@@ -1,6 +1,6 @@
 //! Student's t of a mean or of a difference of means, its interval, and the noncentral t for power.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use statrs::function::erf::erfc;
 use statrs::function::gamma::ln_gamma;
@@ -14,7 +14,7 @@ pub const ALPHA: f64 = 0.05;
 pub const NO_SPREAD: f64 = 1e-9;
 
 /// A 95 % confidence interval, in the unit of its estimate.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// Lower end.
     pub low: f64,

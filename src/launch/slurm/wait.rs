@@ -8,7 +8,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use expctl_ledger::{
-    AttemptDir, Cause, JobArrays, JobDir, JobRecord, Outcome, RankExit, RankStatus, TrialState, TrialTask, write_json,
+    AttemptDir, Cause, JobArrays, JobDir, JobRecord, LedgerError, Outcome, RankExit, RankStatus, TrialState, TrialTask,
+    write_json,
 };
 use expctl_settings::Trial;
 use slurm_client::{JobId, PollInterval, Queue, Task};
@@ -337,23 +338,35 @@ impl Standings {
     ) -> Result<Self, Failure> {
         let mut standings = Standings::default();
         let mut open = Vec::new();
-        for (folder, record) in jobs {
+        let arrays = parallel_map::map(jobs, |(folder, record)| -> Result<_, LedgerError> {
             let arrays = JobArrays::load(folder, record.job, record.trials.len())?;
             let tasks = arrays.newest_tasks(record.trials.len());
-            for (index, (task, trial)) in tasks.into_iter().zip(&record.trials).enumerate() {
-                let outcome = trial_outcome(folder, trial, task.as_ref())?;
-                match (outcome, task) {
-                    (outcome @ (TrialOutcome::Pending | TrialOutcome::Provisional(_)), Some(task)) => {
-                        let begun = has_begun(folder, trial, &task)?;
-                        let outcome = outcome != TrialOutcome::Pending;
-                        let array = job_id(&arrays, task.array);
-                        open.push(OpenTrial { job: record.job, index, array, task, outcome, begun });
-                    }
-                    (TrialOutcome::Final(_), _) => drop(standings.trials.insert((record.job, index), Standing::Ended)),
-                    (_, None) => {
-                        let said = Standing::Gone("no array runs it".to_owned());
-                        standings.trials.insert((record.job, index), said);
-                    }
+            Ok((arrays, tasks))
+        });
+        let arrays = arrays.into_iter().collect::<Result<Vec<_>, _>>()?;
+        // Of all jobs together: one may have too few trials for several threads.
+        let mut trials = Vec::new();
+        for ((folder, record), (arrays, tasks)) in jobs.iter().zip(&arrays) {
+            let of_job = record.trials.iter().zip(tasks).enumerate();
+            let key = |index: usize| (record.job, index);
+            trials.extend(of_job.map(|(index, (trial, task))| (folder, key(index), arrays, trial, task.as_ref())));
+        }
+        let seen = parallel_map::map(&trials, |(folder, (job, index), arrays, trial, task)| -> Result<_, Failure> {
+            let outcome = trial_outcome(folder, trial, *task)?;
+            let Some(task) = task.filter(|_| !matches!(outcome, TrialOutcome::Final(_))) else {
+                return Ok((outcome, None));
+            };
+            let begun = has_begun(folder, trial, task)?;
+            let (array, has_outcome) = (job_id(arrays, task.array), outcome != TrialOutcome::Pending);
+            let (job, index, task) = (*job, *index, task.clone());
+            Ok((outcome, Some(OpenTrial { job, index, array, task, outcome: has_outcome, begun })))
+        });
+        for ((_, key, ..), seen) in trials.iter().zip(seen) {
+            match seen? {
+                (TrialOutcome::Final(_), _) => drop(standings.trials.insert(*key, Standing::Ended)),
+                (_, Some(trial)) => open.push(trial),
+                (_, None) => {
+                    standings.trials.insert(*key, Standing::Gone("no array runs it".to_owned()));
                 }
             }
         }

@@ -1,20 +1,23 @@
 //! The status of jobs: where their trials stand now, whichever backend runs them.
 //!
-//! Invariant: looking never writes, and a trial is called running only if something that runs it was seen.
+//! Invariant: looking never writes into the ledger, and a trial is called running only if something that runs it was seen.
 
 mod existing;
 mod follow;
+mod listed_jobs;
 mod pace;
 
 pub use existing::ExistingTrials;
 use expctl_ledger::{AttemptDir, AttemptState, JobDir, JobRecord, JobVerdictError, Outcome};
 use expctl_settings::Trial;
 pub use follow::{Follow, estimated_s_left};
+pub use listed_jobs::ListedJobs;
 pub use pace::{Pace, RankPace, WINDOW_S};
 
 use crate::exit::Failure;
 use crate::launch::local::{Launcher, LauncherState};
 use crate::launch::slurm::{SlurmBackend, Standing, Standings};
+use crate::ledger::state_words;
 
 /// A trial of a job, as seen now.
 #[derive(Clone, Debug)]
@@ -58,11 +61,39 @@ impl JobStatus {
 
     /// Look at a job, of which Slurm said `standings`.
     fn from_standings(folder: JobDir, record: JobRecord, standings: &Standings) -> Result<Self, Failure> {
-        let source = StatusSource::new(&folder, &record, standings)?;
-        let trials: Vec<(usize, &Trial)> = record.trials.iter().enumerate().collect();
-        let trials = parallel_map::map(&trials, |(index, trial)| source.status(&folder, *index, trial));
-        let trials = trials.into_iter().collect::<Result<_, _>>()?;
-        Ok(Self { record, folder, trials })
+        let seen = Self::all_from_standings(vec![(folder, record)], standings).pop();
+        let seen = seen.ok_or_else(|| Failure::internal("a look at one job saw none"))?;
+        seen.map_err(|(_, failure)| failure)
+    }
+
+    /// Look at jobs, of which Slurm said `standings`. The trials of all of them are looked at together: one job may have too few for
+    /// several threads.
+    fn all_from_standings(
+        jobs: Vec<(JobDir, JobRecord)>,
+        standings: &Standings,
+    ) -> Vec<Result<Self, (JobDir, Failure)>> {
+        let sources = parallel_map::map(&jobs, |(folder, record)| StatusSource::new(folder, record, standings));
+        let known = jobs.iter().zip(&sources).filter_map(|(job, source)| Some((job, source.as_ref().ok()?)));
+        let trials: Vec<_> = known
+            .flat_map(|((folder, record), source)| {
+                record.trials.iter().enumerate().map(move |(index, trial)| (source, folder, index, trial))
+            })
+            .collect();
+        let seen = parallel_map::map(&trials, |(source, folder, index, trial)| source.status(folder, *index, trial));
+        let mut seen = seen.into_iter();
+        let failures: Vec<Option<Failure>> = sources.into_iter().map(Result::err).collect();
+        let of_job = |((folder, record), failure): ((JobDir, JobRecord), Option<Failure>)| {
+            if let Some(failure) = failure {
+                return Err((folder, failure));
+            }
+            // All of the job are taken, whichever of them cannot be read.
+            let trials: Vec<Result<TrialStatus, Failure>> = seen.by_ref().take(record.trials.len()).collect();
+            match trials.into_iter().collect::<Result<Vec<_>, _>>() {
+                Ok(trials) => Ok(Self { record, folder, trials }),
+                Err(failure) => Err((folder, failure)),
+            }
+        };
+        jobs.into_iter().zip(failures).map(of_job).collect()
     }
 
     /// Number of trials in each state that occurs.
@@ -76,8 +107,7 @@ impl JobStatus {
 
     /// The counts in words: `2 completed, 1 running`.
     pub fn summary(&self) -> String {
-        let parts: Vec<String> = self.counts().iter().map(|(state, n)| format!("{n} {}", state.name())).collect();
-        parts.join(", ")
+        state_words(&self.counts().into_iter().collect())
     }
 
     /// Whether every trial completed.
@@ -117,8 +147,8 @@ impl JobStatuses {
     /// Slurm's answer cannot be understood.
     pub fn load(folders: &[JobDir]) -> Result<Self, Failure> {
         let (mut jobs, mut unreadable) = (Vec::new(), Vec::new());
-        for folder in folders {
-            match folder.record() {
+        for (folder, record) in folders.iter().zip(parallel_map::map(folders, JobDir::record)) {
+            match record {
                 Ok(record) => jobs.push((folder.clone(), record)),
                 Err(e) => unreadable.push((folder.clone(), e.into())),
             }
@@ -132,10 +162,10 @@ impl JobStatuses {
         }
         let trouble = standings.trouble.clone();
         let mut seen = Self { jobs: Vec::new(), unreadable, trouble };
-        for (folder, record) in jobs {
-            match JobStatus::from_standings(folder.clone(), record, &standings) {
+        for job in JobStatus::all_from_standings(jobs, &standings) {
+            match job {
                 Ok(job) => seen.jobs.push(job),
-                Err(failure) => seen.unreadable.push((folder, failure)),
+                Err(unreadable) => seen.unreadable.push(unreadable),
             }
         }
         Ok(seen)

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::decomposition::{Decomposed, decompositions};
 use super::published::Published;
 use crate::report::differences::{Difference, comparability_classes, confounds, differences, known_for_some};
-use crate::report::line::{Line, baselines, judge_together, same_point};
+use crate::report::line::{JobPoint, Line, baselines, job_point, judge_together, same_point};
 use crate::report::variant_row::{RateClass, VariantRow, measured_row, measured_rows, published_row};
 
 /// Jobs that cannot be compared.
@@ -150,6 +150,9 @@ pub(super) fn data_set_of(row: &VariantRow) -> &str {
     row.settings.get("data.set").map_or("", String::as_str)
 }
 
+/// Rows of one job by variant and point.
+type BaselinePoints<'a> = BTreeMap<(&'a str, JobPoint<'a>), &'a VariantRow>;
+
 /// Rows of one mode on one data set, each with the index of its job.
 struct StepKind<'a> {
     mode: &'a str,
@@ -195,19 +198,36 @@ impl StepKind<'_> {
         with_differences.min_by_key(|(differing, row)| (row.job != profiled.job, *differing)).map(|(_, row)| row)
     }
 
-    /// The row of the same variant and point in the job at `baseline`; `None` for rows of that job.
-    fn in_baseline_job(&self, (job, row): (usize, &VariantRow), baseline: usize) -> Option<&VariantRow> {
-        let same =
-            |of: &VariantRow| of.variant == row.variant && same_point(of, row, false) && same_point(row, of, false);
-        let theirs = self.rows.iter().filter(|(of, _)| *of == baseline && job != baseline);
-        let theirs: Vec<&VariantRow> = theirs.map(|(_, of)| *of).filter(|of| same(of)).collect();
-        let alike = theirs.iter().copied().find(|of| of.side_by_side() == row.side_by_side());
-        alike.or_else(|| theirs.first().copied())
+    /// The rows of the job at `baseline` by variant and point; the first where several have the same.
+    fn baseline_points(&self, baseline: usize) -> BaselinePoints<'_> {
+        let theirs = self.rows.iter().filter(|(job, _)| *job == baseline);
+        theirs.rev().map(|(_, row)| ((row.variant.as_str(), job_point(row)), *row)).collect()
+    }
+
+    /// The row of the same variant and point in the job at `baseline`, whose rows `points` has; `None` for rows of that job.
+    fn in_baseline_job<'s>(
+        &'s self,
+        (job, row): (usize, &'s VariantRow),
+        baseline: usize,
+        points: &BaselinePoints<'s>,
+    ) -> Option<&'s VariantRow> {
+        if job == baseline {
+            return None;
+        }
+        let same = |of: &VariantRow| of.variant == row.variant && same_point(of, row) && same_point(row, of);
+        let alike = || -> Option<&'s VariantRow> {
+            let theirs = self.rows.iter().filter(|(of, _)| *of == baseline).map(|(_, of)| *of);
+            let theirs: Vec<&VariantRow> = theirs.filter(|of| same(of)).collect();
+            let alike = theirs.iter().copied().find(|of| of.side_by_side() == row.side_by_side());
+            alike.or_else(|| theirs.first().copied())
+        };
+        points.get(&(row.variant.as_str(), job_point(row))).copied().or_else(alike)
     }
 
     /// Its tables, one for each class.
     fn groups(&self, baseline: usize, name_set: bool) -> Vec<Group> {
         let classes = comparability_classes(&self.rows, baseline);
+        let points = self.baseline_points(baseline);
         let mut first: Vec<&VariantRow> = Vec::new();
         let mut groups = Vec::new();
         for class in &classes {
@@ -218,12 +238,13 @@ impl StepKind<'_> {
                 let own = bases[i] == Some(i);
                 let base = match bases[i] {
                     // The baseline of another class is compared with that of the first class; the ratio is marked as crossing classes.
-                    Some(base) if own => first.iter().copied().find(|of| same_point(of, plain[base], false)),
+                    Some(base) if own => first.iter().copied().find(|of| same_point(of, plain[base])),
                     base => base.map(|base| plain[base]),
                 };
                 let mut line = Line::new(plain[i], own, base);
                 line.of_baseline_job = rows[i].0 == baseline;
-                line.before = self.in_baseline_job(rows[i], baseline).map(|row| Box::new(row.clone()));
+                let before = self.in_baseline_job(rows[i], baseline, &points);
+                line.before = before.map(|row| Box::new(row.clone()));
                 line
             };
             let mut lines: Vec<Line> = (0..plain.len()).map(line).collect();

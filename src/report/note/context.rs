@@ -14,7 +14,7 @@ use super::measures::{measures_of_modes, not_shown};
 use super::{NoteOptions, Picture, learning_picture, picture_link, shown_path};
 use crate::console::say;
 use crate::exit::Failure;
-use crate::ledger::flatten_in_job;
+use crate::ledger::{ListedJob, flatten_in_job};
 use crate::project::Project;
 use crate::report::attempts::attempts_table;
 use crate::report::bottleneck::OTHER;
@@ -176,8 +176,7 @@ const MAX_COMPARED: usize = 3;
 fn earlier_notes(project: &Project, folder: &Path, job: &MeasuredJob, options: &NoteOptions) -> Vec<String> {
     let record = &job.record;
     let study_of = |note: &KnownNote| {
-        let dir = project.job(note.job);
-        let found = dir.record_path().exists().then(|| dir.record().ok()).flatten()?;
+        let found = project.job(note.job).head().ok()?;
         (found.submitted == note.submitted).then_some(found.study)
     };
     let mut notes: Vec<(KnownNote, &str)> = known_notes(folder)
@@ -210,11 +209,19 @@ fn comparison(project: &Project, job: &MeasuredJob, rows: &[&VariantRow], option
         missing.push(format!("Earlier jobs are missing: {}", reason(project, &error.to_string())));
         BTreeSet::new()
     });
-    for id in ids.into_iter().filter(|id| *id != record.job) {
-        match project.job(id).record() {
-            Ok(other) if other.config == record.config && other.submitted < record.submitted => {
-                earlier.push((other.submitted, id));
-            }
+    let ids: Vec<u64> = ids.into_iter().filter(|id| *id != record.job).collect();
+    let cache = ListedJob::cache(project);
+    // There may be thousands, and only some are of the config.
+    let heads = parallel_map::map(&ids, |id| {
+        let folder = project.job(*id);
+        match cache.get_of_record(&folder) {
+            Some(known) => Ok((known.config == record.config, known.submitted)),
+            None => folder.head().map(|head| (head.config == record.config, head.submitted)),
+        }
+    });
+    for (id, head) in ids.into_iter().zip(heads) {
+        match head {
+            Ok((true, submitted)) if submitted < record.submitted => earlier.push((submitted, id)),
             Ok(_) => {}
             // Its config is not known.
             Err(e) => say(format!("job {id} is not compared with: {e}")),
@@ -279,12 +286,13 @@ fn without_tests(findings: Vec<String>) -> Vec<String> {
 /// Each variant with the settings that differ and its rates.
 fn methods(job: &MeasuredJob, rows: &[&VariantRow]) -> Vec<Value> {
     let groups = job.by_label();
-    let settings: Vec<BTreeMap<String, String>> =
-        groups.iter().map(|(_, runs)| flatten_in_job(job, &runs[0].trial.settings)).collect();
-    let differs = |key: &String| settings.iter().any(|other| other.get(key) != settings[0].get(key));
+    let settings = flatten_in_job(job, groups.iter().map(|(_, runs)| &runs[0].trial.settings));
+    let keys: BTreeSet<&String> = settings.iter().flat_map(BTreeMap::keys).collect();
+    let differs = |key: &&String| settings.iter().any(|other| other.get(*key) != settings[0].get(*key));
+    let differing: BTreeSet<&String> = keys.into_iter().filter(differs).collect();
     let mut all = Vec::new();
     for (((label, runs), own), row) in groups.iter().zip(&settings).zip(rows) {
-        let apart = own.iter().filter(|(key, _)| differs(key));
+        let apart = own.iter().filter(|(key, _)| differing.contains(key));
         let apart = apart.map(|(key, value)| format!("{key} = {}", quoted(value)));
         // The version of our own worker is in the provenance.
         let program = runs.iter().flat_map(|run| run.environments()).find_map(|found| found.program.as_ref());

@@ -11,12 +11,13 @@ use crate::ledger::{flatten_in_job, says_something, setting_text, shown_setting}
 
 /// Settings by key for each variant, in order.
 fn by_variant(job: &MeasuredJob) -> Vec<(String, BTreeMap<String, String>)> {
-    let said = |(label, runs): (String, Vec<&Run>)| {
-        let settings = flatten_in_job(job, &runs[0].trial.settings);
+    let groups = job.by_label();
+    let settings = flatten_in_job(job, groups.iter().map(|(_, runs)| &runs[0].trial.settings));
+    let said = |((label, _), settings): ((String, Vec<&Run>), BTreeMap<String, String>)| {
         let keys = settings.iter().filter(|(key, _)| says_something(key, &settings));
         (label, keys.map(|(key, value)| (key.clone(), value.clone())).collect())
     };
-    job.by_label().into_iter().map(said).collect()
+    groups.into_iter().zip(settings).map(said).collect()
 }
 
 /// Settings that all variants share and that are not the defaults (and `train.mode`), a line per section of the config; of the user's own

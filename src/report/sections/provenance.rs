@@ -22,12 +22,12 @@ impl<'a> TrialRow<'a> {
         run.ranks.iter().map(Vec::len).min().unwrap_or(0)
     }
 
-    /// Whether a run differs from those of the row in its repeat alone, after one attempt that completed.
-    fn takes(&self, run: &Run) -> bool {
-        let first = self.runs[0];
-        let plain = |run: &Run| run.completed() && run.attempts == 1 && repeats_id(&run.trial.id, &[run]).is_some();
-        let same_id = || repeats_id(&first.trial.id, &[first]) == repeats_id(&run.trial.id, &[first]);
-        plain(first) && plain(run) && same_id() && Self::steps(first) == Self::steps(run)
+    /// What a run that completed in one attempt shares with those of its row: its id but for the repeat, and its steps. `None`: it has a row
+    /// of its own.
+    fn key(run: &Run) -> Option<(String, usize)> {
+        let alike = run.completed() && run.attempts == 1;
+        let id = repeats_id(&run.trial.id, &[]).filter(|_| alike)?;
+        Some((id, Self::steps(run)))
     }
 
     fn cells(&self) -> [String; 7] {
@@ -68,10 +68,15 @@ fn repeats_id(id: &str, runs: &[&Run]) -> Option<String> {
 /// Every trial with its state and reason; repeats that completed at once and have as many steps share a row.
 pub fn trials(job: &MeasuredJob) -> Table {
     let mut rows: Vec<TrialRow<'_>> = Vec::new();
+    let mut places: BTreeMap<(String, usize), usize> = BTreeMap::new();
     for run in &job.runs {
-        match rows.iter_mut().find(|row| row.takes(run)) {
-            Some(row) => row.runs.push(run),
-            None => rows.push(TrialRow { runs: vec![run] }),
+        let key = TrialRow::key(run);
+        match key.as_ref().and_then(|key| places.get(key).copied()) {
+            Some(place) => rows[place].runs.push(run),
+            None => {
+                places.extend(key.map(|key| (key, rows.len())));
+                rows.push(TrialRow { runs: vec![run] });
+            }
         }
     }
     let mut table = Table::new(["Trial", "Repeat", "State", "Attempts", "Steps", "Started", "Reason"]);

@@ -1,5 +1,7 @@
 //! The mean steps of all variants by stage: exposed and busy times, a row per variant and a column per stage; some of them as trees.
 
+use std::collections::BTreeMap;
+
 use expctl_ledger::{MeasuredJob, RunTotals, Stage, StageSeconds};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING, missing};
@@ -41,7 +43,8 @@ pub fn stage_tables(job: &MeasuredJob, labels: &[&str], in_trees: &[&str]) -> Op
         Some(VariantSteps { label, runs: n, breakdown, totals })
     });
     let mut all: Vec<VariantSteps> = steps.collect();
-    all.sort_by_key(|variant| labels.iter().position(|label| *label == variant.label));
+    let places: BTreeMap<&str, usize> = labels.iter().copied().zip(0..).collect();
+    all.sort_by_key(|variant| places.get(variant.label.as_str()).copied());
     let tree = |label: &&str| {
         let variant = all.iter().find(|variant| variant.label == **label)?;
         Some(step_tree(&format!("{label}, n = {}", variant.runs), &variant.breakdown))

@@ -23,7 +23,8 @@ impl TestProject {
     /// Run, expect an exit code, and give back stdout and stderr with the project's folder called ROOT.
     pub fn expect(&self, args: &[&str], code: i32) -> (String, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_expctl"));
-        command.arg("--root").arg(self.path()).args(args).env_remove("EXPCTL_RUNS").env_remove("EXPCTL_DATA");
+        command.arg("--root").arg(self.path()).args(args).env("XDG_CACHE_HOME", self.cache());
+        command.env_remove("EXPCTL_RUNS").env_remove("EXPCTL_DATA");
         let output = command.stdin(Stdio::null()).output().unwrap();
         let text = |bytes: &[u8]| text(bytes).replace(self.path().to_str().unwrap(), "ROOT");
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));

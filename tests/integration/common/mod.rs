@@ -61,6 +61,8 @@ baseline = "lazy"
 /// A project folder that vanishes with the value.
 pub struct TestProject {
     dir: tempfile::TempDir,
+    /// Not in the project: it is no part of the code that jobs run from.
+    cache: tempfile::TempDir,
 }
 
 impl TestProject {
@@ -70,11 +72,16 @@ impl TestProject {
         let studies = repository().join("experiments");
         std::os::unix::fs::symlink(studies, dir.path().join("experiments")).unwrap();
         std::fs::create_dir(dir.path().join("conf")).unwrap();
-        Self { dir }
+        Self { dir, cache: tempfile::tempdir().unwrap() }
     }
 
     pub fn path(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// What its user caches.
+    pub fn cache(&self) -> &Path {
+        self.cache.path()
     }
 
     /// Write `conf/<name>.toml`.
@@ -92,6 +99,7 @@ impl TestProject {
             .args(args)
             .env("NO_COLOR", "1")
             .env("XDG_CONFIG_HOME", self.path().join("config"))
+            .env("XDG_CACHE_HOME", self.cache())
             .env("EXPCTL_WORKER", worker());
         for variable in ["EXPCTL_ROOT", "EXPCTL_DATA", "EXPCTL_RUNS", "EXPCTL_BACKEND", "EXPCTL_LOG", "EXPCTL_ON_END"] {
             command.env_remove(variable);

@@ -1,0 +1,140 @@
+//! [`HistoryPage`]: `history.html`, the rates of each config and variant over the jobs of the ledger.
+//!
+//! Invariants: a picture is drawn again only when its series has another job, or other runs of one that count; rates are read only when a job
+//! is new or has another state or outcome.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use expctl_charts::{page_style, svg_in_page};
+use expctl_ledger::{Ledger, write_atomic};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::exit::Failure;
+use crate::history::{RateSeries, RatedJobs, grouped, series_chart};
+use crate::ledger::ListedJob;
+use crate::project::Project;
+use crate::report::html::{PAGE_STYLE, THEME_SCRIPT};
+
+/// Jobs from which on a series has a picture.
+const MIN_JOBS: usize = 3;
+/// The page.
+pub const PAGE: &str = "history.html";
+/// The pictures, and what each was drawn of.
+const FILE: &str = "expctl-site-history.json";
+const TEMPLATE: &str = include_str!("history.html.j2");
+
+/// The pictures of a site.
+pub struct HistoryPage {
+    folder: PathBuf,
+    drawn: DrawnPage,
+}
+
+/// Pictures by config and name of the series.
+type DrawnConfigs = BTreeMap<String, BTreeMap<String, DrawnSeries>>;
+
+/// What is on the page.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct DrawnPage {
+    /// Hash of the jobs that it was made of.
+    of: String,
+    configs: DrawnConfigs,
+}
+
+/// A picture with its words.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct DrawnSeries {
+    /// Version of expctl, and of each job its number, its submission and its runs that count.
+    of: (String, Vec<(u64, i64, usize)>),
+    /// SVG for a page with [`page_style`].
+    picture: String,
+    /// What became of the rate.
+    finding: String,
+    /// What the picture shows.
+    caption: String,
+}
+
+impl HistoryPage {
+    /// The pictures that a folder has. A file that cannot be read counts as none: all pictures are drawn again.
+    pub fn open(folder: &Path) -> Self {
+        let text = std::fs::read(folder.join(FILE)).ok();
+        let drawn = text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+        Self { folder: folder.to_owned(), drawn }
+    }
+
+    /// Write the page of a project's ledger, if anything on it has changed; `jobs` are those of the ledger, `title` is that of the site.
+    ///
+    /// # Errors
+    /// Exit 70 if the page cannot be made or written.
+    pub fn write(self, project: &Project, ledger: &Ledger, jobs: &[ListedJob], title: &str) -> Result<(), Failure> {
+        let page = self.folder.join(PAGE);
+        let of = json!([env!("CARGO_PKG_VERSION"), jobs]).to_string();
+        let of = blake3::hash(of.as_bytes()).to_hex()[..32].to_owned();
+        if of == self.drawn.of && page.is_file() {
+            return Ok(());
+        }
+        let mut by_config = BTreeMap::<String, Vec<_>>::new();
+        // Jobs that cannot be read are named by the list of all jobs.
+        for (job, rates) in RatedJobs::load(project, ledger, |_| true).jobs {
+            by_config.entry(job.config).or_default().extend(rates.into_iter().flatten());
+        }
+        let mut configs = DrawnConfigs::new();
+        for (config, rates) in by_config {
+            let all = grouped(rates).into_iter().filter(|series| series.jobs.len() >= MIN_JOBS);
+            let of_config: Vec<RateSeries> = all.collect();
+            let before = self.drawn.configs.get(&config);
+            let made = parallel_map::map(&of_config, |series| draw(series, before.and_then(|of| of.get(&series.name))));
+            for (series, made) in of_config.into_iter().zip(made) {
+                if let Some(made) = made? {
+                    configs.entry(config.clone()).or_default().insert(series.name, made);
+                }
+            }
+        }
+        if configs != self.drawn.configs || !page.is_file() {
+            write_atomic(&page, render(title, &configs)?.as_bytes())?;
+        }
+        let text = serde_json::to_vec(&DrawnPage { of, configs }).map_err(Failure::internal)?;
+        Ok(write_atomic(&self.folder.join(FILE), &text)?)
+    }
+}
+
+/// The picture of a series: the one from before, if it is of the same jobs. `None` without a rate.
+fn draw(series: &RateSeries, before: Option<&DrawnSeries>) -> Result<Option<DrawnSeries>, Failure> {
+    let jobs = series.jobs.iter().map(|job| (job.job, job.submitted, job.samples_per_s.len()));
+    let of: (String, Vec<(u64, i64, usize)>) = (env!("CARGO_PKG_VERSION").to_owned(), jobs.collect());
+    if let Some(before) = before.filter(|before| before.of == of) {
+        return Ok(Some(before.clone()));
+    }
+    let series = series.clone().with_levels();
+    let Some(chart) = series_chart(&series) else { return Ok(None) };
+    let picture = svg_in_page(&chart).map_err(Failure::internal)?;
+    // Its marks of code are for markdown.
+    let finding = series.finding().replace('`', "");
+    Ok(Some(DrawnSeries { of, picture, finding, caption: chart.caption }))
+}
+
+fn render(title: &str, drawn: &DrawnConfigs) -> Result<String, Failure> {
+    let series = |(name, series): (&String, &DrawnSeries)| {
+        let picture = minijinja::Value::from_safe_string(series.picture.clone());
+        minijinja::context! { name, picture, finding => series.finding, caption => series.caption }
+    };
+    let config = |(name, all): (&String, &BTreeMap<String, DrawnSeries>)| {
+        let series: Vec<minijinja::Value> = all.iter().map(series).collect();
+        minijinja::context! { name, series }
+    };
+    let configs: Vec<minijinja::Value> = drawn.iter().map(config).collect();
+    let nonce = &blake3::hash(json!(drawn).to_string().as_bytes()).to_hex()[..32];
+    let mut templates = minijinja::Environment::new();
+    templates.set_auto_escape_callback(|_| minijinja::AutoEscape::Html);
+    templates.add_template(PAGE, TEMPLATE).map_err(Failure::internal)?;
+    let page = templates.get_template(PAGE).map_err(Failure::internal)?;
+    page.render(minijinja::context! {
+        title, nonce, configs,
+        least => MIN_JOBS,
+        style => minijinja::Value::from_safe_string(format!("{PAGE_STYLE}{}", page_style())),
+        script => minijinja::Value::from_safe_string(THEME_SCRIPT.to_owned()),
+        version => env!("CARGO_PKG_VERSION"),
+    })
+    .map_err(Failure::internal)
+}
