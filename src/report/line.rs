@@ -24,8 +24,7 @@ pub fn baselines(rows: &[(usize, &VariantRow)], job: usize, several_jobs: bool) 
         chosen.truncate(1);
     }
     // A job may have thousands of points, each with a baseline of its own.
-    let of_point: BTreeMap<JobPoint<'_>, usize> =
-        chosen.iter().map(|base| (job_point(rows[*base].1), *base)).collect();
+    let of_point: BTreeMap<JobPoint<'_>, usize> = chosen.iter().map(|base| (job_point(rows[*base].1), *base)).collect();
     let find = |index: usize| {
         let (of, row) = rows[index];
         let same = of_point.get(&job_point(row)).copied();
@@ -37,8 +36,7 @@ pub fn baselines(rows: &[(usize, &VariantRow)], job: usize, several_jobs: bool) 
             // In one job points are equal or they are not.
             (false, true) => same,
             (false, false) => same.or_else(|| {
-                let bases: Vec<usize> =
-                    chosen.iter().copied().filter(|base| same_point(rows[*base].1, row)).collect();
+                let bases: Vec<usize> = chosen.iter().copied().filter(|base| same_point(rows[*base].1, row)).collect();
                 // Of a baseline that also ran alone, the row with as many trials side by side.
                 let alike = bases.iter().copied().find(|base| rows[*base].1.side_by_side() == row.side_by_side());
                 alike.or_else(|| bases.first().copied())
