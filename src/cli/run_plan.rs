@@ -64,12 +64,24 @@ pub struct RunOptions {
     /// With --dry-run or --test-only: the answer as JSON
     #[arg(long)]
     json: bool,
+    /// (from another machine) The token that the job is found again by
+    #[arg(long, hide = true, value_name = "TOKEN")]
+    submission: Option<String>,
 }
 
 impl RunOptions {
     /// Run all of it on `backend`, and wait for it.
     pub fn waiting(backend: Option<BackendName>) -> Self {
-        Self { backend, only_missing: false, chain: false, wait: true, dry_run: false, test_only: false, json: false }
+        Self {
+            backend,
+            only_missing: false,
+            chain: false,
+            wait: true,
+            dry_run: false,
+            test_only: false,
+            json: false,
+            submission: None,
+        }
     }
 
     /// The same on the backend of this name, unless one is named.
@@ -200,7 +212,12 @@ pub fn submit_plan(
     let job = JobRecord { submitted: jiff::Timestamp::now().as_second(), commit: origin.commit(), ..job };
     let interrupt = Interrupt::listen()?;
     let builds = states.values().any(|state| !matches!(state, DataState::There(())));
-    let order = SubmitOrder { chain: args.chain, builds_data: builds, code: snapshot.as_ref() };
+    let order = SubmitOrder {
+        chain: args.chain,
+        builds_data: builds,
+        code: snapshot.as_ref(),
+        submission: args.submission.as_deref(),
+    };
     if !order.chain {
         data::ensure_all(project, &plan.trials, &interrupt)?;
         if builds {

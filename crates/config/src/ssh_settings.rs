@@ -59,7 +59,8 @@ impl SshSettings {
 }
 
 fn is_host(text: &str, what: &str, node: &Node, problems: &mut Vec<Problem>) -> bool {
-    let is_one = !text.is_empty() && !text.starts_with('-') && !text.contains(|c: char| c.is_whitespace() || c.is_control());
+    let is_one =
+        !text.is_empty() && !text.starts_with('-') && !text.contains(|c: char| c.is_whitespace() || c.is_control());
     if !is_one {
         let problem = Problem::new(node.at, format!("{what} cannot be {text:?}"), "no host");
         problems.push(problem.help("a name of ~/.ssh/config, or user@host; ports and keys belong into ~/.ssh/config"));
@@ -70,7 +71,11 @@ fn is_host(text: &str, what: &str, node: &Node, problems: &mut Vec<Problem>) -> 
 fn is_line(text: &str, what: &str, node: &Node, problems: &mut Vec<Problem>) -> bool {
     let is_one = !text.is_empty() && !text.starts_with('-') && !text.contains(char::is_control);
     if !is_one {
-        problems.push(Problem::new(node.at, format!("{what} cannot be {text:?}"), "empty, an option, or several lines"));
+        problems.push(Problem::new(
+            node.at,
+            format!("{what} cannot be {text:?}"),
+            "empty, an option, or several lines",
+        ));
     }
     is_one
 }
