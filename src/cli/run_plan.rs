@@ -90,6 +90,16 @@ impl RunOptions {
         Self { backend, ..self.clone() }
     }
 
+    /// Whether the job is waited for.
+    pub fn waits(&self) -> bool {
+        self.wait
+    }
+
+    /// Whether nothing is to be submitted.
+    pub fn only_asks(&self) -> bool {
+        self.dry_run || self.test_only
+    }
+
     /// Refuse options that exclude each other, before anything is read.
     pub fn check(&self) -> Result<(), Failure> {
         if self.json && !self.dry_run && !self.test_only {
@@ -155,7 +165,7 @@ pub fn submit_plan(
     args: &RunOptions,
 ) -> Result<Option<Submitted>, Failure> {
     let Submission { config, whole, mut plan, purpose, code } = submission;
-    let only_asks = args.dry_run || args.test_only;
+    let only_asks = args.only_asks();
     if args.only_missing {
         leave_out_existing(project, &mut plan)?;
         if plan.trials.is_empty() {

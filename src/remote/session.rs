@@ -23,6 +23,8 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_LOGIN_OUTPUT: usize = 1 << 20;
 /// Exit codes of a shell for a program that is not there or may not be run.
 const NO_PROGRAM: [i32; 2] = [126, 127];
+/// Exit code of `ssh` for a connection that failed.
+const SSH_FAILED: i32 = 255;
 /// Exit code of expctl for a verb that it does not know.
 const UNKNOWN_VERB: i32 = 2;
 
@@ -212,6 +214,30 @@ impl HostSession {
 impl Drop for HostSession {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// Run `expctl` there with these arguments, on the streams of this process; returns its exit code.
+///
+/// # Errors
+/// The host cannot be reached, or has no expctl.
+pub fn run_there(host: &Host, arguments: &[&str], terminal: bool) -> Result<i32, RemoteError> {
+    let mut command = host.command(arguments, terminal)?;
+    // A terminal there has one stream for both.
+    command.stderr(if terminal { Stdio::inherit() } else { Stdio::piped() });
+    let no_ssh = |source| RemoteError::NoSsh { program: ssh_program().to_string_lossy().into_owned(), source };
+    let mut ssh = command.spawn().map_err(no_ssh)?;
+    let messages = ssh.stderr.take().map(|errors| std::thread::spawn(move || pass_on(BufReader::new(errors))));
+    let status = ssh.wait().map_err(no_ssh)?;
+    let said = messages.map_or_else(String::new, last_line);
+    let name = host.name().to_owned();
+    match status.code() {
+        Some(code) if NO_PROGRAM.contains(&code) => {
+            Err(RemoteError::NotInstalled { host: name, program: host.program().to_owned() })
+        }
+        Some(code) if code != SSH_FAILED => Ok(code),
+        _ if said.is_empty() => Err(RemoteError::Unreachable { host: name, said: format!("ssh ended with {status}") }),
+        _ => Err(RemoteError::Unreachable { host: name, said }),
     }
 }
 
