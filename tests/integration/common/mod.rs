@@ -94,7 +94,15 @@ impl TestProject {
             .env("NO_COLOR", "1")
             .env("XDG_CONFIG_HOME", self.path().join("config"))
             .env("EXPCTL_WORKER", worker());
-        for variable in ["EXPCTL_ROOT", "EXPCTL_DATA", "EXPCTL_RUNS", "EXPCTL_BACKEND", "EXPCTL_LOG", "EXPCTL_ON_END", "EXPCTL_PROFILE"] {
+        for variable in [
+            "EXPCTL_ROOT",
+            "EXPCTL_DATA",
+            "EXPCTL_RUNS",
+            "EXPCTL_BACKEND",
+            "EXPCTL_LOG",
+            "EXPCTL_ON_END",
+            "EXPCTL_PROFILE",
+        ] {
             command.env_remove(variable);
         }
         command

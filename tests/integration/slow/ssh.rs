@@ -8,8 +8,7 @@ use serde_json::Value as Json;
 use crate::common::cluster::Cluster;
 use crate::common::far_side::FarSide;
 use crate::common::programs::{BARE, script};
-use crate::common::{Guard, SMALL, TestProject, text, wait_until};
-use crate::common::{PATIENCE, programs};
+use crate::common::{Guard, PATIENCE, SMALL, TestProject, text, wait_until};
 
 /// A machine behind sshd, or leave the test.
 macro_rules! behind_sshd {
@@ -225,9 +224,8 @@ fn a_host_with_another_key_is_not_spoken_to() {
 
 #[test]
 fn waiting_goes_on_after_a_lost_connection() {
-    let (mut far, project) = (FarSide::without_network(), TestProject::new());
+    let (far, project) = (FarSide::without_network(), TestProject::new());
     let go = far.home().join("go");
-    far.setup("export EXPCTL_BACKEND=local");
     far.connect(&project);
     script(&project, "show.sh", &format!("while [ ! -e '{}' ]; do sleep 0.05; done", go.display()));
     project.conf("show", &format!("{BARE}\n[variant.a]\nworker.command = [\"./show.sh\"]\n"));
@@ -281,7 +279,6 @@ fn a_slurm_cluster_behind_ssh_runs_jobs_once() {
     assert!(job >= 100_000, "{job} may be the number of a local job: {stderr}");
     assert!(project.path().join(format!("results/slurm_far_{job}.md")).exists());
     // Cut off while Slurm is asked: one job each time, and none on hold.
-    programs::install(&project);
     project.conf("small", &conf());
     Cut::new(&far, &project).everywhere(4);
     let held = cluster.ask("squeue", &["--noheader", "--states=PENDING", "--format=%i %r"]);
