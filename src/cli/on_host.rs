@@ -95,9 +95,9 @@ fn read(
     dispatch(verb, &there)
 }
 
-/// Whether records of these jobs are here.
+/// Whether records of these jobs are here; of any jobs, if none is named.
 fn are_here(there: &Project, jobs: &[u64]) -> bool {
-    !jobs.is_empty() && jobs.iter().all(|job| there.job(*job).record_path().exists())
+    there.runs().is_dir() && jobs.iter().all(|job| there.job(*job).record_path().exists())
 }
 
 /// Send a tree over a connection of its own.

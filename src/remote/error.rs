@@ -89,8 +89,8 @@ pub enum RemoteError {
         /// The path.
         path: String,
     },
-    /// A tree is not what it says.
-    #[error("the list of files is refused: {reason}")]
+    /// A tree or a submission is not what it says.
+    #[error("refused: {reason}")]
     Tree {
         /// Why.
         reason: String,
