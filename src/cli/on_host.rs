@@ -40,7 +40,10 @@ pub fn run(project: &Project, name: &str, verb: Verb, passed: &[String]) -> Resu
             let submitted = remote_submit::submit_of_job(project, &host, args.job(), passed)?;
             end(project, &host, &submitted, args.run_options().waits())
         }
-        Verb::Watch(_) => pass_on(&host, None, passed, std::io::stdout().is_terminal()),
+        Verb::Watch(_) => {
+            let is_watched = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+            pass_on(&host, None, passed, is_watched)
+        }
         Verb::Status(_)
         | Verb::Logs(_)
         | Verb::Cancel(_)

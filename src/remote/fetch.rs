@@ -68,7 +68,7 @@ pub fn fetch(
 fn complete_jobs(runs: &Path, marks: &Path, extent: FetchExtent) -> Result<BTreeSet<u64>, RemoteError> {
     let entries = std::fs::read_dir(marks).map_err(RemoteError::io("list", marks))?;
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let jobs = names.filter_map(|name| name.strip_suffix(".json")?.parse().ok());
+    let jobs = names.filter_map(|name| name.strip_suffix(".json")?.parse::<u64>().ok());
     let is_complete = |job: &u64| {
         let is_here = JobDir::new(runs.join(job.to_string())).record_path().exists();
         is_here && read_json(&mark(marks, *job)).ok().flatten().is_some_and(|had: FetchExtent| had >= extent)

@@ -37,7 +37,7 @@ pub fn serve(folder: &RemoteFolder, input: &mut impl BufRead, output: &mut impl 
             Err(source) => return Err(other_side(source)),
         };
         if let Err(error) = answer(folder, &mut tree, request, input, output) {
-            let Failure { exit, message, hints, .. } = error.into();
+            let Failure { exit, message, hints, .. } = Failure::from(error);
             let refused = RefusedRequest { exit: exit as i32, message, hints };
             write_message(output, &HostReply::Failed(refused)).and_then(|()| output.flush()).map_err(gone)?;
             return Ok(());
