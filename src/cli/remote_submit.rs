@@ -8,6 +8,7 @@ use super::submit::SubmitArgs;
 use crate::console::{say, try_out};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
+use crate::provenance::source_state;
 use crate::remote::protocol::{HostReply, HostRequest};
 use crate::remote::{
     Host, HostSession, LocalSubmission, ProjectTree, RemoteError, SentTree, SubmissionResult, SubmissionRoot,
@@ -89,7 +90,7 @@ fn ask(
     tree: Option<&ProjectTree>,
 ) -> Result<Submitted, Failure> {
     let folder = project.host_folder(host.name());
-    let local = LocalSubmission::begin(&folder, root, host.profile(), arguments)?;
+    let local = LocalSubmission::begin(&folder, root, host.profile(), arguments, source_state(project))?;
     if let Some(begun) = local.resumed_from() {
         say(format!("going on with the submission of {}, whose end was not heard of: it happens once", moment(begun)));
     }

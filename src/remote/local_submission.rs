@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use expctl_ledger::write_json;
+use expctl_ledger::{SourceState, write_json};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,7 @@ impl LocalSubmission {
         root: SubmissionRoot,
         profile: Option<&str>,
         arguments: Vec<String>,
+        source: Option<SourceState>,
     ) -> Result<Self, RemoteError> {
         let folder = folder.join("submissions");
         std::fs::create_dir_all(&folder).map_err(RemoteError::io("create", &folder))?;
@@ -61,7 +62,7 @@ impl LocalSubmission {
         }
         let token = new_token().map_err(RemoteError::io("read", Path::new("/dev/urandom")))?;
         let path = folder.join(format!("{token}.json"));
-        let order = SubmissionOrder { token, root, profile: profile.map(str::to_owned), arguments };
+        let order = SubmissionOrder { token, root, profile: profile.map(str::to_owned), arguments, source };
         let file = SubmissionFile { order, begun: jiff::Timestamp::now().as_second(), result: None };
         let lock =
             try_lock(&path)?.ok_or_else(|| RemoteError::io("lock", &path)(std::io::ErrorKind::WouldBlock.into()))?;
@@ -130,8 +131,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let begin = |argument: &str, tree: &str| {
             let root = SubmissionRoot::Tree(tree.to_owned());
-            LocalSubmission::begin(folder.path(), root, Some("delta"), vec!["submit".to_owned(), argument.to_owned()])
-                .unwrap()
+            let arguments = vec!["submit".to_owned(), argument.to_owned()];
+            LocalSubmission::begin(folder.path(), root, Some("delta"), arguments, None).unwrap()
         };
         let first = begin("a.toml", "t");
         let token = first.order().token.clone();

@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use expctl_ledger::write_json;
+use expctl_ledger::{SourceState, write_json};
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::setsid;
 use serde::de::DeserializeOwned;
@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::error::RemoteError;
 use super::remote_folder::RemoteFolder;
 use crate::launch::recover;
+use crate::provenance::SENT_SOURCE;
 
 /// What is submitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +30,8 @@ pub struct SubmissionOrder {
     pub profile: Option<String>,
     /// The verb and its arguments.
     pub arguments: Vec<String>,
+    /// The commit that the code comes from.
+    pub source: Option<SourceState>,
 }
 
 /// The code that a submission is of.
@@ -122,6 +125,9 @@ impl<'a> OnceSubmission<'a> {
         if let Some(profile) = &order.profile {
             command.env("EXPCTL_PROFILE", profile);
         }
+        if let Ok(source) = serde_json::to_string(&order.source) {
+            command.env(SENT_SOURCE, source);
+        }
         // The lock lives as long as somebody has its file: if this process is killed, the submission, whose standard input it is, still holds
         // it. Processes that the submission starts have other inputs.
         let input = lock.try_clone().map_err(failed())?;
@@ -211,6 +217,7 @@ mod tests {
             root: SubmissionRoot::Job(1),
             profile: None,
             arguments: vec!["submit".to_owned()],
+            source: None,
         };
         assert_eq!(once.submit(&order).unwrap(), result);
         assert!(!once.path("order.json").exists());

@@ -13,6 +13,7 @@ use super::error::RemoteError;
 use super::once_submission::{OnceSubmission, SubmissionRoot};
 use crate::launch::submission_of;
 use crate::project::Project;
+use crate::provenance::SENT_SOURCE;
 
 /// Names that are the same in every tree, if the folder has them: programs find them beside the code, as in a project.
 const SHARED: [&str; 3] = ["data", "results", ".venv"];
@@ -102,6 +103,8 @@ impl RemoteFolder {
         let mut command = Command::new(program);
         command.current_dir(root).arg("--root").arg(root);
         command.env("EXPCTL_RUNS", self.runs()).env("EXPCTL_DATA", self.data());
+        // A repository that the folder may lie in is not that of the code.
+        command.env(SENT_SOURCE, "null");
         Ok(command)
     }
 

@@ -11,8 +11,8 @@ use test_support::{Requirement, skip};
 use super::{Guard, PATIENCE, TestProject, program, text, wait_until};
 
 /// Variables of this side that a login there does not have.
-const NOT_THERE: &str =
-    "XDG_CONFIG_HOME EXPCTL_WORKER EXPCTL_ROOT EXPCTL_DATA EXPCTL_RUNS EXPCTL_BACKEND EXPCTL_SSH EXPCTL_ON_END";
+const NOT_THERE: &str = "XDG_CONFIG_HOME EXPCTL_WORKER EXPCTL_ROOT EXPCTL_DATA EXPCTL_RUNS EXPCTL_BACKEND EXPCTL_SSH EXPCTL_ON_END \
+                         EXPCTL_PROFILE EXPCTL_SOURCE";
 
 /// A machine called `far`; it ends with the value.
 pub struct FarSide {
