@@ -90,7 +90,9 @@ fn ask(
     tree: Option<&ProjectTree>,
 ) -> Result<Submitted, Failure> {
     let folder = project.host_folder(host.name());
-    let local = LocalSubmission::begin(&folder, root, host.profile(), arguments, source_state(project))?;
+    // The code of a past job is not that of this commit.
+    let source = tree.and_then(|_| source_state(project));
+    let local = LocalSubmission::begin(&folder, root, host.profile(), arguments, source)?;
     if let Some(begun) = local.resumed_from() {
         say(format!("going on with the submission of {}, whose end was not heard of: it happens once", moment(begun)));
     }
