@@ -4,7 +4,7 @@
 #   scripts/test.sh         everything
 #   scripts/test.sh check   format, lints, unit tests and those integration tests that are not in a module called `slow`
 #
-# EXPCTL_REQUIRE=slurm,python,chromium (any of them) makes a test fail that would be skipped for want of it.
+# EXPCTL_REQUIRE=slurm,python,chromium,ssh (any of them) makes a test fail that would be skipped for want of it.
 #
 # A check that fails does not keep the later ones from running: the last lines say how long each check took, name every check and
 # every test that failed, and count what was skipped.

@@ -26,6 +26,25 @@ pub enum Exit {
     Internal = 70,
 }
 
+impl Exit {
+    const ALL: [Self; 9] = [
+        Self::Ok,
+        Self::Gate,
+        Self::Usage,
+        Self::Config,
+        Self::Cluster,
+        Self::TrialsFailed,
+        Self::Incomplete,
+        Self::Refused,
+        Self::Internal,
+    ];
+
+    /// The exit code with this number.
+    pub fn from_code(code: i32) -> Option<Self> {
+        Self::ALL.into_iter().find(|exit| *exit as i32 == code)
+    }
+}
+
 impl From<Exit> for std::process::ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit as u8)

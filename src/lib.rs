@@ -18,6 +18,7 @@ pub mod predict;
 pub mod program;
 pub mod project;
 pub mod provenance;
+pub mod remote;
 pub mod report;
 pub mod search;
 pub mod site;

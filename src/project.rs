@@ -19,6 +19,9 @@ pub struct Project {
     cache_home: Option<PathBuf>,
     /// Where programs are, if not in `root`.
     programs: Option<PathBuf>,
+    /// The machine whose ledger it is, if not this one.
+    host: Option<String>,
+    default_profile: Option<String>,
 }
 
 impl Project {
@@ -46,6 +49,8 @@ impl Project {
             config_home: home_folder("XDG_CONFIG_HOME", ".config"),
             cache_home: home_folder("XDG_CACHE_HOME", ".cache"),
             programs: None,
+            host: None,
+            default_profile: std::env::var("EXPCTL_PROFILE").ok().filter(|name| !name.is_empty()),
             root,
         })
     }
@@ -68,6 +73,32 @@ impl Project {
     pub fn with_programs_of(mut self, folder: PathBuf) -> Self {
         self.programs = Some(folder);
         self
+    }
+
+    /// The same with this ledger and these data sets.
+    #[must_use]
+    pub fn with_ledger(mut self, runs: PathBuf, data: PathBuf) -> Self {
+        self.runs = runs;
+        self.data = data;
+        self
+    }
+
+    /// The same with the ledger of another machine, as far as it was fetched.
+    #[must_use]
+    pub fn of_host(mut self, host: &str) -> Self {
+        self.runs = self.host_folder(host).join("runs");
+        self.host = Some(host.to_owned());
+        self
+    }
+
+    /// The machine whose ledger it is, if not this one.
+    pub fn host(&self) -> Option<&str> {
+        self.host.as_deref()
+    }
+
+    /// What is known here of another machine: its ledger, and what was submitted there.
+    pub fn host_folder(&self, host: &str) -> PathBuf {
+        self.results().join("hosts").join(host)
     }
 
     /// Folder of the user's own settings, `~/.config/expctl`.
@@ -142,6 +173,10 @@ impl ProjectFolders for Project {
 
     fn config_home(&self) -> Option<&Path> {
         self.config_home()
+    }
+
+    fn default_profile(&self) -> Option<&str> {
+        self.default_profile.as_deref()
     }
 
     fn data_dir(&self, data: &Data) -> PathBuf {

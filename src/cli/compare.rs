@@ -41,6 +41,13 @@ pub struct CompareArgs {
     json: bool,
 }
 
+impl CompareArgs {
+    /// The names of the jobs.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.jobs.iter().chain(&self.baseline).map(String::as_str)
+    }
+}
+
 /// Put jobs side by side on stdout.
 pub fn run(project: &Project, args: &CompareArgs) -> Result<(), Failure> {
     let gates: Vec<Gate> =

@@ -41,6 +41,13 @@ pub struct ExportArgs {
     force: bool,
 }
 
+impl ExportArgs {
+    /// The name of the job.
+    pub fn name(&self) -> &str {
+        &self.job
+    }
+}
+
 /// Format of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum ExportFormat {

@@ -36,6 +36,18 @@ pub struct IsolateArgs {
     run: RunOptions,
 }
 
+impl IsolateArgs {
+    /// The job.
+    pub fn job(&self) -> u64 {
+        self.job
+    }
+
+    /// How it is run.
+    pub fn run_options(&self) -> &RunOptions {
+        &self.run
+    }
+}
+
 /// Make the variants of a job run alone, one mode after another, and submit that; the job id goes to stdout, alone.
 pub fn run(project: &Project, args: &IsolateArgs) -> Result<(), Failure> {
     args.run.check()?;

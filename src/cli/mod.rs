@@ -7,7 +7,9 @@ mod data;
 mod diff;
 mod doctor;
 mod export;
+mod fetch;
 mod history;
+mod host_words;
 mod import;
 mod init;
 mod internal;
@@ -15,8 +17,11 @@ mod isolate;
 mod logs;
 mod man_pages;
 mod on_end;
+mod on_host;
 mod plan;
 mod predict;
+mod remote;
+mod remote_submit;
 mod report;
 mod rerun;
 mod retry;
@@ -47,7 +52,9 @@ use self::data::DataCommand;
 use self::diff::DiffArgs;
 use self::doctor::DoctorArgs;
 use self::export::ExportArgs;
+use self::fetch::FetchArgs;
 use self::history::HistoryArgs;
+use self::host_words::HostWords;
 use self::import::ImportArgs;
 use self::init::InitArgs;
 use self::internal::{ConcludeArgs, RunCommandArgs, RunLocalArgs, StageAttemptArgs, StepArgs};
@@ -56,6 +63,7 @@ use self::logs::LogsArgs;
 use self::man_pages::ManPagesArgs;
 use self::plan::{CheckArgs, PlanArgs};
 use self::predict::PredictArgs;
+use self::remote::RemoteCommand;
 use self::report::ReportArgs;
 use self::rerun::RerunArgs;
 use self::retry::RetryArgs;
@@ -88,6 +96,9 @@ pub struct Cli {
         display_order = 1000
     )]
     root: Option<PathBuf>,
+    /// Do it on this machine, which a cluster profile says how to reach, or with its records; delta:12 names a job there
+    #[arg(long, global = true, value_name = "NAME", help_heading = "Global options", display_order = 1001)]
+    on: Option<String>,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -118,6 +129,8 @@ enum Verb {
     Rerun(RerunArgs),
     /// Run the variants of a past job on one rank: data, forward, forward + backward, train
     Isolate(IsolateArgs),
+    /// Copy the records of jobs from another machine (--on)
+    Fetch(FetchArgs),
     /// Write the markdown note of a job
     Report(ReportArgs),
     /// Put jobs side by side
@@ -166,13 +179,19 @@ enum Verb {
     /// (as a job of Slurm) Write the note of a job that has ended
     #[command(hide = true)]
     NoteStep(StepArgs),
+    /// (over ssh) Be the far side of --on
+    #[command(subcommand, hide = true)]
+    Remote(RemoteCommand),
 }
 
 /// Verbs by purpose, in the order of the help.
 const VERBS_BY_PURPOSE: [(&str, &[&str]); 5] = [
     ("Before a job", &["init", "check", "plan", "doctor"]),
     ("Jobs", &["submit", "search", "status", "watch", "logs", "cancel", "retry", "rerun", "isolate"]),
-    ("Results", &["report", "compare", "diff", "history", "site", "predict", "timings", "trace", "export", "import"]),
+    (
+        "Results",
+        &["fetch", "report", "compare", "diff", "history", "site", "predict", "timings", "trace", "export", "import"],
+    ),
     ("Data sets", &["data"]),
     ("Shell", &["completions"]),
 ];
@@ -217,7 +236,12 @@ impl Verb {
     fn is_for_users(&self) -> bool {
         !matches!(
             self,
-            Self::Completions(_) | Self::ManPages(_) | Self::RunCommand(_) | Self::StageAttempt(_) | Self::Conclude(_)
+            Self::Completions(_)
+                | Self::ManPages(_)
+                | Self::RunCommand(_)
+                | Self::StageAttempt(_)
+                | Self::Conclude(_)
+                | Self::Remote(_)
         )
     }
 
@@ -251,9 +275,16 @@ pub fn main() -> ExitCode {
     // In a file, as the log of a rank is, codes of colours would be noise.
     let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     messages.with_target(false).with_ansi(colours).init();
-    let cli = Cli::from_arg_matches(&command_line().get_matches()).unwrap_or_else(|error| error.exit());
+    let words = match HostWords::read(std::env::args_os().collect()) {
+        Ok(words) => words,
+        Err(failure) => {
+            say(&failure);
+            return failure.exit.into();
+        }
+    };
+    let cli = Cli::from_arg_matches(&command_line().get_matches_from(&words.all)).unwrap_or_else(|error| error.exit());
     // A panic is a defect of this program: it has its own code, so that scripts do not take it for a failed trial.
-    let result = std::panic::catch_unwind(AssertUnwindSafe(|| run(cli)))
+    let result = std::panic::catch_unwind(AssertUnwindSafe(|| run(cli, &words.passed)))
         .unwrap_or_else(|_| Err(Failure::internal("this is a defect of expctl; please report what is printed above")));
     match result {
         Ok(()) => Exit::Ok.into(),
@@ -264,7 +295,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> Result<(), Failure> {
+/// Run the verb. `passed` are its words for another machine.
+fn run(cli: Cli, passed: &[String]) -> Result<(), Failure> {
     let named = cli.root.as_deref().filter(|root| cli.verb.is_for_users() && !root.as_os_str().is_empty());
     if let Some(root) = named.filter(|root| !root.is_dir()) {
         return Err(Failure::new(Exit::Config, format!("--root: there is no folder {}", root.display())));
@@ -277,7 +309,11 @@ fn run(cli: Cli) -> Result<(), Failure> {
         project
     };
     let needs_no_hint = project.has_studies() || cli.verb.needs_no_project();
-    dispatch(cli, &project).map_err(|failure| {
+    let result = match &cli.on {
+        Some(name) => on_host::run(&project, name, cli.verb, passed),
+        None => dispatch(cli.verb, &project),
+    };
+    result.map_err(|failure| {
         if needs_no_hint || !is_of_project(&failure) {
             return failure;
         }
@@ -303,8 +339,8 @@ fn is_of_project(failure: &Failure) -> bool {
     }
 }
 
-fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {
-    match cli.verb {
+fn dispatch(verb: Verb, project: &Project) -> Result<(), Failure> {
+    match verb {
         Verb::Init(args) => init::run(project, &args),
         Verb::Check(args) => plan::check(project, &args),
         Verb::Plan(args) => plan::run(project, &args),
@@ -317,6 +353,7 @@ fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {
         Verb::Retry(args) => retry::run(project, &args),
         Verb::Rerun(args) => rerun::run(project, &args),
         Verb::Isolate(args) => isolate::run(project, &args),
+        Verb::Fetch(_) => Err(fetch::no_host()),
         Verb::Report(args) => report::run(project, &args),
         Verb::Compare(args) => compare::run(project, &args),
         Verb::History(args) => history::run(project, &args),
@@ -337,6 +374,7 @@ fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {
         Verb::Conclude(args) => internal::conclude(&args),
         Verb::BuildStep(args) => internal::build_data(project, &args),
         Verb::NoteStep(args) => internal::write_note(project, &args),
+        Verb::Remote(command) => remote::run(&command),
     }
 }
 

@@ -51,6 +51,18 @@ pub struct PredictArgs {
     json: bool,
 }
 
+impl PredictArgs {
+    /// The job.
+    pub fn job(&self) -> u64 {
+        self.job
+    }
+
+    /// Whether the predictions are to be verified, by a job.
+    pub fn verifies(&self) -> bool {
+        self.verify.is_some()
+    }
+}
+
 /// Predict what changes to a job would bring; with `--verify` run the best and compare.
 pub fn run(project: &Project, args: &PredictArgs) -> Result<(), Failure> {
     let ledger = Ledger::open(project)?;

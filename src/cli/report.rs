@@ -38,6 +38,13 @@ pub struct ReportArgs {
     print_template: bool,
 }
 
+impl ReportArgs {
+    /// The job, unless only the template is asked for.
+    pub fn job(&self) -> Option<u64> {
+        self.job
+    }
+}
+
 /// How the note is written.
 #[derive(Debug, clap::Args)]
 struct NoteArgs {
@@ -84,6 +91,8 @@ pub fn note_options(project: &Project, asked: NotesSettings) -> Result<NoteOptio
     let exit = if asked.folder.is_some() { Exit::Usage } else { Exit::Config };
     let NotesSettings { folder, name, template, links, vault } = asked.over(NotesSettings::load(project)?);
     let folder = folder.unwrap_or_else(|| project.results());
+    // Numbers of jobs there may be those of other jobs here.
+    let name = name.or_else(|| project.host().map(|host| format!("{{config}}_{host}_{{job}}")));
     if folder.exists() && !folder.is_dir() {
         return Err(Failure::new(exit, format!("the folder of the notes, {}, is a file", folder.display()))
             .hint("--notes, and `folder` in [notes] of expctl.toml or the user's config.toml, name a folder"));
@@ -114,7 +123,9 @@ pub fn run(project: &Project, args: &ReportArgs) -> Result<(), Failure> {
     }
     let job = args.job.ok_or_else(|| Failure::new(Exit::Usage, "name a job"))?;
     let folder = project.job(job);
-    if folder.record_path().exists()
+    // Of a job elsewhere, its own cluster is asked.
+    if project.host().is_none()
+        && folder.record_path().exists()
         && let Err(failure) = slurm::collect_missing_usage(project, &folder.record()?)
     {
         // The ledger may be read-only. The note is then written without those figures.

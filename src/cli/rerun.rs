@@ -25,6 +25,18 @@ pub struct RerunArgs {
     run: RunOptions,
 }
 
+impl RerunArgs {
+    /// The job.
+    pub fn job(&self) -> u64 {
+        self.job
+    }
+
+    /// How it is run.
+    pub fn run_options(&self) -> &RunOptions {
+        &self.run
+    }
+}
+
 /// Submit the trials of a job once more, with its code; the job id goes to stdout, alone.
 pub fn run(project: &Project, args: &RerunArgs) -> Result<(), Failure> {
     args.run.check()?;

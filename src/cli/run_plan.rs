@@ -64,18 +64,40 @@ pub struct RunOptions {
     /// With --dry-run or --test-only: the answer as JSON
     #[arg(long)]
     json: bool,
+    /// (from another machine) The token that the job is found again by
+    #[arg(long, hide = true, value_name = "TOKEN")]
+    submission: Option<String>,
 }
 
 impl RunOptions {
     /// Run all of it on `backend`, and wait for it.
     pub fn waiting(backend: Option<BackendName>) -> Self {
-        Self { backend, only_missing: false, chain: false, wait: true, dry_run: false, test_only: false, json: false }
+        Self {
+            backend,
+            only_missing: false,
+            chain: false,
+            wait: true,
+            dry_run: false,
+            test_only: false,
+            json: false,
+            submission: None,
+        }
     }
 
     /// The same on the backend of this name, unless one is named.
     pub fn or_backend(&self, name: &str) -> Self {
         let backend = self.backend.or_else(|| BackendName::from_str(name, false).ok());
         Self { backend, ..self.clone() }
+    }
+
+    /// Whether the job is waited for.
+    pub fn waits(&self) -> bool {
+        self.wait
+    }
+
+    /// Whether nothing is to be submitted.
+    pub fn only_asks(&self) -> bool {
+        self.dry_run || self.test_only
     }
 
     /// Refuse options that exclude each other, before anything is read.
@@ -143,7 +165,7 @@ pub fn submit_plan(
     args: &RunOptions,
 ) -> Result<Option<Submitted>, Failure> {
     let Submission { config, whole, mut plan, purpose, code } = submission;
-    let only_asks = args.dry_run || args.test_only;
+    let only_asks = args.only_asks();
     if args.only_missing {
         leave_out_existing(project, &mut plan)?;
         if plan.trials.is_empty() {
@@ -200,7 +222,12 @@ pub fn submit_plan(
     let job = JobRecord { submitted: jiff::Timestamp::now().as_second(), commit: origin.commit(), ..job };
     let interrupt = Interrupt::listen()?;
     let builds = states.values().any(|state| !matches!(state, DataState::There(())));
-    let order = SubmitOrder { chain: args.chain, builds_data: builds, code: snapshot.as_ref() };
+    let order = SubmitOrder {
+        chain: args.chain,
+        builds_data: builds,
+        code: snapshot.as_ref(),
+        submission: args.submission.as_deref(),
+    };
     if !order.chain {
         data::ensure_all(project, &plan.trials, &interrupt)?;
         if builds {

@@ -34,6 +34,11 @@ impl SubmitArgs {
     pub fn config(&self) -> &Path {
         &self.conf
     }
+
+    /// How it is run.
+    pub fn run_options(&self) -> &RunOptions {
+        &self.run
+    }
 }
 
 /// Submit a config; the job id goes to stdout, alone.

@@ -70,7 +70,7 @@ pub struct TimingsArgs {
 
 impl TimingsArgs {
     /// The jobs that are named, each once; `None` where one of the names is that of a file.
-    fn jobs(&self) -> Option<Vec<u64>> {
+    pub fn jobs(&self) -> Option<Vec<u64>> {
         let mut jobs = Vec::new();
         for name in &self.sources {
             let job: u64 = name.parse().ok().filter(|_| !Path::new(name).exists())?;

@@ -62,6 +62,11 @@ pub struct TraceArgs {
 }
 
 impl TraceArgs {
+    /// The numbers of the jobs.
+    pub fn numbers(&self) -> Vec<u64> {
+        self.jobs.iter().map(|name| name.job).collect()
+    }
+
     fn form(&self) -> TraceForm {
         match self.format {
             _ if self.json => TraceForm::Json,

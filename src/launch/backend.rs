@@ -1,6 +1,8 @@
 //! [`Backend`]: what runs the trials of a job.
 
-use expctl_ledger::{CodeSnapshot, JobDir, JobRecord};
+use std::path::Path;
+
+use expctl_ledger::{CodeSnapshot, JobDir, JobRecord, write_atomic};
 
 use super::local::LocalBackend;
 use super::slurm::{Adjustment, SlurmBackend};
@@ -58,14 +60,27 @@ pub struct SubmitOrder<'a> {
     pub builds_data: bool,
     /// The code that programs run. `None`: they run in the project's folder.
     pub code: Option<&'a CodeSnapshot>,
+    /// Token of a submission from another machine: its job is found again by it.
+    pub submission: Option<&'a str>,
+}
+
+/// File in the folder of a job with the token of its submission.
+const SUBMISSION_FILE: &str = "submission";
+
+/// The token of the submission that the folder of a job was made by.
+pub fn submission_of(folder: &Path) -> Option<String> {
+    std::fs::read_to_string(folder.join(SUBMISSION_FILE)).ok()
 }
 
 impl SubmitOrder<'_> {
-    /// Write the code into the folder of a job, before anything looks for it there.
+    /// Write the token and the code into the folder of a job, before anything looks for them there.
     ///
     /// # Errors
     /// The ledger cannot be written.
     pub fn place_code(&self, folder: &JobDir, job: &JobRecord) -> Result<(), Failure> {
+        if let Some(token) = self.submission {
+            write_atomic(&folder.path().join(SUBMISSION_FILE), token.as_bytes())?;
+        }
         let runs_programs = job.trials.iter().any(|trial| trial.settings.runs_command());
         Ok(self.code.map_or(Ok(()), |code| place(folder, code, runs_programs))?)
     }

@@ -6,8 +6,10 @@ mod backend;
 pub mod command;
 pub mod local;
 mod pack;
+mod recover;
 pub mod slurm;
 pub mod status;
 
 pub use attempt::{Remedy, last_lines_of_program, remedy};
-pub use backend::{Backend, SubmitOrder, backend_for_job, backend_from_name};
+pub use backend::{Backend, SubmitOrder, backend_for_job, backend_from_name, submission_of};
+pub use recover::recover;

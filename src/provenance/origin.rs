@@ -12,7 +12,7 @@ use expctl_ledger::{
 use expctl_settings::{Trial, looks_secret};
 
 use super::secrets::{LEFT_OUT, Secrets, variables};
-use super::source_tree::SourceTree;
+use super::source_tree::{SENT_SOURCE, SourceTree, source_state};
 use crate::exit::Failure;
 use crate::ledger::flatten_all;
 use crate::program::{libtorch_folder, libtorch_version, needed_worker, worker_version};
@@ -64,9 +64,10 @@ impl JobOrigin {
             }
             ConfigOf::Past(job) => past_config(job, plan)?,
         };
-        let source = match code {
-            CodeOf::Job(past) => Provenance::read(past)?.and_then(|past| past.source),
-            CodeOf::Now | CodeOf::Live => SourceTree::read(project).map(|tree| {
+        let source = match (code, std::env::var(SENT_SOURCE)) {
+            (CodeOf::Job(past), _) => Provenance::read(past)?.and_then(|past| past.source),
+            (CodeOf::Now | CodeOf::Live, Ok(sent)) => serde_json::from_str(&sent).unwrap_or_default(),
+            (CodeOf::Now | CodeOf::Live, Err(_)) => SourceTree::read(project).map(|tree| {
                 let diff = tree.diff.filter(|_| matches!(code, CodeOf::Live));
                 files.extend(diff.map(|diff| (PathBuf::from("source.diff"), diff.text)));
                 tree.source
@@ -231,8 +232,10 @@ pub fn changes_since_submit(
         Err(e) => return vec![format!("what it was submitted with cannot be read: {e}")],
     };
     let mut changes = config_changes(files, record, &submitted);
-    changes
-        .extend(source_change(submitted.source.as_ref(), SourceTree::read(project).map(|tree| tree.source).as_ref()));
+    // Code that was sent from another machine never changes.
+    if std::env::var_os(SENT_SOURCE).is_none() {
+        changes.extend(source_change(submitted.source.as_ref(), source_state(project).as_ref()));
+    }
     if let Some(worker) = &submitted.worker
         && let Some(hash) = &worker.hash
     {

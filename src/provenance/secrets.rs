@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use expctl_settings::looks_secret;
 
+use super::source_tree::SENT_SOURCE;
+
 /// Replaces a secret.
 pub(crate) const LEFT_OUT: &str = "[left out: looks like a secret]";
 /// Shorter values are not replaced: they also occur by chance.
@@ -107,7 +109,10 @@ pub(crate) fn variables(secrets: &Secrets) -> (BTreeMap<String, String>, Vec<Str
     let all =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let (mut recorded, mut left_out) = (BTreeMap::new(), Vec::new());
-    for (name, value) in all.filter(|(name, _)| RECORDED_VARIABLES.iter().any(|prefix| name.starts_with(prefix))) {
+    // The source is a record of its own.
+    let is_recorded =
+        |name: &str| name != SENT_SOURCE && RECORDED_VARIABLES.iter().any(|prefix| name.starts_with(prefix));
+    for (name, value) in all.filter(|(name, _)| is_recorded(name)) {
         if looks_secret(&name) {
             left_out.push(name);
         } else {

@@ -16,6 +16,8 @@ mod unpack;
 
 pub use code_difference::{CodeDifference, FileChange, FileDifference};
 pub use error::SnapshotError;
+pub(crate) use store::Store;
 pub use store::{Pruned, prune};
 pub use take::{SnapshotLimits, TakenSnapshot, take};
+pub(crate) use unpack::write_code;
 pub use unpack::{code_folder, place, unpack};

@@ -46,12 +46,23 @@ fn unpack_snapshot(job: &JobDir, snapshot: &CodeSnapshot) -> Result<(), Snapshot
         .tempdir_in(job.path())
         .map_err(SnapshotError::io("create", job.path()))?;
     let folder = staged.path().join("code");
+    write_code(&folder, snapshot, &store)?;
+    let target = code_folder(job);
+    match std::fs::rename(&folder, &target) {
+        // Another task was faster.
+        Err(e) if matches!(e.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists) => Ok(()),
+        other => other.map_err(SnapshotError::io("write", &target)),
+    }
+}
+
+/// Make the folder of a snapshot, which must not be there.
+pub(crate) fn write_code(folder: &Path, snapshot: &CodeSnapshot, store: &Store) -> Result<(), SnapshotError> {
     let folders = snapshot.folders();
     for inside in &folders {
         let path = folder.join(inside);
         std::fs::create_dir(&path).map_err(SnapshotError::io("create", &path))?;
     }
-    let unpacked = parallel_map::map(&snapshot.entries, |entry| {
+    let written = parallel_map::map(&snapshot.entries, |entry| {
         let path = folder.join(&entry.path);
         match &entry.content {
             SnapshotContent::File { mode, hash, .. } => write_file(&path, *mode, &store.read(hash)?),
@@ -61,13 +72,7 @@ fn unpack_snapshot(job: &JobDir, snapshot: &CodeSnapshot) -> Result<(), Snapshot
             SnapshotContent::Live { .. } => link(&snapshot.project.0.join(&entry.path), &path),
         }
     });
-    unpacked.into_iter().collect::<Result<(), _>>()?;
-    let target = code_folder(job);
-    match std::fs::rename(&folder, &target) {
-        // Another task was faster.
-        Err(e) if matches!(e.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists) => Ok(()),
-        other => other.map_err(SnapshotError::io("write", &target)),
-    }
+    written.into_iter().collect()
 }
 
 /// A file that programs may read, and run if they could, but not change: other tasks run it, too.

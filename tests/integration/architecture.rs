@@ -38,6 +38,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("src/data", &["src/launch", "anndata-io", "config", "datasets"]),
     ("src/provenance", &["src/ledger", "config"]),
     ("src/snapshot", &["src/provenance"]),
+    ("src/remote", &["src/launch", "src/provenance", "src/snapshot", "config"]),
     ("src/launch", &["src/ledger", "src/snapshot", "config", "host-metrics", "slurm", "stats"]),
     ("src/ledger", &[]),
     // From the ledger to a note; nothing of configs and launching.

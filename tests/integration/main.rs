@@ -36,6 +36,7 @@ mod profiles;
 mod ranks;
 mod ratios;
 mod release_0_1;
+mod remote;
 mod report;
 mod search;
 mod sections;

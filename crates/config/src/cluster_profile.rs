@@ -8,18 +8,20 @@ use expctl_settings::{KEYS, KeySpec, Slurm, ValueType, find as find_key, looks_s
 use serde_json::Value as Json;
 
 use crate::config::Values;
-use crate::layer::{Layer, Scope, accept, read_settings, table_of, text_of};
+use crate::layer::{Layer, Scope, Setting, accept, read_settings, table_of, text_of};
 use crate::node::{Node, NodeKey, NodeTable, NodeValue, ValueOrigin};
 use crate::problem::{ConfErrors, Problem};
 use crate::project_files::ProjectFolders;
 use crate::reader::Reader;
+use crate::ssh_settings::SshSettings;
 use crate::suggest::closest;
 use crate::user::{UserDefaults, unknown_key};
 
-const TOP: [&str; 12] = [
+const TOP: [&str; 13] = [
     "description",
     "backend",
     "needs",
+    "ssh",
     "slurm",
     "container",
     "environment",
@@ -112,6 +114,8 @@ pub struct ClusterProfile {
     pub max_submit: Option<u64>,
     /// Other options of sbatch; none is an option without a value.
     pub extra: Vec<(String, Option<String>)>,
+    /// `[ssh]`: how a machine outside gets to the cluster.
+    pub ssh: Option<SshSettings>,
 }
 
 impl ClusterProfile {
@@ -135,6 +139,7 @@ impl ClusterProfile {
                 Err(problem) => problems.push(*problem),
             },
             "needs" => self.needs = read_needs(node, problems),
+            "ssh" => self.ssh = SshSettings::read("ssh", node, problems),
             "slurm" => {
                 if let Some(table) = table_of("`slurm`", node, problems) {
                     self.settings = read_settings("slurm", table, Scope::Config, problems);
@@ -373,6 +378,11 @@ fn folders(project: &dyn ProjectFolders) -> Vec<PathBuf> {
     std::iter::once(own).chain(project.config_home().map(|home| home.join("profiles"))).collect()
 }
 
+/// Whether there is a profile of this name, whatever is in it.
+pub fn has_profile(project: &dyn ProjectFolders, name: &str) -> bool {
+    names(project).iter().any(|known| known == name)
+}
+
 /// Names of all profiles, sorted.
 fn names(project: &dyn ProjectFolders) -> Vec<String> {
     let files = folders(project).into_iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
@@ -396,6 +406,11 @@ impl BaseSettings {
     /// The base of a config that sets `settings`.
     pub fn load(project: &dyn ProjectFolders, settings: [&Layer; 2], reader: &mut Reader) -> Self {
         let UserDefaults { settings: mut base, mut profiles, .. } = UserDefaults::read(project, reader);
+        if let Some(name) = project.default_profile() {
+            let at = ValueOrigin::new(reader.sources.add("EXPCTL_PROFILE", name), 0..name.len());
+            let setting = Setting { value: Some(name.into()), at: Some(at), items: Vec::new() };
+            base.entry(Slurm::PROFILE.name()).or_insert(setting);
+        }
         let chosen = settings.into_iter().chain([&base]).find_map(|layer| layer.get(Slurm::PROFILE.name()));
         let name = chosen.and_then(|s| Some((s.value.as_ref()?.as_str()?.to_owned(), s.at?)));
         let Some((name, at)) = name.filter(|(name, _)| !name.is_empty()) else {

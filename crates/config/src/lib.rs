@@ -22,6 +22,7 @@ mod resolve;
 mod rules;
 mod search;
 mod snapshot_settings;
+mod ssh_settings;
 mod suggest;
 mod sweep;
 mod synonyms;
@@ -29,7 +30,7 @@ mod user;
 mod verification;
 mod yaml;
 
-pub use cluster_profile::{ClusterProfile, Container, SHIPPED_PROFILES, profile};
+pub use cluster_profile::{ClusterProfile, Container, SHIPPED_PROFILES, has_profile, profile};
 pub use config::{Config, Run, Values, load, load_only, load_text, variant_names};
 pub use isolation::{ISOLATED, Isolation, Modes, is_isolation, isolation_path};
 pub use layer::{Layer, Setting};
@@ -41,6 +42,7 @@ pub use project_files::{ArrayRefusal, GraphDataSet, NoteNameError, ProjectFiles,
 pub use rerun::{Rerun, is_rerun, rerun_path};
 pub use search::{RefusedPoint, SearchSpace, VariantPoints, set_arguments};
 pub use snapshot_settings::SnapshotSettings;
+pub use ssh_settings::SshSettings;
 pub use suggest::closest;
 pub use synonyms::their_names;
 pub use user::{LinkStyle, NotesSettings, UserDefaults, path as user_path};

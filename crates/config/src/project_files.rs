@@ -42,6 +42,11 @@ pub trait ProjectFolders {
     /// Folder of the user's own settings; none without a home.
     fn config_home(&self) -> Option<&Path>;
 
+    /// The profile of configs that name none, and that the user names none for either.
+    fn default_profile(&self) -> Option<&str> {
+        None
+    }
+
     /// Folder of a built data set, absolute.
     fn data_dir(&self, data: &Data) -> PathBuf;
 

@@ -14,9 +14,10 @@ use crate::problem::{ConfErrors, Problem};
 use crate::project_files::ProjectFolders;
 use crate::reader::Reader;
 use crate::snapshot_settings::SnapshotSettings;
+use crate::ssh_settings::SshSettings;
 use crate::suggest::closest;
 
-const TOP: [&str; 8] = ["backend", "data", "runs", "on_end", "slurm", "profile", "notes", "snapshot"];
+const TOP: [&str; 9] = ["backend", "data", "runs", "on_end", "slurm", "profile", "ssh", "notes", "snapshot"];
 /// Tables of a project's file.
 const PROJECT_TABLES: [&str; 2] = ["notes", "snapshot"];
 const BACKEND: ValueType = ValueType::Choice { words: &["auto", "slurm", "slurmrest", "local"], aliases: &[] };
@@ -36,6 +37,8 @@ pub struct UserDefaults {
     pub settings: Layer,
     /// `[profile.NAME]`: above the profile of that name.
     pub profiles: BTreeMap<String, Layer>,
+    /// `[ssh.NAME]`: how to get to the cluster of that profile.
+    pub ssh: BTreeMap<String, SshSettings>,
     /// `[notes]`: where notes go, and how they look.
     pub notes: NotesSettings,
     /// `[snapshot]`: whether and how much of the code of a job is copied.
@@ -92,6 +95,12 @@ impl UserDefaults {
             "slurm" => {
                 if let Some(table) = table_of("`slurm`", node, problems) {
                     self.settings = read_settings("slurm", table, Scope::Config, problems);
+                }
+            }
+            "ssh" => {
+                for (name, node) in table_of("`ssh`", node, problems).into_iter().flatten() {
+                    let settings = SshSettings::read(&format!("ssh.{}", name.name), node, problems);
+                    self.ssh.extend(settings.map(|settings| (name.name.clone(), settings)));
                 }
             }
             "profile" => {

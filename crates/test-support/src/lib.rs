@@ -5,7 +5,7 @@
 
 use std::io::Write;
 
-/// Names the requirements that must be there: `EXPCTL_REQUIRE=slurm,python,chromium`.
+/// Names the requirements that must be there: `EXPCTL_REQUIRE=slurm,python,chromium,ssh`.
 pub const REQUIRE: &str = "EXPCTL_REQUIRE";
 
 /// What a test may need and a machine may lack.
@@ -17,6 +17,8 @@ pub enum Requirement {
     Python,
     /// Chromium, for pages.
     Chromium,
+    /// The server of OpenSSH.
+    Ssh,
     /// An NVIDIA GPU with its driver.
     Gpu,
     /// Anything else that only some machines have.
@@ -31,6 +33,7 @@ impl Requirement {
             Self::Slurm => "slurm",
             Self::Python => "python",
             Self::Chromium => "chromium",
+            Self::Ssh => "ssh",
             Self::Gpu => "gpu",
             Self::Other => "other",
         }

@@ -6,6 +6,7 @@
 mod array_plan;
 mod array_task;
 mod backend;
+mod recover;
 mod script;
 mod usage;
 mod wait;

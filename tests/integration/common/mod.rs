@@ -2,6 +2,7 @@
 
 pub mod browser;
 pub mod cluster;
+pub mod far_side;
 pub mod job;
 pub mod ledger;
 pub mod local;
@@ -101,7 +102,15 @@ impl TestProject {
             .env("XDG_CONFIG_HOME", self.path().join("config"))
             .env("XDG_CACHE_HOME", self.cache())
             .env("EXPCTL_WORKER", worker());
-        for variable in ["EXPCTL_ROOT", "EXPCTL_DATA", "EXPCTL_RUNS", "EXPCTL_BACKEND", "EXPCTL_LOG", "EXPCTL_ON_END"] {
+        for variable in [
+            "EXPCTL_ROOT",
+            "EXPCTL_DATA",
+            "EXPCTL_RUNS",
+            "EXPCTL_BACKEND",
+            "EXPCTL_LOG",
+            "EXPCTL_ON_END",
+            "EXPCTL_PROFILE",
+        ] {
             command.env_remove(variable);
         }
         command
@@ -153,7 +162,8 @@ fn carried() -> Option<PathBuf> {
     std::env::var_os("EXPCTL_BIN").map(PathBuf::from)
 }
 
-fn program() -> PathBuf {
+/// The launcher that is tested.
+pub fn program() -> PathBuf {
     carried().map_or_else(|| env!("CARGO_BIN_EXE_expctl").into(), |folder| folder.join("expctl"))
 }
 

@@ -22,6 +22,7 @@ mod rest;
 mod results;
 mod slurm;
 mod snapshot;
+mod ssh;
 mod state;
 mod timings_period;
 mod trace;

@@ -1,0 +1,229 @@
+//! `--on NAME`: a verb that runs on another machine, or here with the records of its jobs.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use super::remote_submit::{self, Submitted};
+use super::{Verb, dispatch, fetch};
+use crate::console::say;
+use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
+use crate::project::Project;
+use crate::remote::protocol::{HostReply, HostRequest, PROTOCOL};
+use crate::remote::{FetchExtent, Host, HostSession, ProjectTree, RemoteError, run_there};
+
+/// First and longest pause between two looks at a job.
+const LOOK: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(30)];
+/// First and longest pause between two connections.
+const RECONNECT: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(300)];
+
+/// Run a verb for the machine `name`. `passed` are its words.
+pub fn run(project: &Project, name: &str, verb: Verb, passed: &[String]) -> Result<(), Failure> {
+    let host = Host::find(project, name)?;
+    match &verb {
+        Verb::Submit(args) if args.run_options().only_asks() => {
+            args.run_options().check()?;
+            let (tree, words) = remote_submit::tree_and_words(project, &host, args, passed)?;
+            send(&host, &tree)?;
+            pass_on(&host, Some(&tree), &words, false)
+        }
+        Verb::Submit(args) => {
+            args.run_options().check()?;
+            let submitted = remote_submit::submit(project, &host, args, passed)?;
+            end(project, &host, &submitted, args.run_options().waits())
+        }
+        Verb::Rerun(args) if !args.run_options().only_asks() => {
+            let submitted = remote_submit::submit_of_job(project, &host, args.job(), passed)?;
+            end(project, &host, &submitted, args.run_options().waits())
+        }
+        Verb::Isolate(args) if !args.run_options().only_asks() => {
+            let submitted = remote_submit::submit_of_job(project, &host, args.job(), passed)?;
+            end(project, &host, &submitted, args.run_options().waits())
+        }
+        Verb::Watch(_) => {
+            let is_watched = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+            pass_on(&host, None, passed, is_watched)
+        }
+        Verb::Status(_)
+        | Verb::Logs(_)
+        | Verb::Cancel(_)
+        | Verb::Retry(_)
+        | Verb::Rerun(_)
+        | Verb::Isolate(_)
+        | Verb::Diff(_)
+        | Verb::Doctor(_) => pass_on(&host, None, passed, false),
+        Verb::Fetch(args) => fetch::run(project, &host, args),
+        Verb::Report(args) => read(project, &host, args.job().map(|job| vec![job]), FetchExtent::Records, verb),
+        Verb::Compare(args) => read(project, &host, numbers(args.names()), FetchExtent::Records, verb),
+        Verb::Export(args) => read(project, &host, numbers([args.name()]), FetchExtent::Records, verb),
+        Verb::Trace(args) => read(project, &host, Some(args.numbers()), FetchExtent::Traces, verb),
+        Verb::Timings(args) => read(project, &host, args.jobs(), FetchExtent::Records, verb),
+        Verb::Predict(args) if !args.verifies() => {
+            read(project, &host, Some(vec![args.job()]), FetchExtent::Records, verb)
+        }
+        // Of all jobs.
+        Verb::History(_) | Verb::Site(_) => read(project, &host, Some(Vec::new()), FetchExtent::Records, verb),
+        _ => Err(Failure::new(Exit::Usage, format!("--on {name}: this verb works on this machine alone"))
+            .hint("submit, status, watch, logs, cancel, retry, rerun, isolate, diff and doctor run there")
+            .hint("fetch, report, compare, history, site, predict, timings, trace and export read its records here")),
+    }
+}
+
+/// The numbers of jobs in names such as `428/430` and `published:392`; none if there are none.
+fn numbers<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<Vec<u64>> {
+    let jobs: Vec<u64> =
+        names.into_iter().flat_map(|name| name.split('/')).filter_map(|name| name.parse().ok()).collect();
+    (!jobs.is_empty()).then_some(jobs)
+}
+
+/// Fetch the records of `jobs` (all if none is named, nothing for `None`), and run a verb on the ledger of the machine here.
+fn read(
+    project: &Project,
+    host: &Host,
+    jobs: Option<Vec<u64>>,
+    extent: FetchExtent,
+    verb: Verb,
+) -> Result<(), Failure> {
+    let there = project.clone().of_host(host.name());
+    if let Some(jobs) = jobs {
+        match fetch::fetch_jobs(project, host, &jobs, extent) {
+            Ok(_) => {}
+            // On the way, without a network.
+            Err(error) if error.is_of_connection() && are_here(&there, &jobs) => {
+                say(format!("warning: {error}; this is what was fetched before"));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    dispatch(verb, &there)
+}
+
+/// Whether records of these jobs are here; of any jobs, if none is named.
+fn are_here(there: &Project, jobs: &[u64]) -> bool {
+    there.runs().is_dir() && jobs.iter().all(|job| there.job(*job).record_path().exists())
+}
+
+/// Send a tree over a connection of its own.
+fn send(host: &Host, tree: &ProjectTree) -> Result<(), Failure> {
+    let sent = tree.send(&mut HostSession::open(host)?)?;
+    remote_submit::say_sent(host, &sent);
+    Ok(())
+}
+
+/// Run a verb there; its exit code becomes that of this process.
+fn pass_on(host: &Host, tree: Option<&ProjectTree>, words: &[String], terminal: bool) -> Result<(), Failure> {
+    let protocol = PROTOCOL.to_string();
+    let mut arguments = vec!["remote", "run", "--folder", host.folder(), "--protocol", protocol.as_str()];
+    arguments.extend(tree.into_iter().flat_map(|tree| ["--tree", tree.hash()]));
+    arguments.push("--");
+    arguments.extend(words.iter().map(String::as_str));
+    match run_there(host, &arguments, terminal)? {
+        0 => Ok(()),
+        code => std::process::exit(code),
+    }
+}
+
+/// Stay with a job that was submitted, if that was asked for.
+fn end(project: &Project, host: &Host, submitted: &Submitted, waits: bool) -> Result<(), Failure> {
+    match submitted.job {
+        Some(job) if waits => wait(project, host, job),
+        _ => Ok(()),
+    }
+}
+
+/// Wait until a job there has ended, however often the connection is lost; then fetch its records and write its note here.
+fn wait(project: &Project, host: &Host, job: u64) -> Result<(), Failure> {
+    let interrupt = Interrupt::listen()?;
+    let mut pauses = Pauses::new(RECONNECT);
+    let mut shown = String::new();
+    let mut said = false;
+    loop {
+        let looked = HostSession::open(host).and_then(|mut session| {
+            pauses = Pauses::new(RECONNECT);
+            if said {
+                say(format!("{} answers again", host.name()));
+                said = false;
+            }
+            look_until_end(&mut session, job, &mut shown, &interrupt)
+        });
+        match looked {
+            _ if interrupt.is_set() => return Err(left(host, job)),
+            Ok(()) => break,
+            Err(error) if error.is_of_connection() => {
+                if !said {
+                    say(format!("{error}; job {}:{job} goes on, and I try again until Ctrl-C", host.name()));
+                    said = true;
+                }
+                if pauses.wait(&interrupt) {
+                    return Err(left(host, job));
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    fetch::fetch_jobs(project, host, &[job], FetchExtent::Records)?;
+    super::run_plan::finish(&project.clone().of_host(host.name()), job, Ok(()))
+}
+
+/// Look at a job over one connection until it has ended, or the user stops it.
+fn look_until_end(
+    session: &mut HostSession,
+    job: u64,
+    shown: &mut String,
+    interrupt: &Interrupt,
+) -> Result<(), RemoteError> {
+    let mut pauses = Pauses::new(LOOK);
+    loop {
+        let HostReply::State { summary, ended } = session.ask(&HostRequest::State { job })? else {
+            return Err(session.other_answer());
+        };
+        if *shown != summary {
+            say(format!("job {}:{job}: {summary}", session.host()));
+            *shown = summary;
+            pauses = Pauses::new(LOOK);
+        }
+        if ended || pauses.wait(interrupt) {
+            return Ok(());
+        }
+    }
+}
+
+/// What is said where the user stops waiting.
+fn left(host: &Host, job: u64) -> Failure {
+    let name = host.name();
+    Failure::rendered(Exit::Incomplete, format!("job {name}:{job} goes on without me"))
+        .hint(format!("watch it with `expctl watch {name}:{job}`, stop it with `expctl cancel {name}:{job}`"))
+}
+
+/// Pauses that grow.
+struct Pauses {
+    next: Duration,
+    longest: Duration,
+}
+
+impl Pauses {
+    fn new([next, longest]: [Duration; 2]) -> Self {
+        Self { next, longest }
+    }
+
+    /// Wait; whether the user stopped it.
+    fn wait(&mut self, interrupt: &Interrupt) -> bool {
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < self.next && !interrupt.is_set() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        self.next = (self.next * 2).min(self.longest);
+        interrupt.is_set()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_are_the_numbers_in_names() {
+        assert_eq!(numbers(["428/430", "published:392", "12"]), Some(vec![428, 430, 12]));
+        assert_eq!(numbers(["published:392"]), None);
+    }
+}

@@ -1,0 +1,94 @@
+//! `expctl remote`: the far side of `--on`, which expctl calls over `ssh` in the folder of a project on a cluster.
+
+use std::io::BufWriter;
+use std::os::unix::process::CommandExt;
+
+use crate::exit::{Exit, Failure};
+use crate::remote::protocol::PROTOCOL;
+use crate::remote::{OnceSubmission, RemoteError, RemoteFolder, SubmissionRoot, serve};
+
+/// Verbs of `expctl remote`.
+#[derive(Debug, clap::Subcommand)]
+pub enum RemoteCommand {
+    /// Answer what is asked over a connection
+    Serve(ServeArgs),
+    /// Run a verb
+    Run(RunThereArgs),
+    /// Run a submission that was asked for over a connection
+    RunSubmission(RunSubmissionArgs),
+}
+
+/// Arguments of `expctl remote serve`.
+#[derive(Debug, clap::Args)]
+pub struct ServeArgs {
+    /// Folder of the project here
+    #[arg(long, value_name = "DIR")]
+    folder: String,
+}
+
+/// Arguments of `expctl remote run`.
+#[derive(Debug, clap::Args)]
+pub struct RunThereArgs {
+    /// Folder of the project here
+    #[arg(long, value_name = "DIR")]
+    folder: String,
+    /// Version of the protocol that the other side speaks
+    #[arg(long, value_name = "N")]
+    protocol: u32,
+    /// Run it on this tree of code instead of the one of the job that is named
+    #[arg(long, value_name = "HASH")]
+    tree: Option<String>,
+    /// The verb and its arguments
+    #[arg(last = true, required = true, value_name = "WORD")]
+    words: Vec<String>,
+}
+
+/// Arguments of `expctl remote run-submission`.
+#[derive(Debug, clap::Args)]
+pub struct RunSubmissionArgs {
+    /// Folder of the project here
+    #[arg(long, value_name = "DIR")]
+    folder: String,
+    /// The submission
+    #[arg(long, value_name = "TOKEN")]
+    token: String,
+}
+
+/// Be the far side.
+pub fn run(command: &RemoteCommand) -> Result<(), Failure> {
+    match command {
+        RemoteCommand::Serve(args) => {
+            let folder = RemoteFolder::open(&args.folder)?;
+            let output = std::io::stdout().lock();
+            Ok(serve(&folder, &mut std::io::stdin().lock(), &mut BufWriter::new(output))?)
+        }
+        RemoteCommand::Run(args) => run_here(args),
+        RemoteCommand::RunSubmission(args) => {
+            let folder = RemoteFolder::open(&args.folder)?;
+            Ok(OnceSubmission::new(&folder, &args.token)?.run()?)
+        }
+    }
+}
+
+/// Become the verb.
+fn run_here(args: &RunThereArgs) -> Result<(), Failure> {
+    if args.protocol != PROTOCOL {
+        let message = format!(
+            "expctl {} there speaks version {PROTOCOL} of the protocol, this expctl speaks version {}",
+            env!("CARGO_PKG_VERSION"),
+            args.protocol
+        );
+        // Read on the other side.
+        let older = if args.protocol < PROTOCOL { "here" } else { "there" };
+        return Err(Failure::new(Exit::Cluster, message).hint(format!("update expctl {older}")));
+    }
+    let folder = RemoteFolder::open(&args.folder)?;
+    let named: Option<u64> = args.words.iter().skip(1).find_map(|word| word.split(['_', '/']).next()?.parse().ok());
+    let root = match (&args.tree, named) {
+        (Some(hash), _) => folder.root(&SubmissionRoot::Tree(hash.clone()))?,
+        (None, Some(job)) => folder.root_of_job(job),
+        (None, None) => folder.path().to_owned(),
+    };
+    let error = folder.command(&root)?.args(&args.words).exec();
+    Err(Failure::from(RemoteError::Io { action: "start", path: "expctl".into(), source: error }))
+}

@@ -1,0 +1,166 @@
+//! `expctl submit --on NAME`: send the code, and submit there once.
+
+use std::path::{Path, PathBuf};
+
+use expctl_text::format::{bytes, count, moment};
+
+use super::submit::SubmitArgs;
+use crate::console::{say, try_out};
+use crate::exit::{Exit, Failure};
+use crate::project::Project;
+use crate::provenance::source_state;
+use crate::remote::protocol::{HostReply, HostRequest};
+use crate::remote::{
+    Host, HostSession, LocalSubmission, ProjectTree, RemoteError, SentTree, SubmissionResult, SubmissionRoot,
+};
+/// A submission there.
+#[derive(Debug)]
+pub struct Submitted {
+    /// Its job; none where there was nothing to submit.
+    pub job: Option<u64>,
+}
+
+/// The code as it is now, and the words of `submit` for a machine that has it.
+pub fn tree_and_words(
+    project: &Project,
+    host: &Host,
+    args: &SubmitArgs,
+    passed: &[String],
+) -> Result<(ProjectTree, Vec<String>), Failure> {
+    let config = inside(project.root(), args.config())?;
+    let tree = ProjectTree::take(project, host)?;
+    if !tree.has(&config) {
+        let message = format!("{} is not among the files that travel", config.display());
+        return Err(Failure::new(Exit::Config, message)
+            .hint("git ignores it, it is not there, or it lies in data/ or results/ (docs/guide/remote.md)"));
+    }
+    tree.warning().into_iter().for_each(say);
+    let config = config.to_str().ok_or_else(|| {
+        Failure::new(Exit::Usage, format!("{} is no text, which is all that another machine takes", config.display()))
+    })?;
+    let mut words = passed.to_vec();
+    let given = args.config().to_str().unwrap_or_default();
+    if let Some(word) = words.iter_mut().skip(1).find(|word| *word == given) {
+        config.clone_into(word);
+    }
+    Ok((tree, words))
+}
+
+/// A path from the project's folder.
+fn inside(root: &Path, path: &Path) -> Result<PathBuf, Failure> {
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| absolute(path));
+    let found = absolute(path).strip_prefix(absolute(root)).map(Path::to_owned);
+    found.or_else(|_| real(path).strip_prefix(real(root)).map(Path::to_owned)).map_err(|_| {
+        let message = format!("{} does not lie in the project's folder {}", path.display(), root.display());
+        Failure::new(Exit::Usage, message).hint("only what lies in it travels; --root names another one")
+    })
+}
+
+/// Submit a config there; the job goes to stdout as `NAME:NUMBER`.
+pub fn submit(project: &Project, host: &Host, args: &SubmitArgs, passed: &[String]) -> Result<Submitted, Failure> {
+    let (tree, words) = tree_and_words(project, host, args, passed)?;
+    let root = SubmissionRoot::Tree(tree.hash().to_owned());
+    ask(project, host, root, without_wait(&words), Some(&tree))
+}
+
+/// Run a verb there that submits a job on the code of another one.
+pub fn submit_of_job(project: &Project, host: &Host, job: u64, passed: &[String]) -> Result<Submitted, Failure> {
+    ask(project, host, SubmissionRoot::Job(job), without_wait(passed), None)
+}
+
+/// Waiting is done here: a connection need not last as long as a job.
+fn without_wait(words: &[String]) -> Vec<String> {
+    words.iter().filter(|word| *word != "--wait").cloned().collect()
+}
+
+/// Say what was sent.
+pub fn say_sent(host: &Host, sent: &SentTree) {
+    if sent.contents > 0 {
+        let (files, size) = (count(sent.contents as u64, "file"), bytes(sent.bytes as f64));
+        say(format!("sent to {}: {files}, {size}", host.name()));
+    }
+}
+
+fn ask(
+    project: &Project,
+    host: &Host,
+    root: SubmissionRoot,
+    arguments: Vec<String>,
+    tree: Option<&ProjectTree>,
+) -> Result<Submitted, Failure> {
+    let folder = project.host_folder(host.name());
+    // The code of a past job is not that of this commit.
+    let source = tree.and_then(|_| source_state(project));
+    let local = LocalSubmission::begin(&folder, root, host.profile(), arguments, source)?;
+    if let Some(begun) = local.resumed_from() {
+        say(format!("going on with the submission of {}, whose end was not heard of: it happens once", moment(begun)));
+    }
+    let result = asked(host, &local, tree).map_err(|error| {
+        let again = error.is_of_connection().then_some("the same command again goes on with this submission");
+        again.into_iter().fold(Failure::from(error), Failure::hint)
+    })?;
+    let job = result.stdout.trim().lines().last().and_then(|line| line.trim().parse().ok());
+    if let Some(job) = job {
+        print_id(host, job);
+    }
+    local.end(&result)?;
+    ended(&result)?;
+    Ok(Submitted { job })
+}
+
+/// Send the code, and submit.
+fn asked(host: &Host, local: &LocalSubmission, tree: Option<&ProjectTree>) -> Result<SubmissionResult, RemoteError> {
+    let mut session = HostSession::open(host)?;
+    if let Some(tree) = tree {
+        say_sent(host, &tree.send(&mut session)?);
+    }
+    match session.ask(&HostRequest::Submit(local.order().clone()))? {
+        HostReply::Submitted(result) => Ok(result),
+        _ => Err(session.other_answer()),
+    }
+}
+
+/// Print the job, alone on stdout. It exists by now, and goes on even if stdout is closed.
+fn print_id(host: &Host, job: u64) {
+    let name = host.name();
+    if let Err(e) = try_out(format_args!("{name}:{job}")) {
+        say(format!("job {name}:{job} was submitted, but its id cannot be written to stdout: {e}"));
+    }
+}
+
+/// Say what was said there, and fail as it failed there.
+fn ended(result: &SubmissionResult) -> Result<(), Failure> {
+    let said = result.stderr.trim_end();
+    if result.exit == 0 {
+        if !said.is_empty() {
+            say(said);
+        }
+        return Ok(());
+    }
+    Err(Failure::rendered(Exit::from_code(result.exit).unwrap_or(Exit::Internal), said))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_config_is_named_from_the_folder_of_the_project() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("conf")).unwrap();
+        std::fs::write(root.path().join("conf/a.toml"), "").unwrap();
+        let inside = |path: &Path| inside(root.path(), path).ok();
+        assert_eq!(inside(&root.path().join("conf/a.toml")), Some("conf/a.toml".into()));
+        assert_eq!(inside(Path::new("/etc/passwd")), None);
+    }
+
+    #[test]
+    fn a_failure_there_is_one_here() {
+        let result = |exit| SubmissionResult { exit, stdout: String::new(), stderr: "error: no\n".to_owned() };
+        let failure = ended(&result(3)).unwrap_err();
+        assert_eq!((failure.exit, failure.to_string().as_str()), (Exit::Config, "error: no"));
+        assert!(ended(&result(0)).is_ok());
+        assert_eq!(ended(&result(99)).unwrap_err().exit, Exit::Internal);
+    }
+}

@@ -1,0 +1,188 @@
+//! [`RemoteError`]: why a cluster cannot be reached, or what it was asked for cannot be done.
+
+use std::path::{Path, PathBuf};
+
+use expctl_ledger::LedgerError;
+
+use super::protocol::{MessageError, PROTOCOL, RefusedRequest};
+use crate::exit::{Exit, Failure};
+use crate::snapshot::SnapshotError;
+
+/// Why something on another machine failed. `host` is the name that the user gave.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoteError {
+    /// The program `ssh` cannot be started here.
+    #[error("cannot start {program}: {source}")]
+    NoSsh {
+        /// The program.
+        program: String,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A setting has a character that no shell takes.
+    #[error("the settings of {host} hold a NUL character")]
+    NotQuotable {
+        /// The host.
+        host: String,
+    },
+    /// `ssh` ended without an answer, or the connection was lost.
+    #[error("cannot reach {host}: {said}")]
+    Unreachable {
+        /// The host.
+        host: String,
+        /// The last line that `ssh` printed, or how it ended.
+        said: String,
+    },
+    /// There is no expctl there.
+    #[error("there is no {program} on {host}")]
+    NotInstalled {
+        /// The host.
+        host: String,
+        /// The program that was looked for.
+        program: String,
+    },
+    /// Another expctl is there.
+    #[error(
+        "expctl {theirs} on {host} speaks version {protocol} of the protocol, this expctl {} speaks version {}",
+        env!("CARGO_PKG_VERSION"),
+        PROTOCOL
+    )]
+    OtherProtocol {
+        /// The host.
+        host: String,
+        /// Its version of expctl.
+        theirs: String,
+        /// Its protocol.
+        protocol: u32,
+    },
+    /// An expctl is there that nobody can be connected to.
+    #[error("the expctl on {host} is older than this one, {}, and takes no connections", env!("CARGO_PKG_VERSION"))]
+    TooOld {
+        /// The host.
+        host: String,
+    },
+    /// Something else answers.
+    #[error("{host} does not answer as expctl does: {source}")]
+    Answer {
+        /// The host.
+        host: String,
+        /// The reason.
+        source: MessageError,
+    },
+    /// An answer to another question.
+    #[error("{host} answers something that was not asked")]
+    OtherAnswer {
+        /// The host.
+        host: String,
+    },
+    /// The far side says no.
+    #[error("{host}: {}", refused.message)]
+    Refused {
+        /// The host.
+        host: String,
+        /// Its words.
+        refused: RefusedRequest,
+    },
+    /// A path leads out of the folder that it belongs into.
+    #[error("{path:?} is no path of a file that was asked for; nothing was written there")]
+    UnsafePath {
+        /// The path.
+        path: String,
+    },
+    /// A tree or a submission is not what it says.
+    #[error("refused: {reason}")]
+    Tree {
+        /// Why.
+        reason: String,
+    },
+    /// A content is not what its hash says.
+    #[error("a content has another hash than {hash}: it was damaged on the way")]
+    OtherContent {
+        /// The hash.
+        hash: String,
+    },
+    /// A submission ended without saying how.
+    #[error("the submission ended midway ({status}): {said}; its log there is {}", log.display())]
+    SubmissionDied {
+        /// How its process ended.
+        status: String,
+        /// Its last line.
+        said: String,
+        /// Its log.
+        log: PathBuf,
+    },
+    /// The system refused to read or write.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// The refused action as a verb.
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The code cannot be copied.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// A record cannot be read or written.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// A verb that runs there failed.
+    #[error("{}", failure.message)]
+    Failed {
+        /// Its failure.
+        failure: Failure,
+    },
+}
+
+impl RemoteError {
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        move |source| Self::Io { action, path: path.to_owned(), source }
+    }
+
+    /// Whether another connection may do better.
+    pub fn is_of_connection(&self) -> bool {
+        matches!(self, Self::Unreachable { .. })
+    }
+}
+
+impl From<Failure> for RemoteError {
+    fn from(failure: Failure) -> Self {
+        Self::Failed { failure }
+    }
+}
+
+impl From<RemoteError> for Failure {
+    fn from(error: RemoteError) -> Self {
+        let error = match error {
+            RemoteError::Snapshot(source) => return source.into(),
+            RemoteError::Failed { failure } => return failure,
+            other => other,
+        };
+        let exit = match &error {
+            RemoteError::NotQuotable { .. } => Exit::Config,
+            RemoteError::Refused { refused, .. } => Exit::from_code(refused.exit).unwrap_or(Exit::Internal),
+            RemoteError::UnsafePath { .. }
+            | RemoteError::Tree { .. }
+            | RemoteError::OtherContent { .. }
+            | RemoteError::SubmissionDied { .. }
+            | RemoteError::Io { .. }
+            | RemoteError::Ledger(_) => Exit::Incomplete,
+            _ => Exit::Cluster,
+        };
+        let failure = Self::new(exit, &error);
+        match &error {
+            RemoteError::NoSsh { .. } => failure.hint("install OpenSSH, or name a program: EXPCTL_SSH"),
+            RemoteError::NotInstalled { host, .. } => failure
+                .hint(format!("install it on {host}: python3 -m venv ~/expctl && ~/expctl/bin/pip install dist/*.whl"))
+                .hint("and name it in [ssh]: expctl = \"~/expctl/bin/expctl\" (docs/guide/install.md)"),
+            RemoteError::OtherProtocol { host, protocol, .. } => {
+                let older = if *protocol < PROTOCOL { host.as_str() } else { "this machine" };
+                failure.hint(format!("update expctl on {older}"))
+            }
+            RemoteError::TooOld { host } => failure.hint(format!("update expctl on {host}")),
+            RemoteError::Refused { refused, .. } => refused.hints.iter().fold(failure, Self::hint),
+            _ => failure,
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! [`OnceSubmission`]: a submission on the cluster that happens once, however often it is asked for. It has a token, which the other side chose.
+//!
+//! Invariant: under one token there is one job. The submission runs in a session of its own, so a connection that ends does not end it; whoever
+//! asks again under the token waits for it and gets the same answer. If it was killed midway, what it left is finished or withdrawn first.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Seek};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use expctl_ledger::{SourceState, write_json};
+use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::setsid;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::error::RemoteError;
+use super::remote_folder::RemoteFolder;
+use crate::launch::recover;
+use crate::provenance::SENT_SOURCE;
+
+/// What is submitted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubmissionOrder {
+    /// Names the submission: 32 hexadecimal digits.
+    pub token: String,
+    /// The code.
+    pub root: SubmissionRoot,
+    /// The profile of configs that name none.
+    pub profile: Option<String>,
+    /// The verb and its arguments.
+    pub arguments: Vec<String>,
+    /// The commit that the code comes from.
+    pub source: Option<SourceState>,
+}
+
+/// The code that a submission is of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SubmissionRoot {
+    /// The tree with this hash.
+    Tree(String),
+    /// The code that this job was submitted with.
+    Job(u64),
+}
+
+/// How a submission ended, as its process left it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubmissionResult {
+    /// Its exit code.
+    pub exit: i32,
+    /// The number of the job.
+    pub stdout: String,
+    /// Its messages.
+    pub stderr: String,
+}
+
+/// A submission under a token.
+#[derive(Clone, Debug)]
+pub struct OnceSubmission<'a> {
+    folder: &'a RemoteFolder,
+    token: String,
+}
+
+impl<'a> OnceSubmission<'a> {
+    /// The submission with this token.
+    ///
+    /// # Errors
+    /// It is no token.
+    pub fn new(folder: &'a RemoteFolder, token: &str) -> Result<Self, RemoteError> {
+        if token.len() == 32 && token.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Ok(Self { folder, token: token.to_owned() });
+        }
+        Err(RemoteError::Tree { reason: format!("{token:?} is no token") })
+    }
+
+    /// Submit `order`, unless that was done; returns how it ended then or now.
+    ///
+    /// # Errors
+    /// The folder cannot be written, or the submission was killed.
+    pub fn submit(&self, order: &SubmissionOrder) -> Result<SubmissionResult, RemoteError> {
+        if let Some(result) = self.result()? {
+            return Ok(result);
+        }
+        if !self.path("order.json").exists() {
+            write_json(&self.path("order.json"), order)?;
+        }
+        let log_path = self.path("log");
+        let log = File::options().create(true).append(true).open(&log_path);
+        let log = log.map_err(RemoteError::io("write", &log_path))?;
+        let mut command = self.folder.command(self.folder.path())?;
+        command.args(["remote", "run-submission", "--folder"]).arg(self.folder.path()).args(["--token", &self.token]);
+        command.stdin(Stdio::null()).stdout(log.try_clone().map_err(RemoteError::io("write", &log_path))?).stderr(log);
+        let status = command.status().map_err(RemoteError::io("start", self.folder.path()))?;
+        self.result()?.ok_or_else(|| {
+            let said = std::fs::read_to_string(&log_path).unwrap_or_default();
+            let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().to_owned();
+            RemoteError::SubmissionDied { status: status.to_string(), said: last, log: log_path }
+        })
+    }
+
+    /// Run the submission in this process, which leaves the session of the connection.
+    ///
+    /// # Errors
+    /// The folder cannot be written, what an earlier process left cannot be withdrawn, or the submission was killed.
+    pub fn run(&self) -> Result<(), RemoteError> {
+        // It fails where this process leads a session already.
+        let _ = setsid();
+        let lock = self.lock()?;
+        if self.result()?.is_some() {
+            return Ok(());
+        }
+        let order = self.order()?;
+        let root = self.folder.root(&order.root)?;
+        if let Some(job) = recover(&self.folder.project(&root)?, &self.token)? {
+            let stderr = format!("note: job {job} had been submitted before its submission could say so\n");
+            return self.save(&SubmissionResult { exit: 0, stdout: format!("{job}\n"), stderr });
+        }
+        self.folder.link_shared(&root);
+        let failed = || RemoteError::io("start", &root);
+        let (mut stdout, mut stderr) =
+            (tempfile::tempfile().map_err(failed())?, tempfile::tempfile().map_err(failed())?);
+        let mut command = self.folder.command(&root)?;
+        command.args(&order.arguments).args(["--submission", &self.token]);
+        if let Some(profile) = &order.profile {
+            command.env("EXPCTL_PROFILE", profile);
+        }
+        if let Ok(source) = serde_json::to_string(&order.source) {
+            command.env(SENT_SOURCE, source);
+        }
+        // The lock lives as long as somebody has its file: if this process is killed, the submission, whose standard input it is, still holds
+        // it. Processes that the submission starts have other inputs.
+        let input = lock.try_clone().map_err(failed())?;
+        command.stdin(Stdio::from(input));
+        command.stdout(stdout.try_clone().map_err(failed())?).stderr(stderr.try_clone().map_err(failed())?);
+        let status = command.status().map_err(failed())?;
+        let Some(exit) = status.code() else {
+            return Err(RemoteError::SubmissionDied {
+                status: status.to_string(),
+                said: "it was killed".to_owned(),
+                log: self.path("log"),
+            });
+        };
+        let stdout = content(&mut stdout).map_err(failed())?;
+        self.save(&SubmissionResult { exit, stdout, stderr: content(&mut stderr).map_err(failed())? })
+    }
+
+    /// What was asked for.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn order(&self) -> Result<SubmissionOrder, RemoteError> {
+        let path = self.path("order.json");
+        read_json(&path)?.ok_or_else(|| RemoteError::io("read", &path)(ErrorKind::NotFound.into()))
+    }
+
+    fn path(&self, end: &str) -> PathBuf {
+        self.folder.submissions().join(format!("{}.{end}", self.token))
+    }
+
+    fn result(&self) -> Result<Option<SubmissionResult>, RemoteError> {
+        read_json(&self.path("result.json"))
+    }
+
+    fn save(&self, result: &SubmissionResult) -> Result<(), RemoteError> {
+        Ok(write_json(&self.path("result.json"), result)?)
+    }
+
+    /// Wait until no other process runs it.
+    fn lock(&self) -> Result<Flock<File>, RemoteError> {
+        let path = self.path("lock");
+        let file = File::options().create(true).truncate(false).read(true).write(true).open(&path);
+        let file = file.map_err(RemoteError::io("create", &path))?;
+        Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, e)| RemoteError::io("lock", &path)(e.into()))
+    }
+}
+
+/// A file of JSON; `None` if it is not there.
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, RemoteError> {
+    match std::fs::read(path) {
+        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|e| RemoteError::io("read", path)(e.into())),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(RemoteError::io("read", path)(e)),
+    }
+}
+
+fn content(file: &mut File) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_no_path() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = RemoteFolder::open(home.path().to_str().unwrap()).unwrap();
+        assert!(OnceSubmission::new(&folder, "0123456789abcdef0123456789abcdef").is_ok());
+        for token in ["", "../../../../../../../../etc/passw", "0123456789abcdef0123456789abcde", "x"] {
+            assert!(OnceSubmission::new(&folder, token).is_err(), "{token}");
+        }
+    }
+
+    #[test]
+    fn a_submission_that_ended_is_not_run_again() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = RemoteFolder::open(home.path().to_str().unwrap()).unwrap();
+        let once = OnceSubmission::new(&folder, "0123456789abcdef0123456789abcdef").unwrap();
+        let result = SubmissionResult { exit: 3, stdout: String::new(), stderr: "error: no\n".to_owned() };
+        once.save(&result).unwrap();
+        let order = SubmissionOrder {
+            token: once.token.clone(),
+            root: SubmissionRoot::Job(1),
+            profile: None,
+            arguments: vec!["submit".to_owned()],
+            source: None,
+        };
+        assert_eq!(once.submit(&order).unwrap(), result);
+        assert!(!once.path("order.json").exists());
+    }
+}

@@ -1,0 +1,129 @@
+//! [`ProjectTree`]: the code of a project as it travels to a cluster: what a snapshot has, and no content that the cluster has already.
+
+use std::path::PathBuf;
+
+use expctl_config::SnapshotSettings;
+use expctl_ledger::{CodeSnapshot, LiveReason, SnapshotContent, SnapshotEntry, SnapshotPath};
+use expctl_text::format::{bytes, count};
+
+use super::error::RemoteError;
+use super::host::Host;
+use super::protocol::{HostReply, HostRequest};
+use super::session::HostSession;
+use crate::exit::Failure;
+use crate::project::Project;
+use crate::snapshot::{SnapshotLimits, Store, take};
+
+/// Files that a warning names.
+const MAX_NAMED: usize = 5;
+
+/// The code of a project, whose contents are in the store of its ledger here.
+#[derive(Debug)]
+pub struct ProjectTree {
+    snapshot: CodeSnapshot,
+    store: Store,
+    /// Files of the code that stay here, with the reason.
+    stays: Vec<String>,
+}
+
+/// What was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentTree {
+    /// Number of contents.
+    pub contents: usize,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl ProjectTree {
+    /// The code of `project` as it is now. The profile of `host` goes along if it is the user's own: it is not there.
+    ///
+    /// # Errors
+    /// Exit 3 if settings are wrong; exit 6 if the project cannot be read or the ledger not be written.
+    pub fn take(project: &Project, host: &Host) -> Result<Self, Failure> {
+        let settings = SnapshotSettings::load(project)?;
+        let limits =
+            SnapshotLimits { max_file_bytes: settings.max_file_bytes(), max_total_bytes: settings.max_total_bytes() };
+        let taken = take(project, limits)?.snapshot;
+        let store = Store::named(project.runs(), &taken.store);
+        let stays = taken.entries.iter().filter_map(stays_here).collect();
+        let mut entries: Vec<SnapshotEntry> = taken.copied().cloned().collect();
+        if let Some((path, text)) = own_profile(project, host)
+            && !entries.iter().any(|entry| entry.path.0 == path)
+        {
+            let content = SnapshotContent::File { mode: 0o644, size: text.len() as u64, hash: store.insert(&text)? };
+            entries.push(SnapshotEntry { path: SnapshotPath(path), content });
+        }
+        let snapshot = CodeSnapshot::new(taken.store, project.root().to_owned(), entries);
+        Ok(Self { snapshot, store, stays })
+    }
+
+    /// Its hash, which names its folder there.
+    pub fn hash(&self) -> &str {
+        &self.snapshot.hash
+    }
+
+    /// Whether it has a file.
+    pub fn has(&self, path: &std::path::Path) -> bool {
+        self.snapshot.entries.iter().any(|entry| entry.path.0 == path)
+    }
+
+    /// What the user should know of files that do not travel.
+    pub fn warning(&self) -> Option<String> {
+        if self.stays.is_empty() {
+            return None;
+        }
+        let more = self.stays.len().saturating_sub(MAX_NAMED);
+        let more = if more > 0 { format!(", and {} more", count(more as u64, "file")) } else { String::new() };
+        let shown = self.stays.iter().take(MAX_NAMED).cloned().collect::<Vec<_>>().join(", ");
+        Some(format!("warning: stays here, so programs there do not find it: {shown}{more}"))
+    }
+
+    /// Send it, and have its folder made there.
+    ///
+    /// # Errors
+    /// The connection was lost, or the disk there is full.
+    pub fn send(&self, session: &mut HostSession) -> Result<SentTree, RemoteError> {
+        let request = HostRequest::Lacks { entries: self.snapshot.entries.clone() };
+        let HostReply::Lacks { hashes } = session.ask(&request)? else { return Err(session.other_answer()) };
+        let mut sent = SentTree { contents: 0, bytes: 0 };
+        for hash in hashes {
+            if !self.has_content(&hash) {
+                return Err(session.other_answer());
+            }
+            let content = self.store.read(&hash)?;
+            let size = content.len() as u64;
+            session.send(&HostRequest::Content { hash, size }, &content)?;
+            sent.contents += 1;
+            sent.bytes += size;
+        }
+        let HostReply::Tree { .. } = session.ask(&HostRequest::Unpack)? else { return Err(session.other_answer()) };
+        Ok(sent)
+    }
+
+    /// Whether the tree has a content. The other side gets no other content of the store.
+    fn has_content(&self, asked: &str) -> bool {
+        let is_asked =
+            |content: &SnapshotContent| matches!(content, SnapshotContent::File { hash, .. } if hash == asked);
+        self.snapshot.entries.iter().any(|entry| is_asked(&entry.content))
+    }
+}
+
+/// The words for a file of the code that is not copied.
+fn stays_here(entry: &SnapshotEntry) -> Option<String> {
+    match entry.content {
+        SnapshotContent::Live { reason, size } if reason != LiveReason::Ignored => {
+            let size = size.map(|size| format!(", {}", bytes(size as f64))).unwrap_or_default();
+            let path = entry.path.0.display().to_string();
+            Some(format!("{} ({}{size})", path.escape_debug(), reason.words()))
+        }
+        _ => None,
+    }
+}
+
+/// The profile of a host that is in the user's own folder: the place in a project where it is found, and its text.
+fn own_profile(project: &Project, host: &Host) -> Option<(PathBuf, Vec<u8>)> {
+    let file = format!("{}.toml", host.profile()?);
+    let text = std::fs::read(project.config_home()?.join("profiles").join(&file)).ok()?;
+    Some((PathBuf::from("slurm").join("profiles").join(file), text))
+}

@@ -1,0 +1,280 @@
+//! [`HostSession`]: a connection to `expctl remote serve` on a cluster.
+//!
+//! Invariant: whatever ends the connection, the error says so, with the last words of `ssh`.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use wait_timeout::ChildExt;
+
+use super::error::RemoteError;
+use super::host::{Host, ssh_program};
+use super::protocol::{
+    GREETING, HostGreeting, HostReply, HostRequest, MessageError, PROTOCOL, read_message, write_message,
+};
+use crate::console::say;
+
+/// Time for `ssh` to end once its output has.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// What a login may print before expctl answers, bytes.
+const MAX_LOGIN_OUTPUT: usize = 1 << 20;
+/// Exit codes of a shell for a program that is not there or may not be run.
+const NO_PROGRAM: [i32; 2] = [126, 127];
+/// Exit code of `ssh` for a connection that failed.
+const SSH_FAILED: i32 = 255;
+/// Exit code of expctl for a verb that it does not know.
+const UNKNOWN_VERB: i32 = 2;
+
+/// A connection to a cluster.
+#[derive(Debug)]
+pub struct HostSession {
+    host: String,
+    program: String,
+    ssh: Child,
+    input: Option<BufWriter<ChildStdin>>,
+    output: BufReader<ChildStdout>,
+    /// Passes on what `ssh` says; returns its last line.
+    messages: Option<JoinHandle<String>>,
+    /// The far side has answered before.
+    has_greeted: bool,
+}
+
+impl HostSession {
+    /// Connect.
+    ///
+    /// # Errors
+    /// The host cannot be reached, or has no expctl that speaks as this one does.
+    pub fn open(host: &Host) -> Result<Self, RemoteError> {
+        let mut command = host.command(&["remote", "serve", "--folder", host.folder()], false)?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let no_ssh = |source| RemoteError::NoSsh { program: ssh_program().to_string_lossy().into_owned(), source };
+        let mut ssh = command.spawn().map_err(no_ssh)?;
+        let (Some(input), Some(output), Some(errors)) = (ssh.stdin.take(), ssh.stdout.take(), ssh.stderr.take()) else {
+            return Err(no_ssh(std::io::ErrorKind::BrokenPipe.into()));
+        };
+        let mut session = Self {
+            host: host.name().to_owned(),
+            program: host.program().to_owned(),
+            ssh,
+            input: Some(BufWriter::new(input)),
+            output: BufReader::new(output),
+            messages: Some(std::thread::spawn(move || pass_on(BufReader::new(errors)))),
+            has_greeted: false,
+        };
+        session.greet()?;
+        Ok(session)
+    }
+
+    /// Read the first line of expctl, behind what the login prints.
+    fn greet(&mut self) -> Result<(), RemoteError> {
+        let mut printed = 0;
+        loop {
+            let mut line = Vec::new();
+            let limit = (MAX_LOGIN_OUTPUT - printed) as u64;
+            let read = Read::by_ref(&mut self.output).take(limit).read_until(b'\n', &mut line);
+            if read.unwrap_or(0) == 0 || line.last() != Some(&b'\n') {
+                return Err(self.lost());
+            }
+            printed += line.len();
+            let Some(text) = line.strip_prefix(GREETING.as_bytes()) else { continue };
+            let host = self.host.clone();
+            let greeting: HostGreeting = serde_json::from_slice(text)
+                .map_err(|source| RemoteError::Answer { host, source: MessageError::Malformed { source } })?;
+            self.has_greeted = true;
+            if greeting.protocol == PROTOCOL {
+                return Ok(());
+            }
+            let (host, theirs) = (self.host.clone(), greeting.version);
+            return Err(RemoteError::OtherProtocol { host, theirs, protocol: greeting.protocol });
+        }
+    }
+
+    /// Name of the host.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Ask, and wait for the answer.
+    ///
+    /// # Errors
+    /// The connection was lost, or the far side refuses.
+    pub fn ask(&mut self, request: &HostRequest) -> Result<HostReply, RemoteError> {
+        self.send(request, &[])?;
+        self.flush()?;
+        self.receive()
+    }
+
+    /// Send a request with its bytes, as far as there is room: [`HostSession::ask`] sends the rest.
+    ///
+    /// # Errors
+    /// As [`HostSession::ask`].
+    pub fn send(&mut self, request: &HostRequest, content: &[u8]) -> Result<(), RemoteError> {
+        let written = match &mut self.input {
+            Some(input) => write_message(input, request).and_then(|()| input.write_all(content)),
+            None => Err(std::io::ErrorKind::BrokenPipe.into()),
+        };
+        written.map_err(|_| self.why_not_taken())
+    }
+
+    fn flush(&mut self) -> Result<(), RemoteError> {
+        let flushed = self.input.as_mut().map_or(Ok(()), Write::flush);
+        flushed.map_err(|_| self.why_not_taken())
+    }
+
+    /// The next answer.
+    ///
+    /// # Errors
+    /// As [`HostSession::ask`].
+    pub fn receive(&mut self) -> Result<HostReply, RemoteError> {
+        match read_message(&mut self.output) {
+            Ok(HostReply::Failed(refused)) => Err(RemoteError::Refused { host: self.host.clone(), refused }),
+            Ok(reply) => Ok(reply),
+            Err(MessageError::Closed | MessageError::CutOff | MessageError::Io { .. }) => Err(self.lost()),
+            Err(source) => Err(RemoteError::Answer { host: self.host.clone(), source }),
+        }
+    }
+
+    /// Write the bytes of the last answer into a file.
+    ///
+    /// # Errors
+    /// The connection was lost. Second: the file cannot be written.
+    pub fn receive_content(&mut self, size: u64, file: &mut File) -> Result<std::io::Result<()>, RemoteError> {
+        let mut left = size;
+        while left > 0 {
+            let read = match self.output.fill_buf() {
+                Ok(bytes) => {
+                    let length = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                    if let Err(e) = file.write_all(&bytes[..length]) {
+                        return Ok(Err(e));
+                    }
+                    length
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(_) => 0,
+            };
+            if read == 0 {
+                return Err(self.lost());
+            }
+            self.output.consume(read);
+            left -= read as u64;
+        }
+        Ok(Ok(()))
+    }
+
+    /// What is wrong with an answer of another kind than the question's.
+    pub fn other_answer(&self) -> RemoteError {
+        RemoteError::OtherAnswer { host: self.host.clone() }
+    }
+
+    /// Why the far side takes no more: it says so before it closes.
+    fn why_not_taken(&mut self) -> RemoteError {
+        match read_message(&mut self.output) {
+            Ok(HostReply::Failed(refused)) => RemoteError::Refused { host: self.host.clone(), refused },
+            _ => self.lost(),
+        }
+    }
+
+    /// Why there is no answer.
+    fn lost(&mut self) -> RemoteError {
+        let status = self.end();
+        let said = self.messages.take().map_or_else(String::new, last_line);
+        let host = self.host.clone();
+        match status.and_then(|status| status.code()) {
+            Some(code) if !self.has_greeted && NO_PROGRAM.contains(&code) => {
+                RemoteError::NotInstalled { host, program: self.program.clone() }
+            }
+            Some(UNKNOWN_VERB) if !self.has_greeted => RemoteError::TooOld { host },
+            _ if !said.is_empty() => RemoteError::Unreachable { host, said },
+            _ => {
+                let how = status.map_or_else(|| "it does not end".to_owned(), |status| status.to_string());
+                RemoteError::Unreachable { host, said: format!("the connection was lost (ssh: {how})") }
+            }
+        }
+    }
+
+    /// End `ssh`; `None` if it has to be killed.
+    fn end(&mut self) -> Option<ExitStatus> {
+        if let Some(input) = self.input.take() {
+            // What is not sent yet is of no use any more.
+            let (pipe, _) = input.into_parts();
+            drop(pipe);
+        }
+        let status = self.ssh.wait_timeout(END_TIMEOUT).ok().flatten();
+        if status.is_none() {
+            let _ = self.ssh.kill();
+            let _ = self.ssh.wait();
+        }
+        status
+    }
+}
+
+impl Drop for HostSession {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Run `expctl` there with these arguments, on the streams of this process; returns its exit code.
+///
+/// # Errors
+/// The host cannot be reached, or has no expctl.
+pub fn run_there(host: &Host, arguments: &[&str], terminal: bool) -> Result<i32, RemoteError> {
+    let mut command = host.command(arguments, terminal)?;
+    // A terminal there has one stream for both.
+    command.stderr(if terminal { Stdio::inherit() } else { Stdio::piped() });
+    let no_ssh = |source| RemoteError::NoSsh { program: ssh_program().to_string_lossy().into_owned(), source };
+    let mut ssh = command.spawn().map_err(no_ssh)?;
+    let messages = ssh.stderr.take().map(|errors| std::thread::spawn(move || pass_on(BufReader::new(errors))));
+    let status = ssh.wait().map_err(no_ssh)?;
+    let said = messages.map_or_else(String::new, last_line);
+    let name = host.name().to_owned();
+    match status.code() {
+        Some(code) if NO_PROGRAM.contains(&code) => {
+            Err(RemoteError::NotInstalled { host: name, program: host.program().to_owned() })
+        }
+        Some(code) if code != SSH_FAILED => Ok(code),
+        _ if said.is_empty() => Err(RemoteError::Unreachable { host: name, said: format!("ssh ended with {status}") }),
+        _ => Err(RemoteError::Unreachable { host: name, said }),
+    }
+}
+
+/// The last line that a thread has read. It may go on after `ssh`: a shared connection of the user's may keep the pipe.
+fn last_line(messages: JoinHandle<String>) -> String {
+    for _ in 0..100 {
+        if messages.is_finished() {
+            return messages.join().unwrap_or_default();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    String::new()
+}
+
+/// Print what `ssh` and the far side say; returns the last line.
+fn pass_on(mut messages: impl BufRead) -> String {
+    let mut last = String::new();
+    let mut line = Vec::new();
+    while messages.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+        let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+        say(&text);
+        if !text.trim().is_empty() {
+            last = text.trim().to_owned();
+        }
+        line.clear();
+    }
+    last
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_words_of_ssh_are_known() {
+        let said = &b"Warning: new key\r\nssh: connect to host delta: Connection refused\r\n\r\n"[..];
+        assert_eq!(pass_on(said), "ssh: connect to host delta: Connection refused");
+        assert_eq!(pass_on(&b""[..]), "");
+    }
+}

@@ -1,0 +1,201 @@
+//! Another machine, as `--on far` finds it: a home folder of its own on this machine, behind a real sshd or behind a script in the place of
+//! `ssh`.
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use test_support::{Requirement, skip};
+
+use super::{Guard, PATIENCE, TestProject, program, text, wait_until};
+
+/// Variables of this side that a login there does not have.
+const NOT_THERE: &str = "XDG_CONFIG_HOME EXPCTL_WORKER EXPCTL_ROOT EXPCTL_DATA EXPCTL_RUNS EXPCTL_BACKEND EXPCTL_SSH EXPCTL_ON_END \
+                         EXPCTL_PROFILE EXPCTL_SOURCE";
+
+/// A machine called `far`; it ends with the value.
+pub struct FarSide {
+    folder: tempfile::TempDir,
+    setup: Vec<String>,
+    _sshd: Option<Guard>,
+}
+
+impl FarSide {
+    /// One whose shell lines run on this machine, without a network. Its jobs run there.
+    pub fn without_network() -> Self {
+        let far = Self::with_home();
+        let home = far.home();
+        far.ssh_program(&format!(
+            "while [ \"$1\" != -- ]; do shift; done\nunset {NOT_THERE}\nexport HOME='{}'\ncd \"$HOME\"\nexec sh -c \"$3\"",
+            home.display()
+        ));
+        far
+    }
+
+    /// One behind a real sshd on a port of its own; `None`, and said, where there is none.
+    pub fn behind_sshd() -> Option<Self> {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/sshd.sh");
+        let found = Command::new("bash").arg(script).stderr(Stdio::inherit()).output().unwrap();
+        match found.status.code() {
+            Some(0) => {}
+            Some(75) => {
+                skip(Requirement::Ssh, "no sshd is there, and none can be installed here");
+                return None;
+            }
+            other => panic!("scripts/sshd.sh failed ({other:?})"),
+        }
+        let sshd = text(&found.stdout).trim().to_owned();
+        let mut far = Self::with_home();
+        far.new_key("host");
+        far.new_key("user");
+        let folder = far.folder.path().to_owned();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let path = |name: &str| folder.join(name).display().to_string();
+        let config = format!(
+            "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nUsePAM no\nStrictModes no\n\
+             PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\nLogLevel ERROR\nMaxStartups 100\n",
+            path("host"),
+            path("user.pub")
+        );
+        std::fs::write(path("sshd_config"), config).unwrap();
+        far.trust_host(port, "host");
+        let client = format!(
+            "Host far\n  HostName 127.0.0.1\n  Port {port}\n  IdentityFile {}\n  IdentitiesOnly yes\n  UserKnownHostsFile {}\n  \
+             GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n",
+            path("user"),
+            path("known_hosts")
+        );
+        std::fs::write(path("config"), client).unwrap();
+        // Of the system's unit; sshd separates its privileges there.
+        let _ = std::fs::create_dir_all("/run/sshd");
+        let mut server = Command::new(sshd);
+        server.args(["-D", "-e", "-f", &path("sshd_config")]).stdin(Stdio::null()).stdout(Stdio::null());
+        far._sshd = Some(Guard(server.stderr(std::fs::File::create(path("sshd.log")).unwrap()).spawn().unwrap()));
+        far.ssh_program(&format!("exec ssh -F '{}' \"$@\"", path("config")));
+        far.setup.push(format!("unset {NOT_THERE}"));
+        far.setup.push(format!("export HOME='{}'", far.home().display()));
+        wait_until("sshd", PATIENCE, || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
+        Some(far)
+    }
+
+    fn with_home() -> Self {
+        let folder = tempfile::Builder::new().prefix("expctl-far-").tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("home")).unwrap();
+        // Jobs there are processes of this machine, unless a test has a Slurm.
+        Self { folder, setup: vec!["export EXPCTL_BACKEND=local".to_owned()], _sshd: None }
+    }
+
+    /// Another shell line there, before expctl.
+    pub fn setup(&mut self, line: impl Into<String>) {
+        self.setup.push(line.into());
+    }
+
+    /// A script in the place of `ssh`.
+    pub fn ssh_program(&self, line: &str) {
+        self.script("ssh", line);
+    }
+
+    /// A shell script; returns its path.
+    pub fn script(&self, name: &str, line: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{line}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    /// The script in the place of `ssh`.
+    pub fn ssh(&self) -> PathBuf {
+        self.folder.path().join("ssh")
+    }
+
+    fn new_key(&self, name: &str) {
+        let made = Command::new("ssh-keygen")
+            .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+            .arg(self.folder.path().join(name))
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", text(&made.stderr));
+    }
+
+    /// Take the key of this name for that of the host.
+    fn trust_host(&self, port: u16, key: &str) {
+        let key = std::fs::read_to_string(self.folder.path().join(format!("{key}.pub"))).unwrap();
+        std::fs::write(self.folder.path().join("known_hosts"), format!("[127.0.0.1]:{port} {key}")).unwrap();
+    }
+
+    /// Expect another key of the host than it has.
+    pub fn expect_another_key(&self) {
+        self.new_key("other");
+        let config = std::fs::read_to_string(self.folder.path().join("config")).unwrap();
+        let port = config.lines().find_map(|line| line.trim().strip_prefix("Port ")).unwrap().parse().unwrap();
+        self.trust_host(port, "other");
+    }
+
+    /// The home folder there.
+    pub fn home(&self) -> PathBuf {
+        self.folder.path().join("home")
+    }
+
+    /// The folder of the project there.
+    pub fn project(&self) -> PathBuf {
+        self.home().join("expctl/p")
+    }
+
+    /// Its jobs.
+    pub fn jobs(&self) -> Vec<u64> {
+        let entries = std::fs::read_dir(self.project().join("results/runs")).into_iter().flatten().flatten();
+        let mut jobs: Vec<u64> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+        jobs.sort_unstable();
+        jobs
+    }
+
+    /// Tell a project how to get there, with `program` as expctl there.
+    pub fn connect_as(&self, project: &TestProject, program: &str) {
+        let lines: Vec<String> = self.setup.iter().map(|line| format!("{line:?}")).collect();
+        let settings = format!(
+            "[ssh.far]\nhost = \"far\"\nfolder = \"expctl/p\"\nexpctl = {program:?}\nsetup = [{}]\n",
+            lines.join(", ")
+        );
+        let folder = project.path().join("config/expctl");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("config.toml"), settings).unwrap();
+    }
+
+    /// Tell a project how to get there.
+    pub fn connect(&self, project: &TestProject) {
+        self.connect_as(project, program().to_str().unwrap());
+    }
+
+    /// `expctl` in a project that knows this machine.
+    pub fn expctl(&self, project: &TestProject, args: &[&str]) -> Command {
+        let mut command = project.expctl(args);
+        command.env("EXPCTL_SSH", self.ssh()).stdin(Stdio::null());
+        command
+    }
+
+    /// Run to the end with an exit code; returns stdout and stderr.
+    pub fn expect(&self, project: &TestProject, args: &[&str], code: i32) -> (String, String) {
+        let output = self.expctl(project, args).output().unwrap();
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(code), "expctl {args:?}\n{stdout}{stderr}");
+        (stdout, stderr)
+    }
+
+    /// `expctl` there, as if logged in.
+    pub fn there(&self, args: &[&str]) -> Output {
+        let folder = self.project();
+        let mut command = Command::new(program());
+        NOT_THERE.split(' ').for_each(|name| _ = command.env_remove(name));
+        command.env("HOME", self.home()).env("EXPCTL_RUNS", folder.join("results/runs")).env("NO_COLOR", "1");
+        command.arg("--root").arg(&folder).args(args).current_dir(&folder).stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// Wait until no job runs there.
+    pub fn wait_for_jobs(&self) {
+        wait_until("the jobs there", PATIENCE, || {
+            let shown = text(&self.there(&["status"]).stdout);
+            (!shown.contains("running") && !shown.contains("waiting")).then_some(())
+        });
+    }
+}

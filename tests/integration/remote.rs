@@ -1,0 +1,175 @@
+//! `--on NAME` without a network: a script in the place of `ssh` runs what it is given on this machine, in a home of its own, or answers
+//! itself.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::common::far_side::FarSide;
+use crate::common::ledger::two_variants;
+use crate::common::programs::BARE;
+use crate::common::{TestProject, copy};
+
+/// A job whose program ends at once, and so fails.
+fn conf() -> String {
+    format!("{BARE}\n[variant.a]\nworker.command = [\"true\"]\n")
+}
+
+/// A machine with job 7, and a project that knows how to get there.
+fn with_job() -> (FarSide, TestProject) {
+    let (far, project, other) = (FarSide::without_network(), TestProject::new(), TestProject::new());
+    two_variants(&other, 7);
+    copy(other.job("7").path(), &far.project().join("results/runs/7"));
+    far.connect(&project);
+    (far, project)
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().map(Result::unwrap) {
+        match entry.path() {
+            path if path.is_dir() => found.extend(files(&path)),
+            path => found.push(path),
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn records_are_fetched_once_and_read_here() {
+    let (far, project) = with_job();
+    let (stdout, _) = far.expect(&project, &["status", "--on", "far"], 0);
+    assert!(stdout.contains("| 7 |"), "{stdout}");
+    let (stdout, stderr) = far.expect(&project, &["fetch", "far:7"], 0);
+    let here = project.path().join("results/hosts/far/runs");
+    assert_eq!(stdout.trim(), here.display().to_string());
+    assert!(stderr.contains("1 job of far: ") && !stderr.contains("all is here"), "{stderr}");
+    let there = far.project().join("results/runs");
+    let relative = |folder: &Path| -> Vec<PathBuf> {
+        files(&folder.join("7")).iter().map(|path| path.strip_prefix(folder).unwrap().to_owned()).collect()
+    };
+    assert_eq!(relative(&here), relative(&there));
+    for file in relative(&here) {
+        let (a, b) = (here.join(&file), there.join(&file));
+        assert_eq!(std::fs::read(&a).unwrap(), std::fs::read(&b).unwrap());
+        let time = |path: &Path| path.metadata().map(|found| (found.mtime(), found.mtime_nsec())).unwrap();
+        assert_eq!(time(&a), time(&b), "{}", file.display());
+    }
+    let (_, stderr) = far.expect(&project, &["fetch", "--on", "far"], 0);
+    assert!(stderr.contains("1 job of far: all is here"), "{stderr}");
+    // A file that was lost here comes again, if the job is looked at again.
+    std::fs::remove_dir_all(project.path().join("results/hosts/far/fetched")).unwrap();
+    std::fs::remove_file(here.join(&relative(&here)[0])).unwrap();
+    let (_, stderr) = far.expect(&project, &["fetch", "far:7"], 0);
+    assert!(stderr.contains("1 job of far: 1 file, "), "{stderr}");
+    let (stdout, _) = far.expect(&project, &["report", "far:7"], 0);
+    let note = PathBuf::from(stdout.trim());
+    assert!(note.starts_with(project.path().join("results")) && stdout.trim().ends_with("_far_7.md"), "{stdout}");
+    // What is here is read without a network, too.
+    far.ssh_program("echo 'ssh: connect to host far port 22: No route to host' >&2; exit 255");
+    std::fs::remove_dir_all(project.path().join("results/hosts/far/fetched")).unwrap();
+    let (_, stderr) = far.expect(&project, &["report", "far:7"], 0);
+    assert!(stderr.contains("No route to host; this is what was fetched before"), "{stderr}");
+}
+
+#[test]
+fn unknown_jobs_and_machines_are_refused() {
+    let (far, project) = with_job();
+    let (_, stderr) = far.expect(&project, &["fetch", "far:9"], 7);
+    assert!(stderr.contains("far has no job 9"), "{stderr}");
+    let (_, stderr) = far.expect(&project, &["status", "--on", "local"], 2);
+    assert!(stderr.contains("the profile local (compiled in) has no [ssh]"), "{stderr}");
+    assert!(stderr.contains("[ssh.local]") && stderr.contains("host = \"USER@LOGIN_NODE\""), "{stderr}");
+    far.expect(&project, &["status", "--on", "nowhere"], 3);
+    let (_, stderr) = far.expect(&project, &["fetch"], 2);
+    assert!(stderr.contains("expctl fetch --on NAME"), "{stderr}");
+    let (_, stderr) = far.expect(&project, &["check", "conf/x.toml", "--on", "far"], 2);
+    assert!(stderr.contains("this verb works on this machine alone"), "{stderr}");
+}
+
+#[test]
+fn a_machine_that_cannot_be_used_is_one_clear_error() {
+    let (far, project) = with_job();
+    far.ssh_program("echo 'kex_exchange_identification: read: Connection reset by peer' >&2; exit 255");
+    for verb in [&["fetch", "--on", "far"][..], &["status", "--on", "far"]] {
+        let (_, stderr) = far.expect(&project, verb, 4);
+        assert!(stderr.contains("error: cannot reach far: kex_exchange_identification: read: Connection"), "{stderr}");
+    }
+    far.ssh_program("echo Welcome; echo 'expctl-remote {\"version\":\"9.9.9\",\"protocol\":99}'; cat > /dev/null");
+    let (_, stderr) = far.expect(&project, &["fetch", "--on", "far"], 4);
+    assert!(stderr.contains("expctl 9.9.9 on far speaks version 99 of the protocol"), "{stderr}");
+    assert!(stderr.contains("hint: update expctl on this machine"), "{stderr}");
+    far.ssh_program("echo \"error: unrecognized subcommand 'remote'\" >&2; exit 2");
+    let (_, stderr) = far.expect(&project, &["fetch", "--on", "far"], 4);
+    assert!(stderr.contains("hint: update expctl on far"), "{stderr}");
+    let far = FarSide::without_network();
+    far.connect_as(&project, "no-such-expctl");
+    for verb in [&["fetch", "--on", "far"][..], &["status", "--on", "far"]] {
+        let (_, stderr) = far.expect(&project, verb, 4);
+        assert!(stderr.contains("there is no no-such-expctl on far") && stderr.contains("pip install"), "{stderr}");
+    }
+}
+
+#[test]
+fn a_machine_that_sends_what_was_not_asked_for_writes_nothing() {
+    let project = TestProject::new();
+    let far = FarSide::without_network();
+    far.connect(&project);
+    let greeting = format!("expctl-remote {{\"version\":\"{}\",\"protocol\":1}}", env!("CARGO_PKG_VERSION"));
+    let jobs = |path: &str| {
+        let file = format!("{{\"path\":\"{path}\",\"size\":3,\"mtime_ns\":0}}");
+        format!("{{\"jobs\":{{\"jobs\":[{{\"job\":1,\"completed\":true,\"files\":[{file}]}}],\"unknown\":[]}}}}")
+    };
+    let file = |path: &str| format!("{{\"file\":{{\"path\":\"{path}\",\"size\":3,\"mtime_ns\":0}}}}");
+    for lines in [
+        vec![jobs("1/../../../../pwned")],
+        vec![jobs("/tmp/pwned")],
+        vec![jobs("2/job.json")],
+        vec![jobs("1/job.json"), file("1/../../pwned")],
+        vec![jobs("1/job.json"), file("1/other.json")],
+        vec![jobs("1/job.json"), file("../pwned")],
+    ] {
+        let lines = [vec![greeting.clone()], lines].concat();
+        let printed: Vec<String> = lines.iter().map(|line| format!("echo '{line}'")).collect();
+        far.ssh_program(&format!("{}\necho abc\ncat > /dev/null", printed.join("\n")));
+        let (_, stderr) = far.expect(&project, &["fetch", "--on", "far"], 6);
+        assert!(stderr.contains("is no path of a file that was asked for; nothing was written there"), "{stderr}");
+        assert_eq!(files(&project.path().join("results")), Vec::<PathBuf>::new());
+    }
+    // Cut off within a file: it is not there.
+    let printed = [greeting, jobs("1/job.json"), file("1/job.json")].map(|line| format!("echo '{line}'")).join("\n");
+    far.ssh_program(&format!("{printed}\nprintf ab"));
+    far.expect(&project, &["fetch", "--on", "far"], 4);
+    assert_eq!(files(&project.path().join("results")), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_config_is_submitted_there_with_the_code_that_is_not_there_yet() {
+    let (project, far) = (TestProject::new(), FarSide::without_network());
+    far.connect(&project);
+    project.conf("small", &conf());
+    let (stdout, stderr) = far.expect(&project, &["submit", "conf/small.toml", "--on", "far", "--dry-run"], 0);
+    assert!(
+        stdout.is_empty() && stderr.contains("sent to far: ") && stderr.contains("nothing was written"),
+        "{stderr}"
+    );
+    assert!(far.jobs().is_empty());
+    let (stdout, stderr) = far.expect(&project, &["submit", "conf/small.toml", "--on", "far"], 0);
+    assert_eq!(stdout, "far:1\n");
+    assert!(!stderr.contains("sent to far"), "{stderr}");
+    std::fs::write(project.path().join("new.py"), "a = 1\n").unwrap();
+    let (stdout, stderr) = far.expect(&project, &["submit", "conf/small.toml", "--on", "far"], 0);
+    assert_eq!(stdout, "far:2\n");
+    assert!(stderr.contains("sent to far: 1 file, "), "{stderr}");
+    assert_eq!(far.jobs(), [1, 2]);
+    assert_eq!(std::fs::read_dir(far.project().join("trees")).unwrap().count(), 2);
+    // What is wrong is said as it is said there, with the same exit code.
+    project.conf("wrong", &conf().replace("repeats", "repeets"));
+    let (stdout, stderr) = far.expect(&project, &["submit", "conf/wrong.toml", "--on", "far"], 3);
+    assert!(stdout.is_empty() && stderr.contains("repeets"), "{stderr}");
+    let (_, stderr) = far.expect(&project, &["submit", "conf/none.toml", "--on", "far"], 3);
+    assert!(stderr.contains("conf/none.toml is not among the files that travel"), "{stderr}");
+    far.expect(&project, &["cancel", "far:1"], 0);
+    far.expect(&project, &["cancel", "far:2"], 0);
+    far.wait_for_jobs();
+}

@@ -1,0 +1,286 @@
+//! `--on NAME` over a real sshd: jobs on this machine and on a Slurm cluster behind it, lost connections, a host that is another one.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::Value as Json;
+
+use crate::common::cluster::Cluster;
+use crate::common::far_side::FarSide;
+use crate::common::programs::{BARE, script};
+use crate::common::{Guard, PATIENCE, SMALL, TestProject, text, wait_until};
+
+/// A machine behind sshd, or leave the test.
+macro_rules! behind_sshd {
+    () => {
+        match FarSide::behind_sshd() {
+            Some(far) => far,
+            None => return,
+        }
+    };
+}
+
+/// A job whose program ends at once, and so fails.
+fn conf() -> String {
+    format!("{BARE}\n[variant.a]\nworker.command = [\"true\"]\n")
+}
+
+#[test]
+fn a_job_runs_there_and_is_read_here() {
+    let far = behind_sshd!();
+    let project = TestProject::new();
+    far.connect(&project);
+    project.conf("small", SMALL);
+    let (stdout, stderr) =
+        far.expect(&project, &["submit", "conf/small.toml", "--on", "far", "--only", "ids", "--wait"], 0);
+    assert_eq!(stdout, "far:1\n");
+    assert!(stderr.contains("sent to far: ") && stderr.contains("job far:1: 1 completed"), "{stderr}");
+    let note = std::fs::read_to_string(project.path().join("results/small_far_1.md")).unwrap();
+    let (stdout, _) = far.expect(&project, &["status", "far:1", "--json"], 0);
+    assert_eq!(serde_json::from_str::<Json>(&stdout).unwrap()[0]["state"], "completed");
+    // Both ledgers say the same.
+    for table in ["steps", "trials"] {
+        let export = ["export", "1", "--to", "csv", "--table", table];
+        let there = far.there(&export);
+        assert!(there.status.success(), "{}", text(&there.stderr));
+        let (here, _) = far.expect(&project, &[&export[..], &["--on", "far"]].concat(), 0);
+        assert_eq!(here, text(&there.stdout), "{table}");
+    }
+    let there = far.there(&["report", "1"]);
+    assert!(there.status.success(), "{}", text(&there.stderr));
+    let there = std::fs::read_to_string(text(&there.stdout).trim()).unwrap();
+    let rows = |note: &str| -> Vec<String> {
+        note.lines().filter(|line| line.starts_with("| ids")).map(str::to_owned).collect()
+    };
+    assert!(!rows(&note).is_empty(), "{note}");
+    assert_eq!(rows(&note), rows(&there));
+    let (stdout, _) = far.expect(&project, &["logs", "far:1", "--rank", "0"], 0);
+    assert_eq!(stdout, text(&far.there(&["logs", "1", "--rank", "0"]).stdout));
+}
+
+#[test]
+fn a_job_runs_the_code_that_was_sent_however_the_project_changes() {
+    let far = behind_sshd!();
+    let project = TestProject::new();
+    far.connect(&project);
+    let go = far.home().join("go");
+    script(&project, "show.sh", &format!("while [ ! -e '{}' ]; do sleep 0.05; done; cat settings.txt", go.display()));
+    let settings = |text: &str| std::fs::write(project.path().join("settings.txt"), text).unwrap();
+    settings("old");
+    project.conf(
+        "show",
+        &format!("{BARE}\n[variant.a]\nworker.command = [\"./show.sh\"]\n").replace("ranks = 2", "ranks = 1"),
+    );
+    let submit = ["submit", "conf/show.toml", "--on", "far"];
+    assert_eq!(far.expect(&project, &submit, 0).0, "far:1\n");
+    settings("new");
+    assert_eq!(far.expect(&project, &submit, 0).0, "far:2\n");
+    settings("newer");
+    std::fs::write(go, "").unwrap();
+    far.wait_for_jobs();
+    for (job, settings) in [("far:1", "old"), ("far:2", "new")] {
+        let (stdout, _) = far.expect(&project, &["logs", job, "--rank", "0"], 0);
+        assert_eq!(stdout.trim(), settings, "{job}");
+    }
+}
+
+/// Bytes that went each way in a submission over `ssh`, or the result of one that was cut off.
+struct Cut<'a> {
+    far: &'a FarSide,
+    project: &'a TestProject,
+    ssh: std::path::PathBuf,
+}
+
+impl<'a> Cut<'a> {
+    fn new(far: &'a FarSide, project: &'a TestProject) -> Self {
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python/cut_ssh.py");
+        let ssh = far.script("cut-ssh", &format!("exec python3 '{}' \"$@\"", program.display()));
+        Self { far, project, ssh }
+    }
+
+    /// Submit; the exit code, stdout, stderr.
+    fn submit(&self, variables: &[(&str, String)]) -> (Option<i32>, String, String) {
+        let mut command = self.far.expctl(self.project, &["submit", "conf/small.toml", "--on", "far"]);
+        command.env("EXPCTL_SSH", &self.ssh).env("CUT_SSH", self.far.ssh());
+        command.envs(variables.iter().map(|(name, value)| (*name, value)));
+        let output = command.output().unwrap();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    }
+
+    /// New code, so that there is something to send.
+    fn change(&self, number: usize) {
+        let payload = format!("# {number}\n{}", "x = 'filler of the code'\n".repeat(1000));
+        std::fs::write(self.project.path().join("payload.py"), payload).unwrap();
+    }
+
+    /// How many bytes go to and from the other side in a submission of new code.
+    fn counts(&self) -> (u64, u64) {
+        let file = self.project.path().join("results/counts.json");
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        let (code, _, stderr) = self.submit(&[("CUT_COUNTS", file.display().to_string())]);
+        assert_eq!(code, Some(0), "{stderr}");
+        let counts: Json = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+        (counts["in"].as_u64().unwrap(), counts["out"].as_u64().unwrap())
+    }
+
+    /// Cut the connection after so many bytes, and submit again: there is exactly one job more.
+    fn at(&self, way: &str, bytes: u64) {
+        let before = self.far.jobs();
+        let (code, stdout, stderr) = self.submit(&[(way, bytes.to_string())]);
+        let id = if code == Some(0) {
+            // It was cut off after the answer.
+            stdout
+        } else {
+            assert_eq!(code, Some(4), "{way} {bytes}: {stderr}");
+            assert!(
+                stderr.contains("error: cannot reach far: ") && stdout.is_empty(),
+                "{way} {bytes}: {stdout}{stderr}"
+            );
+            let (code, stdout, stderr) = self.submit(&[]);
+            assert_eq!(code, Some(0), "{way} {bytes}: {stderr}");
+            assert!(stderr.contains("going on with the submission of "), "{way} {bytes}: {stderr}");
+            stdout
+        };
+        let new: Vec<String> =
+            self.far.jobs().iter().filter(|job| !before.contains(job)).map(|job| format!("far:{job}\n")).collect();
+        assert_eq!(new, [id], "{way} {bytes}");
+    }
+
+    /// All of that at so many points of each way.
+    fn everywhere(&self, points: u64) {
+        self.change(0);
+        let (to, from) = self.counts();
+        for point in 0..points {
+            for (way, bytes) in [("CUT_IN", to), ("CUT_OUT", from)] {
+                self.change(usize::try_from(2 * point + 1).unwrap() + usize::from(way == "CUT_OUT"));
+                self.at(way, bytes * point / points);
+            }
+        }
+        let left = std::fs::read_dir(self.far.project().join("results/runs")).unwrap();
+        let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+        assert!(left.iter().all(|name| !name.to_string_lossy().starts_with(".staged-")), "{left:?}");
+    }
+}
+
+#[test]
+fn a_connection_that_ends_anywhere_leaves_one_job() {
+    let far = behind_sshd!();
+    let project = TestProject::new();
+    far.connect(&project);
+    project.conf("small", &conf());
+    Cut::new(&far, &project).everywhere(12);
+    far.wait_for_jobs();
+}
+
+#[test]
+fn a_far_side_that_is_killed_anywhere_leaves_one_job() {
+    let (far, project) = (FarSide::without_network(), TestProject::new());
+    far.connect(&project);
+    project.conf("small", &conf());
+    Cut::new(&far, &project).everywhere(8);
+    far.wait_for_jobs();
+}
+
+#[test]
+fn two_laptops_at_once_get_a_job_each() {
+    let far = behind_sshd!();
+    let projects = [TestProject::new(), TestProject::new()];
+    let started: Vec<Guard> = projects
+        .iter()
+        .zip(["one", "two"])
+        .map(|(project, name)| {
+            far.connect(project);
+            project.conf("small", &conf());
+            std::fs::write(project.path().join("name.txt"), name).unwrap();
+            let mut command = far.expctl(project, &["submit", "conf/small.toml", "--on", "far"]);
+            Guard(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+        })
+        .collect();
+    let mut ids: Vec<String> = started
+        .into_iter()
+        .map(|mut guard| {
+            assert!(guard.0.wait().unwrap().success());
+            std::io::read_to_string(guard.0.stdout.take().unwrap()).unwrap()
+        })
+        .collect();
+    ids.sort();
+    assert_eq!(ids, ["far:1\n", "far:2\n"]);
+    assert_eq!(std::fs::read_dir(far.project().join("trees")).unwrap().count(), 2);
+    far.wait_for_jobs();
+}
+
+#[test]
+fn a_host_with_another_key_is_not_spoken_to() {
+    let far = behind_sshd!();
+    let project = TestProject::new();
+    far.connect(&project);
+    project.conf("small", &conf());
+    far.expect_another_key();
+    let (stdout, stderr) = far.expect(&project, &["submit", "conf/small.toml", "--on", "far"], 4);
+    assert!(stdout.is_empty() && stderr.contains("REMOTE HOST IDENTIFICATION HAS CHANGED"), "{stderr}");
+    assert!(stderr.contains("error: cannot reach far: Host key verification failed"), "{stderr}");
+    assert!(!far.project().exists());
+}
+
+#[test]
+fn waiting_goes_on_after_a_lost_connection() {
+    let (far, project) = (FarSide::without_network(), TestProject::new());
+    let go = far.home().join("go");
+    far.connect(&project);
+    script(&project, "show.sh", &format!("while [ ! -e '{}' ]; do sleep 0.05; done", go.display()));
+    project.conf("show", &format!("{BARE}\n[variant.a]\nworker.command = [\"./show.sh\"]\n"));
+    let working = std::fs::read_to_string(far.ssh()).unwrap();
+    let mut command = far.expctl(&project, &["submit", "conf/show.toml", "--on", "far", "--wait"]);
+    let log = project.path().join("results-log");
+    let mut waiting =
+        Guard(command.stdout(Stdio::null()).stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap());
+    let said = |words: &str| {
+        wait_until(words, PATIENCE, || std::fs::read_to_string(&log).unwrap().contains(words).then_some(()));
+    };
+    said("job far:1: 1 running");
+    // No new connection works, and the one there is ends.
+    far.ssh_program("echo 'ssh: connect to host far port 22: Network is unreachable' >&2; exit 255");
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let line = text(&std::fs::read(entry.path().join("cmdline")).unwrap_or_default());
+        if line.contains("remote\0serve") && line_is_of(&entry.path(), &far.home()) {
+            let pid = entry.file_name().to_str().unwrap().parse().unwrap();
+            nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
+        }
+    }
+    said("job far:1 goes on, and I try again until Ctrl-C");
+    std::fs::write(far.ssh(), working).unwrap();
+    said("far answers again");
+    std::fs::write(go, "").unwrap();
+    // The program reported no steps, so the trial failed.
+    assert_eq!(waiting.0.wait().unwrap().code(), Some(5), "{}", std::fs::read_to_string(&log).unwrap());
+    assert!(project.path().join("results/show_far_1.md").exists());
+}
+
+/// Whether a process runs in a home folder.
+fn line_is_of(process: &Path, home: &Path) -> bool {
+    let environment = text(&std::fs::read(process.join("environ")).unwrap_or_default());
+    environment.split('\0').any(|variable| variable == format!("HOME={}", home.display()))
+}
+
+#[test]
+fn a_slurm_cluster_behind_ssh_runs_jobs_once() {
+    let mut far = behind_sshd!();
+    let Some(cluster) = Cluster::start(&[]) else { return };
+    for (name, value) in cluster.env() {
+        far.setup(format!("export {}='{}'", name.display(), value.display()));
+    }
+    far.setup("export EXPCTL_BACKEND=slurm");
+    let project = TestProject::new();
+    far.connect(&project);
+    project.conf("slurm", SMALL);
+    let submit = ["submit", "conf/slurm.toml", "--on", "far", "--only", "ids", "--wait"];
+    let (stdout, stderr) = far.expect(&project, &submit, 0);
+    let job: u64 = stdout.trim().strip_prefix("far:").unwrap().parse().unwrap();
+    assert!(job >= 100_000, "{job} may be the number of a local job: {stderr}");
+    assert!(project.path().join(format!("results/slurm_far_{job}.md")).exists());
+    // Cut off while Slurm is asked: one job each time, and none on hold.
+    project.conf("small", &conf());
+    Cut::new(&far, &project).everywhere(4);
+    let held = cluster.ask("squeue", &["--noheader", "--states=PENDING", "--format=%i %r"]);
+    assert!(!held.contains("JobHeldUser"), "{held}");
+}
