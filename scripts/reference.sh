@@ -53,17 +53,27 @@ make -s build
 export PATH=$PWD/bin:$PATH EXPCTL_BACKEND=local
 eval "$(make -s env)"
 
+# The data set that a config of array loaders reads warm, or over a line: built if it is not there.
+array_data() { # CONFIG
+  case $1 in
+    conf/tahoe*) expctl data build tahoe-shape --samples 140000 --files 14 ;;
+    *) expctl data build arrayloader --samples 200000 --files 8 ;;
+  esac
+}
+
 job() { # NAME ARGUMENTS
   local id args=() variables=() set
   read -r -a args <<< "$2"
   # Variables of the environment stand before the config.
   while [[ ${args[0]} == *=* ]]; do variables+=("${args[0]}"); args=("${args[@]:1}"); done
   for set in ${REFERENCE_SET:-}; do args+=(--set "$set"); done
-  # LINE_MB_S: the data set is also an object store, the bucket "line", behind a line of that bandwidth and 20 ms.
+  # LINE_MB_S: the data set is also an object store, the bucket "line", behind a line of that bandwidth and 20 ms. MEMORY_MIB: the job has that much
+  # memory, page cache included.
   case "${variables[*]}" in
     LINE_MB_S=*)
-      set=$(expctl data build arrayloader --samples 200000 --files 8)
+      set=$(array_data "${args[0]}")
       variables+=("$CARGO_TARGET_DIR/release/examples/object_line" --latency-ms 20 --mb-s "${variables[0]#*=}" "$set") ;;
+    MEMORY_MIB=*) variables+=("$PWD/benches/limited_memory.sh" "${variables[0]#*=}") ;;
   esac
   id=$(env "${variables[@]}" expctl submit "${args[@]}" --wait)
   forget_note "$dir" "$1"
@@ -82,9 +92,9 @@ for name in "${names[@]}"; do
     "cargo bench "*) $arguments --no-run >&2 ;;
     LINE_MB_S=*) cargo build --release --locked -p expctl-datasets --example object_line >&2 ;;
     # The loaders are compared warm: all their files are read once before any of them runs. Not of a trial with other data.
-    "conf/peers.toml"* | "conf/peers_python"*)
+    "conf/peers.toml"* | "conf/peers_python"* | "conf/tahoe.toml"*)
       benches/peers/setup.sh loaders
-      [ -n "${REFERENCE_SET:-}" ] || benches/peers/prepare.sh "$(expctl data build arrayloader --samples 200000 --files 8)" warm ;;
+      [ -n "${REFERENCE_SET:-}" ] || benches/peers/prepare.sh "$(array_data "$arguments")" warm ;;
     "conf/peers_graph.toml"*) benches/peers/setup.sh loaders ;;
     "cargo run "*) built=${arguments/cargo run/cargo build}; ${built%% -- *} >&2 ;;
   esac

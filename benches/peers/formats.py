@@ -2,7 +2,7 @@
 
 Usage: formats.py FORMAT FOLDER FILE.h5ad…    (benches/peers/prepare.sh calls it in the right environment)
 
-FOLDER/FORMAT is made in FOLDER/partial-FORMAT first. Formats are annbatch.zarr, scdl, tiledbsoma and mds.
+FOLDER/FORMAT is made in FOLDER/partial-FORMAT first. Formats are annbatch.zarr, scdl, tiledbsoma, mds, slaf and lance.
 """
 
 import argparse
@@ -48,7 +48,8 @@ def make_tiledbsoma(files, folder):
     def read(file):
         """Rows and the columns that the peers are asked for: AnnData's nullable columns have no counterpart."""
         adata = ad.read_h5ad(file)
-        obs = adata.obs[["cell_type", "weight"]].assign(cell_type=adata.obs["cell_type"].astype(str))
+        label = "cell_type" if "cell_type" in adata.obs else "cell_line"
+        obs = adata.obs[[label, "weight"]].assign(**{label: adata.obs[label].astype(str)})
         return ad.AnnData(adata.X, obs=obs, var=adata.var[[]])
 
     folder.rmdir()
@@ -80,11 +81,59 @@ def make_mds(files, folder):
     (folder / "about.json").write_text(json.dumps({"genes": genes}))
 
 
+def make_slaf(files, folder):
+    """SLAF's tables, of one file with all rows: of several its converter counts the values before each row (cell_start_index) anew for every
+    file, and its loader takes the last row of a file, where a read ends in it, for a whole one."""
+    import sys
+    import types
+
+    import anndata as ad
+    from anndata.experimental import concat_on_disk
+
+    # The converter takes nothing but the reader of AnnData files from scanpy, which is anndata's.
+    scanpy = types.ModuleType("scanpy")
+    scanpy.read_h5ad, scanpy.AnnData = ad.read_h5ad, ad.AnnData
+    sys.modules["scanpy"] = scanpy
+    from slaf.data import SLAFConverter
+
+    together = folder.with_suffix(".h5ad")
+    concat_on_disk(files, together)
+    SLAFConverter().convert(str(together), str(folder))
+    together.unlink()
+
+
+def make_lance(files, folder):
+    """A table with a row for each cell: lists of gene numbers and of values, as the .h5ad files have them."""
+    import h5py
+    import lance
+    import pyarrow as pa
+
+    schema = pa.schema([("genes", pa.list_(pa.int32())), ("values", pa.list_(pa.float32()))])
+
+    def parts():
+        for path in files:
+            with h5py.File(path) as file:
+                indptr = file["X"]["indptr"][:]
+                for start in range(0, len(indptr) - 1, 4096):
+                    ends = indptr[start:start + 4097]
+                    values = file["X"]["data"][ends[0]:ends[-1]].astype(np.float32, copy=False)
+                    columns_of = file["X"]["indices"][ends[0]:ends[-1]].astype(np.int32, copy=False)
+                    offsets = pa.array((ends - ends[0]).astype(np.int32))
+                    lists = [pa.ListArray.from_arrays(offsets, pa.array(part)) for part in (columns_of, values)]
+                    yield pa.RecordBatch.from_arrays(lists, schema=schema)
+
+    lance.write_dataset(pa.RecordBatchReader.from_batches(schema, parts()), str(folder / "rows"), schema)
+    with h5py.File(files[0]) as file:
+        (folder / "about.json").write_text(json.dumps({"genes": int(file["X"].attrs["shape"][1])}))
+
+
 MAKERS = {
     "annbatch.zarr": make_annbatch,
     "scdl": make_scdl,
     "tiledbsoma": make_tiledbsoma,
     "mds": make_mds,
+    "slaf": make_slaf,
+    "lance": make_lance,
 }
 
 

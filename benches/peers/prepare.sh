@@ -2,15 +2,18 @@
 # Makes the peers' own formats from the .h5ad files of a data set, beside them: DATASET/peers/FORMAT, complete or not there. Then reads all
 # files of the data set and of these formats once, so that each loader finds its files in the page cache.
 #
-#   benches/peers/prepare.sh DATASET [FORMAT…]    annbatch.zarr, scdl, tiledbsoma, mds; all of them, if none is named
+#   benches/peers/prepare.sh DATASET [FORMAT…]    annbatch.zarr, scdl, tiledbsoma, mds, slaf, lance; the first four, if none is named
 #   benches/peers/prepare.sh DATASET warm         reads the files alone
+#   benches/peers/prepare.sh --cold DATASET FORMAT…    makes formats, and reads nothing at the end
 #
 # DATASET is what `expctl data build` prints. Environments that a format needs are set up first. What cannot be made is
 # named, the others go on, and the exit code is then 1. Of 2 GB of .h5ad files they are 4.5 GB.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../../scripts/common.sh"
-[ $# -ge 1 ] || die "usage: prepare.sh DATASET [FORMAT…|warm]"
+cold=
+if [ "${1:-}" = --cold ]; then cold=1; shift; fi
+[ $# -ge 1 ] || die "usage: prepare.sh [--cold] DATASET [FORMAT…|warm]"
 data=$1; shift
 files=("$data"/files/part-*.h5ad)
 [ -e "${files[0]}" ] || die "no files/part-*.h5ad in $data" "expctl data build prints the folder of a data set"
@@ -43,7 +46,9 @@ for format in "${formats[@]}"; do
     scdl) peer=scdl;;
     tiledbsoma) peer=tiledbsoma;;
     mds) peer=streaming;;
-    *) die "there is no format $format" "formats are annbatch.zarr, scdl, tiledbsoma and mds; warm stands alone";;
+    slaf) peer=slaf;;
+    lance) peer=lance;;
+    *) die "there is no format $format" "formats are annbatch.zarr, scdl, tiledbsoma, mds, slaf and lance; warm stands alone";;
   esac
   [ ! -e "$data/peers/$format" ] || continue
   mkdir -p "$data/peers"
@@ -56,5 +61,5 @@ for format in "${formats[@]}"; do
     failed+=("$format")
   fi
 done
-warm
+[ -n "$cold" ] || warm
 [ ${#failed[@]} = 0 ] || die "not made: ${failed[*]}"

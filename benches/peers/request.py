@@ -5,6 +5,7 @@ config has both. A peer refuses what it cannot do: a figure of something else un
 """
 
 import dataclasses
+import os
 import pathlib
 import sys
 from collections.abc import Callable
@@ -28,7 +29,8 @@ class Request:
     output: "sparse" (CSR, as the loader yields it) or "dense" (float32 tensor); memory: all rows in memory first.
     rank, ranks: which of how many ranks draws; each row of an epoch is one rank's.
     endless: makes batches without end of a loader; expctl's, where there is a run, sees inside of torch's.
-    read: folders of own formats that were asked for.
+    read: folders of own formats that were asked for. cold: they are dropped from the page cache first, as the files of the data set are
+    (measure.cold_cache).
     """
 
     files: tuple
@@ -49,6 +51,7 @@ class Request:
     ranks: int = 1
     endless: Callable = again
     read: list = dataclasses.field(default_factory=list)
+    cold: bool = False
 
     @property
     def held(self):
@@ -73,12 +76,28 @@ class Request:
         if not folder.exists():
             stop(f"{folder} is missing; benches/peers/prepare.sh {self.own.parent} {name} makes it")
         self.read.append(folder)
+        if self.cold:
+            drop_from_page_cache(files_below([folder]))
         return folder
 
     def stored_bytes(self):
         """Size of what is read: the peer's own format where it has asked for one, else the files."""
-        below = [file for path in self.read or self.files for file in (path, *path.resolve().rglob("*")) if file.is_file()]
-        return sum(file.stat().st_size for file in below)
+        return sum(file.stat().st_size for file in files_below(self.read or self.files))
+
+
+def files_below(paths):
+    """The files among some paths, and those in the folders among them."""
+    return [file for path in paths for file in (path, *path.resolve().rglob("*")) if file.is_file()]
+
+
+def drop_from_page_cache(files):
+    """Asks the kernel to forget files, as expctl does with those of the data set. What another process maps stays."""
+    for path in files:
+        file = os.open(path, os.O_RDONLY)
+        # Pages that are not on the disk yet cannot be dropped.
+        os.fdatasync(file)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(file)
 
 
 def stop(text):
@@ -115,5 +134,6 @@ def of_trial(settings, data, **more):
         ahead=loader["prefetch_factor"],
         seed=loader["seed"],
         memory=array["memory"],
+        cold=settings.get("measure", {}).get("cold_cache", False),
         **more,
     )

@@ -1,6 +1,6 @@
 # Shared by run, setup.sh and prepare.sh: source it, do not run it. Needs scripts/common.sh.
 # Peers that can live together share a virtual environment; it is named like its file in requirements/.
-VENVS=(arrays tiledbsoma streaming merlin pyg tensorstore)
+VENVS=(arrays tiledbsoma streaming merlin pyg tensorstore slaf)
 
 # Name of the environment that a peer, or a format of one, is run in; 1 if there is no such peer.
 venv_of() { # PEER
@@ -9,6 +9,7 @@ venv_of() { # PEER
     tiledbsoma|soma_rows) echo tiledbsoma;;
     tensorstore) echo tensorstore;;
     streaming) echo streaming;;
+    slaf|lance) echo slaf;;
     merlin) echo merlin;;
     pyg_lazy|pyg_perturbation|expctl_python_graph) echo pyg;;
     *) return 1;;

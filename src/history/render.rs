@@ -5,7 +5,7 @@ use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 use serde_json::json;
 
-use super::environment::{Facts, environment_changes, fact_name, words_of};
+use super::environment::{Facts, environment_changes, words_of};
 use super::gate::NewestCheck;
 use super::job_rates::JobRates;
 use super::percent::change_words;

@@ -117,7 +117,7 @@ fn draw(series: &RateSeries, before: Option<&DrawnSeries>) -> Result<Option<Draw
 fn render(title: &str, drawn: &DrawnConfigs) -> Result<String, Failure> {
     let series = |(name, series): (&String, &DrawnSeries)| {
         let picture = minijinja::Value::from_safe_string(series.picture.clone());
-        minijinja::context! { name, picture, finding => series.finding, caption => series.caption }
+        minijinja::context! { name, picture, finding => &series.finding, caption => &series.caption }
     };
     let config = |(name, all): (&String, &BTreeMap<String, DrawnSeries>)| {
         let series: Vec<minijinja::Value> = all.iter().map(series).collect();

@@ -393,11 +393,15 @@ type FigureOf = fn(&VariantFigures) -> Option<String>;
 type ShareOf = fn(&VariantFigures, &str) -> Option<f64>;
 
 /// Figures of a variant, by the name of the function that shows them; none where the record does not know it.
-const FIGURES: [(&str, FigureOf); 15] = [
+const FIGURES: [(&str, FigureOf); 16] = [
     ("rate", |of| of.median_samples_per_s().map(count)),
     ("rate_interval", |of| {
         let interval = of.samples_per_s_rate()?.interval?;
         Some(format!("[{}–{}]", count(interval.low), count(interval.high)))
+    }),
+    ("epoch_hours", |of| {
+        let rate = of.median_samples_per_s().filter(|rate| *rate > 0.0)?;
+        Some(hours(EPOCH_SAMPLES / rate / 3600.0))
     }),
     ("n", |of| Some(of.samples_per_s.len().to_string())),
     ("method", |of| Some(of.method.clone())),
@@ -434,6 +438,19 @@ const SHARES: [(&str, ShareOf); 2] = [
     ("exposed", |of, stage| of.exposed_ns.contains_key(stage).then(|| of.exposed_share(stage))),
     ("busy", |of, stage| of.busy_ns.contains_key(stage).then(|| of.busy_share(stage))),
 ];
+
+/// Samples of the epoch of [`FIGURES`]' `epoch_hours`: the cells of Tahoe-100M.
+const EPOCH_SAMPLES: f64 = 1e8;
+
+/// Hours, with two digits or more.
+fn hours(value: f64) -> String {
+    let decimals = match value {
+        ..0.1 => 3,
+        ..10.0 => 2,
+        _ => 1,
+    };
+    format::round(value, decimals)
+}
 
 /// A rate: whole with commas from 100 on, as [`format::rate`] has it below.
 fn count(value: f64) -> String {

@@ -123,6 +123,9 @@ pub fn file_range(rows: u64, files: u64, file: u64) -> Range<u64> {
 struct ClassCounts {
     of_type: Vec<u64>,
     of_donor: Vec<u64>,
+    /// Empty in a recipe without treatments, as the next one.
+    of_sample: Vec<u64>,
+    of_drug: Vec<u64>,
 }
 
 /// A build under way.
@@ -156,9 +159,12 @@ impl<'a> BuildRun<'a> {
 
     /// Count the rows of each class: a pass over the annotations, without counts.
     fn weights(&self, to: &mut Report<'_>) -> Result<ClassCounts, DatasetError> {
+        let (donors, treatments) = (self.recipe.donors.count, self.recipe.treatments);
         let none = || ClassCounts {
             of_type: vec![0; self.recipe.cell_types.count as usize],
-            of_donor: vec![0; self.recipe.donors.count as usize],
+            of_donor: vec![0; donors as usize],
+            of_sample: vec![0; treatments.map_or(0, |treatments| (donors * treatments.samples) as usize)],
+            of_drug: vec![0; treatments.map_or(0, |treatments| treatments.drugs as usize)],
         };
         let (rows, mut all, mut done) = (self.data.samples, none(), 0);
         in_order(
@@ -172,6 +178,10 @@ impl<'a> BuildRun<'a> {
                     let cell = self.model.cell(row);
                     own.of_type[cell.cell_type as usize] += 1;
                     own.of_donor[cell.donor as usize] += 1;
+                    if let Some(treatments) = treatments {
+                        own.of_sample[cell.sample as usize] += 1;
+                        own.of_drug[treatments.drug_of(cell.sample) as usize] += 1;
+                    }
                 }
                 Ok(own)
             },
@@ -179,6 +189,8 @@ impl<'a> BuildRun<'a> {
                 let add = |all: &mut [u64], own: &[u64]| all.iter_mut().zip(own).for_each(|(all, own)| *all += own);
                 add(&mut all.of_type, &own.of_type);
                 add(&mut all.of_donor, &own.of_donor);
+                add(&mut all.of_sample, &own.of_sample);
+                add(&mut all.of_drug, &own.of_drug);
                 done = rows.min(done + COUNTED);
                 report(to, "classes", done, rows)
             },
@@ -187,27 +199,39 @@ impl<'a> BuildRun<'a> {
     }
 
     fn columns(&self) -> Vec<ColumnSpec> {
-        let names = |prefix: &str, count: u32| (0..count).map(|n| format!("{prefix}_{n:02}")).collect();
-        let categorical = |categories: Vec<String>| ColumnKind::Categorical { categories, ordered: false };
+        let ArrayRecipe { cell_types, donors, treatments, .. } = self.recipe;
         let column = |name: &str, kind: ColumnKind| ColumnSpec { name: name.to_owned(), kind };
-        vec![
-            column("cell_type", categorical(names("type", self.recipe.cell_types.count))),
-            column("donor", categorical(names("donor", self.recipe.donors.count))),
-            column("n_counts", ColumnKind::Float32),
-            column("n_genes", ColumnKind::Int64),
-            column("weight", ColumnKind::Float64),
-            column("age", ColumnKind::NullableInt64),
-        ]
+        // `type_00` and so on of the column `cell_type`.
+        let classes = |name: &str, count: u32| {
+            let first = name.rsplit('_').next().unwrap_or(name);
+            let categories = (0..count).map(|n| format!("{first}_{n:02}")).collect();
+            column(name, ColumnKind::Categorical { categories, ordered: false })
+        };
+        let mut columns = vec![classes(&cell_types.column, cell_types.count), classes(&donors.column, donors.count)];
+        if let Some(treatments) = treatments {
+            columns.push(classes("sample", donors.count * treatments.samples));
+            columns.push(classes("drug", treatments.drugs));
+        }
+        columns.push(column("n_counts", ColumnKind::Float32));
+        columns.push(column("n_genes", ColumnKind::Int64));
+        columns.push(column("weight", ColumnKind::Float64));
+        if treatments.is_none() {
+            columns.push(column("age", ColumnKind::NullableInt64));
+        }
+        columns
     }
 
     fn obs_columns(&self, weights: &ClassCounts) -> Vec<ObsColumn> {
         let classes = |names: &[String], rows: &[u64]| {
             names.iter().zip(rows).map(|(name, rows)| ObsClass { name: name.clone(), rows: *rows }).collect()
         };
+        // Counts of the columns of classes, which come first, in their order.
+        let mut counts = [&weights.of_type, &weights.of_donor, &weights.of_sample, &weights.of_drug].into_iter();
         let about = |column: ColumnSpec| {
-            let classes = match (&column.kind, column.name.as_str()) {
-                (ColumnKind::Categorical { categories, .. }, "cell_type") => classes(categories, &weights.of_type),
-                (ColumnKind::Categorical { categories, .. }, _) => classes(categories, &weights.of_donor),
+            let classes = match &column.kind {
+                ColumnKind::Categorical { categories, .. } => {
+                    counts.next().map_or_else(Vec::new, |rows| classes(categories, rows))
+                }
                 _ => Vec::new(),
             };
             ObsColumn { kind: column.kind.name().to_owned(), name: column.name, classes }
@@ -273,13 +297,14 @@ impl<'a> BuildRun<'a> {
         let (mut types, mut donors) = (Vec::with_capacity(n), Vec::with_capacity(n));
         let (mut totals, mut expressed) = (Vec::with_capacity(n), Vec::with_capacity(n));
         let (mut weight, mut ages) = (Vec::with_capacity(n), Vec::with_capacity(n));
+        let (mut samples, mut drugs) = (Vec::new(), Vec::new());
         let mut index = Vec::with_capacity(n);
         let mean = self.data.samples as f64 / weights.of_type.iter().filter(|rows| **rows > 0).count().max(1) as f64;
         for row in range {
             let before = rows.indices.len();
             let (cell, total) = self.model.draw(row, scratch, &mut rows.indices, &mut rows.data);
             rows.indptr.push(rows.indices.len() as u64);
-            let DrawnCell { cell_type, donor, age } = cell;
+            let DrawnCell { cell_type, donor, sample, age } = cell;
             index.push(format!("cell_{row}"));
             types.push(cell_type as i32);
             donors.push(donor as i32);
@@ -287,15 +312,19 @@ impl<'a> BuildRun<'a> {
             expressed.push((rows.indices.len() - before) as i64);
             weight.push(mean / weights.of_type[cell_type as usize].max(1) as f64);
             ages.push(age);
+            if let Some(treatments) = self.recipe.treatments {
+                samples.push(sample as i32);
+                drugs.push(treatments.drug_of(sample) as i32);
+            }
         }
-        let columns = vec![
-            ColumnCells::Codes(types),
-            ColumnCells::Codes(donors),
-            ColumnCells::Float32(totals),
-            ColumnCells::Int64(expressed),
-            ColumnCells::Float64(weight),
-            ColumnCells::NullableInt64(ages),
-        ];
+        let mut columns = vec![ColumnCells::Codes(types), ColumnCells::Codes(donors)];
+        if self.recipe.treatments.is_some() {
+            columns.extend([ColumnCells::Codes(samples), ColumnCells::Codes(drugs)]);
+        }
+        columns.extend([ColumnCells::Float32(totals), ColumnCells::Int64(expressed), ColumnCells::Float64(weight)]);
+        if self.recipe.treatments.is_none() {
+            columns.push(ColumnCells::NullableInt64(ages));
+        }
         DrawnRows { rows, obs: Frame { index, columns } }
     }
 }

@@ -3,7 +3,7 @@
 use cell_loader::AliasTable;
 use expctl_settings::Data;
 
-use crate::array::recipe::ArrayRecipe;
+use crate::array::recipe::{ArrayRecipe, Treatments};
 use crate::random::{RandomStream, logarithmic_below, normal, poisson};
 
 /// The distribution of the counts.
@@ -32,6 +32,7 @@ pub struct CountModel {
     /// Rows of a donor that come one after the other.
     run_rows: u64,
     donors: Vec<Donor>,
+    treatments: Option<Treatments>,
     /// Expected count of each gene in a cell of average size, over the types.
     pub means: Vec<f64>,
 }
@@ -67,6 +68,8 @@ struct BurstSize {
 pub struct DrawnCell {
     pub cell_type: u32,
     pub donor: u32,
+    /// Counted over the samples of all donors; 0 in a recipe without treatments.
+    pub sample: u32,
     pub age: Option<i64>,
 }
 
@@ -126,6 +129,7 @@ impl CountModel {
             types: scaled.iter().map(|means| TypeModel::new(means, shape)).collect(),
             run_rows: recipe.donors.run_rows,
             donors: depths_and_ages.into_iter().zip(of_donor).map(donor).collect(),
+            treatments: recipe.treatments,
             means: overall,
         }
     }
@@ -154,7 +158,9 @@ impl CountModel {
         let place = stream.unit() * donor.type_shares.last().copied().unwrap_or(1.0);
         let cell_type = donor.type_shares.partition_point(|reached| *reached <= place).min(self.types.len() - 1);
         let age = (stream.unit() >= self.age_missing).then_some(donor.age);
-        DrawnCell { cell_type: cell_type as u32, donor: number as u32, age }
+        let (number, within) = (number as u32, row % self.run_rows);
+        let sample = self.treatments.map_or(0, |treatments| treatments.sample_of(number, within, self.run_rows));
+        DrawnCell { cell_type: cell_type as u32, donor: number, sample, age }
     }
 
     /// Draw a row and append its genes and counts. Returns what it is and the sum of the counts.

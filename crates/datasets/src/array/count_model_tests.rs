@@ -4,7 +4,7 @@ use expctl_settings::{LabelSource, Networks};
 use proptest::prelude::*;
 
 use super::*;
-use crate::array::{CellTypes, Donors};
+use crate::array::{CellTypes, Donors, Treatments};
 use crate::manifest::Family;
 
 fn recipe() -> ArrayRecipe {
@@ -17,8 +17,22 @@ fn recipe() -> ArrayRecipe {
         dispersion_shape: 2.0,
         gene_log_sd: 2.0,
         cell_log_sd: 0.4,
-        cell_types: CellTypes { count: 5, skew: 1.0, markers: 0.05, marker_log_sd: 1.5 },
-        donors: Donors { count: 4, run_rows: 500, type_log_sd: 1.5, log_sd: 0.2, age_missing: 0.1 },
+        cell_types: CellTypes {
+            column: "cell_type".to_owned(),
+            count: 5,
+            skew: 1.0,
+            markers: 0.05,
+            marker_log_sd: 1.5,
+        },
+        donors: Donors {
+            column: "donor".to_owned(),
+            count: 4,
+            run_rows: 500,
+            type_log_sd: 1.5,
+            log_sd: 0.2,
+            age_missing: 0.1,
+        },
+        treatments: None,
         folder: "test".into(),
     }
 }
@@ -138,6 +152,31 @@ fn donors_come_in_turn_and_differ_in_their_types() {
     };
     let runs = cells.chunks(500).map(entropy).sum::<f64>() / 40.0;
     assert!(runs < 0.85 * entropy(&cells), "{runs} of {}", entropy(&cells));
+}
+
+/// Samples of a donor come in turn within its rows, each with one drug, and change nothing else of a row.
+#[test]
+fn samples_lie_together_within_a_donor() {
+    // 500 rows of a donor in 3 samples: 167, 167 and 166 rows.
+    let treatments = Treatments { samples: 3, drugs: 5 };
+    let model = CountModel::new(&ArrayRecipe { treatments: Some(treatments), ..recipe() }, &data());
+    let sample = |row| model.cell(row).sample;
+    let runs = |first: u64| [first, first + 166, first + 167, first + 333, first + 334, first + 499].map(sample);
+    assert_eq!(runs(0), [0, 0, 1, 1, 2, 2]);
+    assert_eq!(runs(1500), [9, 9, 10, 10, 11, 11]);
+    // After the last donor the first one comes again, with its samples.
+    assert_eq!(runs(2000), runs(0));
+    assert_eq!([4, 5, 11].map(|sample| treatments.drug_of(sample)), [4, 0, 1]);
+    let without = CountModel::new(&recipe(), &data());
+    for row in [0, 700, 1999] {
+        assert_eq!(DrawnCell { sample: 0, ..model.cell(row) }, without.cell(row));
+        let counts = |model: &CountModel| {
+            let (mut indices, mut values) = (Vec::new(), Vec::new());
+            model.draw(row, &mut model.scratch(), &mut indices, &mut values);
+            (indices, values)
+        };
+        assert_eq!(counts(&model), counts(&without));
+    }
 }
 
 proptest! {

@@ -20,7 +20,7 @@ pub use build::build;
 pub use convert::{ConvertOptions, convert, convert_files};
 pub use dataset::{ARRAY_SCHEMA, ArrayDataset, ArrayFile, ArrayManifest, ArrayStoreManifest, ObsClass, ObsColumn};
 pub use open::{open, open_as_configured, remote_counts, remote_options};
-pub use recipe::{ArrayRecipe, CellTypes, Donors, expected_bytes};
+pub use recipe::{ArrayRecipe, CellTypes, Donors, Treatments, expected_bytes};
 pub use rehearsal::{Refusal, rehearse};
 
 pub(crate) use convert::check_content;

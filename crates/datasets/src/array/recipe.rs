@@ -36,6 +36,8 @@ pub struct ArrayRecipe {
     pub cell_types: CellTypes,
     /// The donors.
     pub donors: Donors,
+    /// What the donors' samples were treated with, in a recipe of a screen.
+    pub treatments: Option<Treatments>,
     /// Folder of the recipe.
     #[serde(skip)]
     pub folder: PathBuf,
@@ -45,6 +47,9 @@ pub struct ArrayRecipe {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CellTypes {
+    /// Column of obs that has them. The last word of its name is the first of theirs: `cell_line` has `line_00` and so on.
+    #[serde(default = "CellTypes::default_column")]
+    pub column: String,
     /// Number of them.
     pub count: u32,
     /// The n-th of them is drawn in proportion to n to the power of minus this.
@@ -59,6 +64,9 @@ pub struct CellTypes {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Donors {
+    /// Column of obs that has them, as in [`CellTypes::column`].
+    #[serde(default = "Donors::default_column")]
+    pub column: String,
     /// Number of them.
     pub count: u32,
     /// Rows of a donor that come one after the other; then the next donor has as many, and after the last one the first again.
@@ -69,6 +77,43 @@ pub struct Donors {
     pub log_sd: f64,
     /// Share of the cells whose donor's age is not known.
     pub age_missing: f64,
+}
+
+/// Samples of a donor, each treated with a drug: columns `sample` and `drug` of obs, in place of `age`.
+///
+/// They are names alone. The counts of a row do not depend on them.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Treatments {
+    /// Samples of each donor. The rows of a donor that come one after the other are of its samples in turn, as many rows of each.
+    pub samples: u32,
+    /// Drugs. The samples of all donors get them in turn, the first one again after the last.
+    pub drugs: u32,
+}
+
+impl CellTypes {
+    fn default_column() -> String {
+        "cell_type".to_owned()
+    }
+}
+
+impl Donors {
+    fn default_column() -> String {
+        "donor".to_owned()
+    }
+}
+
+impl Treatments {
+    /// The sample of the row that is the `n`-th of `run_rows` rows of a donor, counted over the samples of all donors.
+    pub fn sample_of(&self, donor: u32, n: u64, run_rows: u64) -> u32 {
+        let of_donor = u128::from(n) * u128::from(self.samples) / u128::from(run_rows.max(1));
+        donor * self.samples + of_donor as u32
+    }
+
+    /// The drug of a sample.
+    pub const fn drug_of(&self, sample: u32) -> u32 {
+        sample % self.drugs
+    }
 }
 
 impl ArrayRecipe {
@@ -86,9 +131,11 @@ impl ArrayRecipe {
 
     /// Check that rows can be drawn with these numbers, which are of the file `path`.
     fn check_values(&self, path: &Path) -> Result<(), DatasetError> {
-        let CellTypes { count, skew, markers, marker_log_sd } = self.cell_types;
+        let CellTypes { count, skew, markers, marker_log_sd, .. } = self.cell_types;
         let donors = &self.donors;
+        let treatments = self.treatments.unwrap_or(Treatments { samples: 1, drugs: 1 });
         let is_count = |count: u32| (1..=127).contains(&count);
+        let is_class = |count: u32| (1..=10_000).contains(&count);
         let is_share = |value: f64| (0.0..=1.0).contains(&value);
         let is_spread = |value: f64| (0.0..=5.0).contains(&value);
         let (share, spread) = ("a share in [0, 1]", "between 0 and 5");
@@ -96,6 +143,8 @@ impl ArrayRecipe {
         let values = [
             ("cell_types.count", "between 1 and 127", f64::from(count), is_count(count)),
             ("donors.count", "between 1 and 127", f64::from(donors.count), is_count(donors.count)),
+            ("treatments.samples", "between 1 and 10000", f64::from(treatments.samples), is_class(treatments.samples)),
+            ("treatments.drugs", "between 1 and 10000", f64::from(treatments.drugs), is_class(treatments.drugs)),
             ("genes", "between 1 and 2147483647", self.genes as f64, (1..=i32::MAX as u64).contains(&self.genes)),
             ("density", "a share in (0, 0.9]", self.density, self.density > 0.0 && self.density <= 0.9),
             ("dispersion_shape", "between 0.01 and 1000", shape, (0.01..=1000.0).contains(&shape)),

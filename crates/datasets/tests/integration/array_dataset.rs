@@ -368,6 +368,11 @@ fn a_recipe_that_cannot_be_is_refused() {
         ("density = 0.0616", "density = nan", "density is a share in (0, 0.9], not NaN"),
         ("gene_log_sd = 2.0", "gene_log_sd = -1", "gene_log_sd is between 0 and 5, not -1"),
         ("count = 16", "count = 0", "cell_types.count is between 1 and 127, not 0"),
+        (
+            "[donors]",
+            "[treatments]\nsamples = 96\ndrugs = 0\n[donors]",
+            "treatments.drugs is between 1 and 10000, not 0",
+        ),
         ("markers = 0.05", "markers = 1.5", "cell_types.markers is a share"),
         ("rows = 200_000", "row = 200_000", "row"),
         ("family = \"array\"", "family = \"list\"", "list"),
@@ -377,6 +382,41 @@ fn a_recipe_that_cannot_be_is_refused() {
         let refused = ArrayRecipe::load(folder.path()).unwrap_err().to_string();
         assert!(refused.contains("dataset.toml") && refused.contains(says), "{refused}");
     }
+}
+
+/// The study of Tahoe-100M has a screen's columns of obs: in the sizes of its configs a file is a plate, whose samples come in turn, each with a
+/// drug. The seed and the number of values are those of the recipe.
+#[test]
+fn a_screen_has_plates_samples_and_drugs() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("set");
+    let recipe = ArrayRecipe::load(&study("tahoe-shape")).unwrap();
+    // 627 genes.
+    let data = Data { set: "tahoe-shape".to_owned(), scale: 0.01, ..data(140_000, 14) };
+    let manifest = array::build(&recipe, &data, &folder, 2, &mut quiet).unwrap();
+    let columns: Vec<(&str, usize)> =
+        manifest.obs.iter().map(|column| (column.name.as_str(), column.classes.len())).collect();
+    let classes = [("cell_line", 50), ("plate", 14), ("sample", 1344), ("drug", 379)];
+    assert_eq!(columns[..4], classes);
+    assert_eq!(columns[4..], [("n_counts", 0), ("n_genes", 0), ("weight", 0)]);
+    for column in &manifest.obs[..4] {
+        assert_eq!(column.classes.iter().map(|class| class.rows).sum::<u64>(), 140_000, "{}", column.name);
+    }
+    assert_eq!(
+        (manifest.obs[0].classes[7].name.as_str(), manifest.obs[2].classes[1343].name.as_str()),
+        ("line_07", "sample_1343")
+    );
+    let (found, expected) = (manifest.nnz as f64 / 140_000.0, recipe.density * 627.0);
+    assert!((found / expected - 1.0).abs() < 0.03, "{found}, not {expected}");
+
+    let files = ArrayDataset::open(&folder).unwrap().store_files(ArrayFormat::H5ad).unwrap();
+    let store = H5adStore::open(&files[3], "").unwrap();
+    let codes = |column: &str| store.labels(column).unwrap().codes;
+    assert_eq!(codes("plate"), [3; 10_000]);
+    let (samples, drugs) = (codes("sample"), codes("drug"));
+    assert!(samples.is_sorted());
+    assert_eq!((samples[0], samples[9_999]), (3 * 96, 4 * 96 - 1));
+    assert!(samples.iter().zip(&drugs).all(|(sample, drug)| sample % 379 == *drug));
 }
 
 /// MDS shards of a file are a folder, of which everything counts.
