@@ -11,6 +11,9 @@ export EXPCTL_BUILD_COMMIT ?= $(shell git describe --always --dirty --abbrev=12 
 # What torch-sys and the HDF5 library need to build; the scripts print what they set up.
 WITH_LIBRARIES = export LIBTORCH="$$(scripts/libtorch.sh)" LIBTORCH_CXX11_ABI=1 CMAKE="$$(scripts/cmake.sh)" &&
 
+# Crates that only tests and wheels need. (Naming the two programs with -p would build some libraries with other features than tests do.)
+NOT_FOR_USERS = $(addprefix --exclude ,expctl-fuzz expctl-fake-gpu expctl-rounding test-support python-loaders)
+
 .PHONY: help setup build install wheels env demo check test figures test-gpu bench-gpu gpu-bundle clean
 
 help: ## This list
@@ -24,7 +27,7 @@ setup: ## Compiler, Python, libtorch and cmake (skips what is there)
 
 build: setup ## Build expctl and expctl-worker into bin/
 	@echo "==> build: cargo, release profile, into $(CARGO_TARGET_DIR)" >&2
-	@$(WITH_LIBRARIES) cargo build --release --workspace --locked
+	@$(WITH_LIBRARIES) cargo build --release --workspace --locked $(NOT_FOR_USERS)
 	@install -D -t bin $(CARGO_TARGET_DIR)/release/expctl $(CARGO_TARGET_DIR)/release/expctl-worker
 	@strip --strip-debug bin/expctl bin/expctl-worker # perf and backtraces keep the names of functions
 

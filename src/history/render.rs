@@ -13,6 +13,7 @@ use super::rate_history::RateHistory;
 use super::series::{RateChange, RateSeries};
 use crate::report::compare::Format;
 use crate::report::line::too_short_words;
+use crate::report::recorded_facts::fact_name;
 
 /// Newest jobs of a series that a table has, where nothing else is asked for.
 pub const DEFAULT_ROWS: usize = 20;

@@ -148,10 +148,13 @@ fn mean_step(run: &Run) -> Option<f64> {
     run.ranks.iter().filter_map(of).max_by(f64::total_cmp)
 }
 
+/// A variant and its swept settings but for the mode.
+type VariantPoint<'a> = (&'a str, Vec<(String, String)>);
+
 /// The variants that completed runs in the mode data and in a longer one.
 fn variants_by_mode(job: &MeasuredJob) -> Vec<VariantByMode<'_>> {
     let mut found: Vec<VariantByMode<'_>> = Vec::new();
-    let mut places: BTreeMap<(&str, Vec<(String, String)>), usize> = BTreeMap::new();
+    let mut places: BTreeMap<VariantPoint<'_>, usize> = BTreeMap::new();
     for run in job.runs.iter().filter(|run| run_rates(run).is_some()) {
         let Some(at) = ISOLATION_MODES.iter().position(|(mode, _)| *mode == run.trial.settings.train.mode) else {
             continue;
