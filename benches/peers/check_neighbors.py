@@ -2,14 +2,14 @@
 
 Usage: check_neighbors.py PEER DATASET HOPS < OURS    PEER: neighbor_loader, neighbor_loader_induced or graphbolt
 
-    data=$(expctl data build conf/peers_subgraph.toml)     # or any folder of the data set
+    data=$(expctl data build 006-kuzmin-tmi --samples 1000 --networks completed)    # what conf/peers_subgraph.toml reads
     ours() { cargo run --release -p expctl-datasets --example neighborhoods -- "$data" "$@"; }
     ours incoming 2 20 | $(benches/peers/setup.sh --python neighbor_loader) benches/peers/check_neighbors.py neighbor_loader "$data" 2
     ours per_type 1 20 | $(benches/peers/setup.sh --python neighbor_loader) benches/peers/check_neighbors.py neighbor_loader_induced "$data" 1
     ours incoming 2 20 | $(benches/peers/setup.sh --python graphbolt) benches/peers/check_neighbors.py graphbolt "$data" 2
 
-OURS is a line of JSON for each sample. The peer makes one batch of all of them, which is taken apart again. Edges are compared as sorted lists, so that
-parallel ones count. Ends with 1 at a difference.
+OURS is a line of JSON for each sample. The peer makes one batch of all of them, which is taken apart again. Edges are compared as sorted
+lists, so that parallel ones count. Ends with 1 at a difference.
 """
 
 import json
@@ -40,8 +40,8 @@ def neighbor_loader(graph, samples, numbers, hops, subgraph_type):
 
 def graphbolt(graph, samples, numbers, hops):
     """The same of a minibatch of GraphBolt."""
-    import dgl.graphbolt as gb
     import graphbolt_samples
+    from graphbolt_samples import gb
 
     minibatch = gb.MiniBatch()
     minibatch.seed_nodes = torch.tensor(numbers)

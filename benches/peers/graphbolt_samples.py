@@ -4,18 +4,22 @@ GraphBolt goes from target to source, and a hop may take any edge type. The edge
 subgraphs has, are all that lead to a gene that the hops before it found: our `pipeline.walk = "incoming"`.
 
 GraphBolt makes one subgraph of all seeds of a minibatch. Samples perturb different genes, so a model needs a subgraph for each:
-`Neighborhoods.each` samples those of one sample after another with the functions that NeighborSampler is made of, and puts them one behind the other,
-as PyG's collation does. With `merged` it is NeighborSampler as its documentation uses it, one subgraph for the whole batch: less work, and another
-question.
+`Neighborhoods.each` samples those of one sample after another with the functions that NeighborSampler is made of, and puts them one
+behind the other, as PyG's collation does. With `merged` it is NeighborSampler as its documentation uses it, one subgraph for the whole
+batch: less work, and another question.
 
 Beside that a minibatch has the perturbed genes and the labels. It has no masks; ours have.
 """
 
 import json
+import os
 
-import dgl.graphbolt as gb
-import torch
-from shared_graph import perturbed
+# Without it DGL writes a file into the home folder that says so.
+os.environ.setdefault("DGLBACKEND", "pytorch")
+
+import dgl.graphbolt as gb  # noqa: E402
+import torch  # noqa: E402
+from shared_graph import perturbed  # noqa: E402
 
 #: All neighbours, whatever the type of the edge.
 ALL = torch.tensor([-1])

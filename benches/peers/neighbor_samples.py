@@ -5,8 +5,8 @@ edges that it followed: our `pipeline.walk = "incoming"`. With "induced" it has 
 `pipeline.walk = "per_type"`.
 
 NeighborLoader makes one subgraph of all seeds of a batch. Samples perturb different genes, so a model needs a subgraph for each:
-`Neighborhoods.sample` calls NeighborLoader with the genes of one sample, and PyG's DataLoader collates. `Neighborhoods.merged` is one subgraph for the
-whole batch, as PyG's documentation uses it: less work, and another question.
+`Neighborhoods.sample` calls NeighborLoader with the genes of one sample, and PyG's DataLoader collates. `Neighborhoods.merged` is one
+subgraph for the whole batch, as PyG's documentation uses it: less work, and another question.
 
 Beside what NeighborLoader gives (n_id, e_id and edge_index of each type) a sample has its perturbed genes and its label, as of lazy_samples.py.
 It has no masks; ours have.
