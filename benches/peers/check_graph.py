@@ -19,6 +19,7 @@ import torch
 from torch_geometric.loader.dataloader import Collater
 
 import lazy_samples
+import shared_graph
 
 FOLLOW = ["x", "x_pert", "perturbation_indices"]
 
@@ -61,8 +62,8 @@ def check_batch(samples, batch, graph):
 
 def main():
     folder, count = pathlib.Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 50
-    graph = lazy_samples.CellGraph(folder, [], metabolism=True)
-    samples = lazy_samples.Samples(folder, graph, lazy_samples.lazy_sample)
+    graph = shared_graph.CellGraph(folder, [], metabolism=True)
+    samples = shared_graph.Samples(folder, graph, lazy_samples.lazy_sample)
     env = lmdb.open(str(folder / "stores" / "compressed" / "lmdb"), readonly=True, lock=False)
     chosen = np.random.default_rng(1).choice(len(samples), min(count, len(samples)), replace=False)
     with env.begin() as transaction:

@@ -1,4 +1,4 @@
-"""Steps of a peer of graphs: samples of lazy_samples.py, made a batch by PyTorch Geometric's default collation.
+"""Steps of a peer of graphs: samples of lazy_samples.py or neighbor_samples.py, made a batch by PyTorch Geometric.
 
 With worker processes, PyG's DataLoader is what is awaited; expctl sees in it when samples and batches are made. Without
 them, the step does itself what that DataLoader does, so that the time of each part is seen: read (LMDB), decode (JSON),
@@ -29,12 +29,17 @@ def run_graph(peer, make_name):
     settings = run.settings
     refuse(settings)
     import lazy_samples
+    import shared_graph
 
     pipeline = settings["pipeline"]
-    graph = lazy_samples.CellGraph(run.data_dir, pipeline["edge_types"], pipeline["metabolism"])
-    samples = lazy_samples.Samples(run.data_dir, graph, getattr(lazy_samples, make_name))
-    source = loader(samples, settings, pipeline["follow_batch"])
-    if settings["loader"]["workers"]:
+    graph = shared_graph.CellGraph(run.data_dir, pipeline["edge_types"], pipeline["metabolism"])
+    samples = shared_graph.Samples(run.data_dir, graph, getattr(lazy_samples, make_name))
+    run_batches(run, samples, loader(samples, settings, pipeline["follow_batch"]))
+
+
+def run_batches(run, samples, source):
+    """The steps, with the batches that `source`, a DataLoader, makes of `samples`."""
+    if run.settings["loader"]["workers"]:
         batches = iter(run.loader(source, endless=True))
         measured.steps(run, batches, lambda batch: batch, lambda batch: (batch.num_graphs, batch_bytes(batch)))
     else:

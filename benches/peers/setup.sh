@@ -4,6 +4,8 @@
 #   benches/peers/setup.sh [PEER|ENVIRONMENT|jemalloc|loaders…]    set up what is named, or everything
 #   benches/peers/setup.sh --python PEER                           set up, then print its interpreter on stdout
 #
+# The environment graphbolt is set up only where it or its peer is named: it downloads 2.6 GB.
+#
 # PYTHON names the Python 3.12 that they are made from, PYTHON310 the 3.10 of Merlin. What cannot be set up is named with
 # the reason, the others go on, and the exit code is then 1. About 3 GB, and 1.1 GB of wheels. "loaders" is the Python package with its
 # native module (scripts/python_loaders.sh), which the peers named expctl_* need; it is built with cargo, and again where sources changed.
@@ -23,6 +25,20 @@ base_python() { # VERSION NAMED
   return 1
 }
 
+# Packages that are compiled against PyTorch: against the headers of our libtorch, which the PyTorch in Python has the libraries of. About ten
+# minutes of two processors (estimated).
+compile_extensions() { # VENV FOLDER
+  local python torch libtorch
+  python=$(cat "$2/interpreter")
+  torch=$("$python" -c 'import os, torch; print(os.path.dirname(torch.__file__))')
+  libtorch=$("$here/../../scripts/libtorch.sh")
+  ln -sfn "$libtorch/include" "$torch/include"
+  say "    compiling $(grep -o '^[a-z-]*==[0-9.]*' "$here/requirements/$1_extensions.txt" | paste -sd' ')"
+  # ninja, which compiles two files at once, is found in the environment.
+  PATH="$2/bin:$PATH" FORCE_ONLY_CPU=1 "$python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+    --no-cache-dir --require-hashes -r "$here/requirements/$1_extensions.txt" >&2
+}
+
 # Makes one environment; its last line on stderr is the reason where it fails.
 make_venv() ( # VENV
   set -e
@@ -37,7 +53,12 @@ make_venv() ( # VENV
   # What is there as source alone is built with these, not with what is newest.
   "${pip[@]}" --no-deps --require-hashes -r "$here/../../scripts/requirements/build.txt" >&2
   "${pip[@]}" --no-deps --no-build-isolation --require-hashes -r "$here/requirements/$1.txt" >&2
-  bash "$here/../../scripts/torch_python.sh" "$folder/bin/python" > "$folder/interpreter"
+  if grep -q '^torch==' "$here/requirements/$1.txt"; then
+    echo "$folder/bin/python" > "$folder/interpreter"
+  else
+    bash "$here/../../scripts/torch_python.sh" "$folder/bin/python" > "$folder/interpreter"
+  fi
+  if [ -e "$here/requirements/$1_extensions.txt" ]; then compile_extensions "$1" "$folder"; fi
   venv_mark "$1" > "$folder/.complete"
 )
 

@@ -1,6 +1,7 @@
 # Shared by run, setup.sh and prepare.sh: source it, do not run it. Needs scripts/common.sh.
 # Peers that can live together share a virtual environment; it is named like its file in requirements/.
-VENVS=(arrays tiledbsoma streaming merlin pyg tensorstore slaf)
+VENVS=(arrays tiledbsoma streaming merlin pyg neighbors tensorstore slaf)
+# graphbolt is set up where it is named: it has a PyTorch of its own, with CUDA's libraries.
 
 # Name of the environment that a peer, or a format of one, is run in; 1 if there is no such peer.
 venv_of() { # PEER
@@ -12,6 +13,8 @@ venv_of() { # PEER
     slaf|lance) echo slaf;;
     merlin) echo merlin;;
     pyg_lazy|pyg_perturbation|expctl_python_graph) echo pyg;;
+    neighbor_loader) echo neighbors;;
+    graphbolt) echo graphbolt;;
     *) return 1;;
   esac
 }
@@ -19,7 +22,11 @@ venv_of() { # PEER
 venv_folder() { echo "$EXPCTL_CACHE/bench/peers/$1"; } # VENV
 
 # What an environment is made from: it is made anew when that is another.
-venv_mark() { echo "$TORCH_VERSION $(sha256sum < "$(dirname "${BASH_SOURCE[0]}")/requirements/$1.txt" | cut -c1-16)"; } # VENV
+venv_mark() { # VENV
+  local requirements; requirements=$(dirname "${BASH_SOURCE[0]}")/requirements
+  # With what is compiled against PyTorch, where something is.
+  echo "$TORCH_VERSION $(cat "$requirements/$1.txt" "$requirements/$1_extensions.txt" 2>/dev/null | sha256sum | cut -c1-16)"
+}
 
 # The interpreter of an environment that is complete and up to date; 1 if it is not.
 venv_python() { # VENV

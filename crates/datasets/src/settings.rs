@@ -53,6 +53,7 @@ pub fn graph_batch_options(pipeline: &Pipeline) -> Result<GraphBatchOptions, Dat
         walk: match pipeline.walk {
             expctl_settings::Walk::PerType => Walk::PerType,
             expctl_settings::Walk::Union => Walk::Union,
+            expctl_settings::Walk::Incoming => Walk::Incoming,
         },
         mask_source: match pipeline.mask_source {
             expctl_settings::MaskSource::Incidence => MaskSource::Incidence,

@@ -10,7 +10,7 @@ use crate::cell_graph::CellGraph;
 use crate::incidence::RemovedMetabolism;
 use crate::mask::SortedUnion;
 use crate::mask_sources::{EdgeSampling, MaskSources};
-use crate::neighborhood::{Neighborhoods, Neighbours, Visited};
+use crate::neighborhood::{Neighborhoods, Visited};
 use crate::operations::{Marker, Operand, Unmarked};
 use crate::options::{Collation, GraphBatchOptions, MaskSource, Processor};
 use crate::records::Sample;
@@ -72,8 +72,8 @@ impl Assembler {
             }
             Processor::Subgraph | Processor::Neighborhood | Processor::Perturbation | Processor::Ids => None,
         };
-        let neighborhoods = (processor == Processor::Neighborhood)
-            .then(|| Neighborhoods::build(&graph, Neighbours::build(&graph, options.walk, options.hops)));
+        let neighborhoods =
+            (processor == Processor::Neighborhood).then(|| Neighborhoods::build(&graph, options.walk, options.hops));
         Ok(Self { plan, shared: Arc::new(SharedGraph { graph, sources, neighborhoods }), scratch: Scratch::default() })
     }
 

@@ -1,5 +1,8 @@
 //! The genes around the perturbed ones and the edges between them, numbered anew.
 //!
+//! [`Walk::Incoming`] gives what PyTorch Geometric's `NeighborLoader` (`subgraph_type="directional"`) and the outermost layer of
+//! DGL's `NeighborSampler` give with all neighbours: the edges that the walk followed, and no others between its genes.
+//!
 //! The published NeighborSubgraphRepresentation does not number its genes anew and has no masks of genes and edges, so
 //! collation shifts edges out of their sample; its reactions are those of the genes found, while gpr and rmr keep their
 //! numbers in the whole graph. Its batches could be counted but not used. Here a sample is a graph of its own: edges are
@@ -25,23 +28,41 @@ const PERTURBED: u32 = 1 << 31;
 #[derive(Debug)]
 pub struct Neighborhoods {
     neighbours: Neighbours,
-    /// Targets of each type's edges, so that the edges of a few genes are found without looking at all: a sample costs the
-    /// out-edges of the genes found, which are never more than all edges.
-    targets: Vec<Adjacency>,
+    edges: EdgeLists,
     catalysis: Option<Catalysis>,
 }
 
-impl Neighborhoods {
-    pub fn build(graph: &CellGraph, neighbours: Neighbours) -> Self {
+/// A list of each type's edges by gene, so that the edges of a few genes are found without looking at all.
+#[derive(Debug)]
+enum EdgeLists {
+    /// Targets by source, for all edges between the genes found: a sample costs their out-edges, which are never more than all.
+    Between(Vec<Adjacency>),
+    /// Sources by target, for the edges that the walk followed: a sample costs these edges.
+    Followed(Vec<Adjacency>),
+}
+
+impl EdgeLists {
+    fn build(graph: &CellGraph, walk: Walk) -> Self {
         let genes = graph.num_genes();
+        let types = graph.edge_types.iter();
+        match walk {
+            Walk::PerType | Walk::Union => Self::Between(types.map(|edges| Adjacency::targets(edges, genes)).collect()),
+            Walk::Incoming => Self::Followed(types.map(|edges| Adjacency::sources(edges, genes)).collect()),
+        }
+    }
+}
+
+impl Neighborhoods {
+    /// Tables for samples with the genes within `hops` steps of `walk`.
+    pub fn build(graph: &CellGraph, walk: Walk, hops: u32) -> Self {
         Self {
-            neighbours,
-            targets: graph.edge_types.iter().map(|edges| Adjacency::targets(edges, genes)).collect(),
-            catalysis: graph.metabolism.as_ref().map(|m| Catalysis::build(m, genes)),
+            neighbours: Neighbours::build(graph, walk, hops),
+            edges: EdgeLists::build(graph, walk),
+            catalysis: graph.metabolism.as_ref().map(|m| Catalysis::build(m, graph.num_genes())),
         }
     }
 
-    /// One sample. Edges are ordered by source, those of a source as they are in the graph.
+    /// One sample. Edges are ordered by source, or by target with [`Walk::Incoming`]; those of a gene are as in the graph.
     pub fn process<M: Marker>(
         &self,
         graph: &CellGraph,
@@ -67,9 +88,20 @@ impl Neighborhoods {
         nodes.kept.extend(found.iter().map(|gene| u8::from(table[*gene as usize] & PERTURBED == 0)));
         nodes.perturbed.extend(found.iter().map(|gene| u8::from(table[*gene as usize] & PERTURBED != 0)));
         marks.mark(StageOperation::Fill, Operand::Genes);
-        for (index, (targets, own)) in self.targets.iter().zip(&mut *own).enumerate() {
-            induce(targets, found, table, own);
-            marks.mark(StageOperation::Filter, Operand::EdgeType(index));
+        match &self.edges {
+            EdgeLists::Between(types) => {
+                for (index, (targets, own)) in types.iter().zip(&mut *own).enumerate() {
+                    induce(targets, found, table, own);
+                    marks.mark(StageOperation::Filter, Operand::EdgeType(index));
+                }
+            }
+            EdgeLists::Followed(types) => {
+                let expanded = visited.expanded();
+                for (index, (sources, own)) in types.iter().zip(&mut *own).enumerate() {
+                    follow(sources, expanded, table, own);
+                    marks.mark(StageOperation::Filter, Operand::EdgeType(index));
+                }
+            }
         }
         scratch.genes.push(found.len());
         let (Some(metabolism), Some(joined), Some(catalysis), [.., gpr, _]) =
@@ -122,6 +154,27 @@ fn induce(targets: &Adjacency, found: &[u32], table: &[u32], own: &mut Relabeled
     own.take(n);
 }
 
+/// Edges of one type that lead to the `expanded` genes. The walk has found their sources, so none is left out.
+fn follow(sources: &Adjacency, expanded: &[u32], table: &[u32], own: &mut RelabeledEdges) {
+    let edges = expanded.iter().map(|gene| sources.of(*gene).len()).sum();
+    let room = own.room(edges);
+    let mut first = 0;
+    for &gene in expanded {
+        let list = sources.of(gene);
+        let edges = first..first + list.len();
+        let target = table[gene as usize];
+        room.targets[edges.clone()].fill(target & !PERTURBED);
+        let ends = room.sources[edges.clone()].iter_mut().zip(&mut room.mask[edges.clone()]);
+        for ((source, mask), from) in ends.zip(list) {
+            let number = table[*from as usize];
+            *source = number & !PERTURBED;
+            *mask = u8::from((number | target) & PERTURBED == 0);
+        }
+        first = edges.end;
+    }
+    own.take(first);
+}
+
 /// Finds the genes within some steps of others. Threads share it.
 #[derive(Clone, Debug)]
 pub struct Neighbours {
@@ -137,7 +190,19 @@ pub struct Visited {
     /// The walk that last stood on each gene; a search has one for each list.
     walked: Vec<u64>,
     now: u64,
+    /// Genes of the last walk, in the order in which it came to them.
     frontier: Vec<u32>,
+    /// How many of these the walk went on from, or would have if any gene had been left to find.
+    expanded: usize,
+}
+
+impl Visited {
+    /// The genes that the last walk went on from, ascending: those within one hop less than it found.
+    fn expanded(&mut self) -> &[u32] {
+        let expanded = &mut self.frontier[..self.expanded];
+        expanded.sort_unstable();
+        expanded
+    }
 }
 
 impl Neighbours {
@@ -147,6 +212,7 @@ impl Neighbours {
         let lists = match walk {
             Walk::Union => vec![Adjacency::union(&graph.edge_types, genes)],
             Walk::PerType => graph.edge_types.iter().map(|e| Adjacency::sources(e, genes)).collect(),
+            Walk::Incoming => vec![Adjacency::all_sources(&graph.edge_types, genes)],
         };
         Self { lists, hops }
     }
@@ -155,7 +221,7 @@ impl Neighbours {
     ///
     /// Breadth first; each list of a gene that was reached is read once per walk.
     pub fn find(&self, genes: &[i64], num_genes: usize, visited: &mut Visited, out: &mut Vec<u32>) {
-        let Visited { found, walked, now, frontier } = visited;
+        let Visited { found, walked, now, frontier, expanded } = visited;
         found.resize(num_genes, 0);
         walked.resize(num_genes, 0);
         let search = *now + 1;
@@ -173,6 +239,7 @@ impl Neighbours {
                 let end = frontier.len();
                 // Once all are found no step can add any.
                 if start == end || count == num_genes {
+                    start = end;
                     break;
                 }
                 for at in start..end {
@@ -185,6 +252,7 @@ impl Neighbours {
                 }
                 start = end;
             }
+            *expanded = start;
         }
         out.clear();
         out.extend((0..num_genes as u32).filter(|gene| found[*gene as usize] == search));
@@ -214,8 +282,18 @@ impl Adjacency {
     /// The neighbours of each gene over all types, whichever way an edge points: each once, the gene itself never.
     pub fn union(edge_types: &[EdgeType], num_genes: usize) -> Self {
         let ends = || edge_types.iter().flat_map(|edges| edges.sources().iter().zip(edges.targets()));
-        let both = || ends().flat_map(|(&s, &t)| [(s, t), (t, s)]).filter(|(s, t)| s != t);
-        let mut all = Self::sorted(num_genes, both);
+        Self::distinct(num_genes, || ends().flat_map(|(&s, &t)| [(s, t), (t, s)]))
+    }
+
+    /// The sources of each gene's edges over all types: each once, the gene itself never.
+    pub fn all_sources(edge_types: &[EdgeType], num_genes: usize) -> Self {
+        let ends = || edge_types.iter().flat_map(|edges| edges.sources().iter().zip(edges.targets()));
+        Self::distinct(num_genes, || ends().map(|(&s, &t)| (t, s)))
+    }
+
+    /// (gene, entry) by gene: entries each once, the gene itself never.
+    fn distinct<I: Iterator<Item = (i64, i64)>>(num_genes: usize, pairs: impl Fn() -> I) -> Self {
+        let mut all = Self::sorted(num_genes, || pairs().filter(|(gene, entry)| gene != entry));
         // Nine types name most pairs more than once: close the lists up.
         let mut seen = vec![u32::MAX; num_genes];
         let mut kept = 0;
@@ -286,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_change_types_in_the_union_and_go_up_in_the_published_walk() {
+    fn steps_change_types_except_in_the_published_walk_and_go_both_ways_in_the_union_alone() {
         let graph = path();
         let mut visited = Visited::default();
         let mut find = |walk, hops, genes: &[i64]| {
@@ -300,7 +378,28 @@ mod tests {
         assert_eq!(find(Walk::PerType, 3, &[3]), [2, 3]);
         assert_eq!(find(Walk::PerType, 3, &[0]), [0]);
         assert_eq!(find(Walk::PerType, 1, &[1, 2]), [0, 1, 2]);
+        assert_eq!(find(Walk::Incoming, 1, &[3]), [2, 3]);
+        assert_eq!(find(Walk::Incoming, 2, &[3]), [1, 2, 3]);
+        assert_eq!(find(Walk::Incoming, 3, &[3]), [0, 1, 2, 3]);
+        assert_eq!(find(Walk::Incoming, 3, &[0, 4]), [0, 4]);
         assert!(find(Walk::Union, 3, &[]).is_empty());
+    }
+
+    #[test]
+    fn a_walk_goes_on_from_the_genes_within_one_hop_less() {
+        let graph = path();
+        let (mut visited, mut out) = (Visited::default(), Vec::new());
+        let mut expanded = |hops, genes: &[i64]| {
+            Neighbours::build(&graph, Walk::Incoming, hops).find(genes, 5, &mut visited, &mut out);
+            visited.expanded().to_vec()
+        };
+        assert_eq!(expanded(1, &[3]), [3]);
+        assert_eq!(expanded(2, &[3]), [2, 3]);
+        // The walk ends early: the genes that it came to last have no source, or all genes are found.
+        assert_eq!(expanded(3, &[1]), [0, 1]);
+        assert_eq!(expanded(3, &[3, 4]), [1, 2, 3, 4]);
+        assert_eq!(expanded(2, &[0, 1, 2, 3, 4]), [0, 1, 2, 3, 4]);
+        assert!(expanded(2, &[]).is_empty());
     }
 
     #[test]
@@ -310,6 +409,8 @@ mod tests {
         assert_eq!((targets.of(0), targets.of(1), targets.of(2)), (&[1, 1][..], &[1][..], &[0, 2][..]));
         let sources = Adjacency::sources(&edges, 4);
         assert_eq!((sources.of(0), sources.of(1), sources.of(2)), (&[2][..], &[0, 0, 1][..], &[2][..]));
+        let all = Adjacency::all_sources(&[edges.clone(), edges.clone()], 4);
+        assert_eq!((all.of(0), all.of(1), all.of(2), all.of(3)), (&[2][..], &[0][..], &[][..], &[][..]));
         let union = Adjacency::union(&[edges.clone(), edges], 4);
         assert_eq!((union.of(0), union.of(1), union.of(2), union.of(3)), (&[1, 2][..], &[0][..], &[0][..], &[][..]));
         assert_eq!((union.num_genes(), union.num_entries()), (4, 4));

@@ -65,6 +65,9 @@ pub enum Walk {
     PerType,
     /// Along edges of any type in either direction; each step may take another type.
     Union,
+    /// From target to source along edges of any type. A sample has the edges that the steps followed, not all between its genes:
+    /// what so many layers of message passing read, and what neighbour samplers that take all neighbours give.
+    Incoming,
 }
 
 /// What the masks of edges between genes are made from.

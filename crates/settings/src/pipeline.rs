@@ -74,6 +74,10 @@ pub enum Walk {
     PerType,
     /// Along edges of any type in either direction; each step may take another type.
     Union,
+    /// From target to source along edges of any type. A sample has the edges that the steps followed, not all between its
+    /// genes: what so many layers of message passing read, and what PyTorch Geometric's `NeighborLoader` and DGL's
+    /// `NeighborSampler` give with all neighbours.
+    Incoming,
 }
 
 /// The source of the masks of edges between genes that loader threads make.
@@ -112,7 +116,8 @@ pub struct Pipeline {
     /// With `neighborhood`: how far from the perturbed genes.
     #[setting(default = 1, added, min = 1, max = 3)]
     pub hops: u32,
-    /// With `neighborhood`: against the edges within each type, as published, or either way along all types.
+    /// With `neighborhood`: against the edges within each type, as published; either way along all types; or against the edges of all
+    /// types, with the edges followed alone.
     #[setting(default = Walk::PerType, added)]
     pub walk: Walk,
     /// Edge types of the graph, in order.

@@ -29,6 +29,7 @@ except ImportError as error:
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[3] / "benches" / "peers"))
 import lazy_samples  # noqa: E402
+import shared_graph  # noqa: E402
 
 FOLLOW = ("x", "x_pert", "perturbation_indices")
 
@@ -40,8 +41,8 @@ class Pyg(unittest.TestCase):
 
     def samples(self, edge_types=(), metabolism=True, processor="pyg"):
         made = {"pyg": lazy_samples.lazy_sample, "perturbation": lazy_samples.perturbation_sample}[processor]
-        cell_graph = lazy_samples.CellGraph(self.folder, list(edge_types), metabolism)
-        return lazy_samples.Samples(self.folder, cell_graph, made)
+        cell_graph = shared_graph.CellGraph(self.folder, list(edge_types), metabolism)
+        return shared_graph.Samples(self.folder, cell_graph, made)
 
     def same(self, expected, found, where):
         """The same value: tensors to the dtype and every element, dicts to the order of keys."""

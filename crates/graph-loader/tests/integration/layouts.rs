@@ -12,7 +12,7 @@ use loader_core::{BatchOperations, Stage, StageOperation};
 use proptest::prelude::*;
 
 use crate::masked::described::counts;
-use crate::masked::{self, described, encode_masks, induced, naive, random, within};
+use crate::masked::{self, described, edges_between, encode_masks, naive, random, within};
 
 /// Compare every sample of a batch with its definition.
 fn check(pipeline: &GraphBatchOptions, graph: &CellGraph, samples: &[Sample], batch: &Batch) {
@@ -35,8 +35,13 @@ fn check(pipeline: &GraphBatchOptions, graph: &CellGraph, samples: &[Sample], ba
                     let genes = within(graph, &sample.genes, pipeline.walk, pipeline.hops);
                     let (found, all, kept) = described::neighborhood(graph, graphs, b, i);
                     assert_eq!(found, genes);
-                    assert_eq!(all, induced(graph, &genes));
-                    let here = |(s, t): &masked::Edge| genes.contains(s) && genes.contains(t);
+                    // The edges that the walk followed end at genes that it found one hop before the last.
+                    let targets = match pipeline.walk {
+                        Walk::PerType | Walk::Union => genes.clone(),
+                        Walk::Incoming => within(graph, &sample.genes, pipeline.walk, pipeline.hops - 1),
+                    };
+                    assert_eq!(all, edges_between(graph, &genes, &targets));
+                    let here = |(s, t): &masked::Edge| genes.contains(s) && targets.contains(t);
                     let edges = expected.edges.iter().map(|e| e.iter().copied().filter(here).collect()).collect();
                     let gpr = expected.gpr.iter().copied().filter(|(gene, _)| genes.contains(gene)).collect();
                     let kept_genes = expected.genes.intersection(&genes).copied().collect();
@@ -73,7 +78,7 @@ fn pipelines() -> Vec<GraphBatchOptions> {
             }
             let pipeline = GraphBatchOptions { collation, ..GraphBatchOptions::new(processor) };
             if processor == Neighborhood {
-                let walks = [Walk::PerType, Walk::Union].into_iter();
+                let walks = [Walk::PerType, Walk::Union, Walk::Incoming].into_iter();
                 let near = walks.flat_map(|walk| (1..=3).map(move |hops| (walk, hops)));
                 all.extend(near.map(|(walk, hops)| GraphBatchOptions { walk, hops, ..pipeline.clone() }));
             } else {

@@ -115,6 +115,24 @@ fn the_published_walk_goes_against_the_edges() {
 }
 
 #[test]
+fn the_incoming_walk_has_the_edges_that_it_followed_and_no_others() {
+    let walk =
+        |hops| GraphBatchOptions { walk: Walk::Incoming, hops, ..GraphBatchOptions::new(Processor::Neighborhood) };
+    let one = graphs(&walk(1), &[sample(&[1]), sample(&[2])]);
+    assert_eq!((&one.genes.original[..], &one.genes.ptr[..]), (&[0, 1, 1, 2][..], &[0, 2, 4][..]));
+    // To gene 1: 0 → 1 twice, 1 → 1, and not the self-loop of gene 0. To gene 2: 1 → 2, 2 → 2.
+    assert_eq!(one.edges[0].sources(), [0, 0, 1, 2, 3]);
+    assert_eq!(one.edges[0].targets(), [1, 1, 1, 3, 3]);
+    assert_eq!((&one.edges[0].mask[..], &one.edges[0].num_edges[..]), (&[0; 5][..], &[3, 2][..]));
+    let two = graphs(&walk(2), &[sample(&[1])]);
+    assert_eq!(two.genes.original, [0, 1, 3]);
+    // By target: 3 → 0, 0 → 0; then those to gene 1.
+    assert_eq!(two.edges[0].sources(), [2, 0, 0, 0, 1]);
+    assert_eq!(two.edges[0].targets(), [0, 0, 1, 1, 1]);
+    assert_eq!(two.edges[0].mask, [1, 1, 0, 0, 0]);
+}
+
+#[test]
 fn the_collater_that_never_ran_makes_no_ptr_and_follows_nothing() {
     let samples = [sample(&[0]), sample(&[1, 2])];
     let pyg = graphs(&GraphBatchOptions::new(Processor::Lazy), &samples);

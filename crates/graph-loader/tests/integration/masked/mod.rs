@@ -67,6 +67,7 @@ pub fn within(graph: &CellGraph, perturbed: &[i64], walk: Walk, hops: u32) -> BT
     let (together, both_ways): (Vec<&[EdgeType]>, bool) = match walk {
         Walk::Union => (vec![&graph.edge_types], true),
         Walk::PerType => (graph.edge_types.chunks(1).collect(), false),
+        Walk::Incoming => (vec![&graph.edge_types], false),
     };
     let start: BTreeSet<i64> = perturbed.iter().copied().collect();
     let mut all = start.clone();
@@ -88,9 +89,9 @@ pub fn within(graph: &CellGraph, perturbed: &[i64], walk: Walk, hops: u32) -> BT
     all
 }
 
-/// All edges between `genes`, kept or not, by type.
-pub fn induced(graph: &CellGraph, genes: &BTreeSet<i64>) -> Vec<Vec<Edge>> {
-    let inside = |(s, t): &Edge| genes.contains(s) && genes.contains(t);
+/// All edges from `sources` to `targets`, kept or not, by type.
+pub fn edges_between(graph: &CellGraph, sources: &BTreeSet<i64>, targets: &BTreeSet<i64>) -> Vec<Vec<Edge>> {
+    let inside = |(s, t): &Edge| sources.contains(s) && targets.contains(t);
     graph.edge_types.iter().map(|e| sorted(pairs(e.sources(), e.targets()).filter(inside))).collect()
 }
 
