@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use expctl_ledger::{Attempt, JobRecord, Ledger, MeasuredJob, Run};
+use expctl_ledger::{Attempt, JobRecord, Ledger, MeasuredJob, PublishedError, Run};
 use expctl_text::Frontmatter;
 use expctl_text::format::{self, MISSING};
 use serde_json::{Map, Value, json};
@@ -60,7 +60,7 @@ pub fn values(
     // Without a baseline all rows answer.
     let answering = Some(results.answering_rows()).filter(|rows| !rows.is_empty()).unwrap_or_else(|| rows.clone());
     let lead = results.lead();
-    let next = lead.map(|(row, _)| next_change(&(options.suggest)(job, &row.label), row, record.job));
+    let next = lead.map(|(row, _)| next_change(&options.suggest.of_variant(job, &row.label), row, record.job));
     let in_trees: Vec<&str> =
         lead.into_iter().flat_map(|(row, base)| [Some(row), base]).flatten().map(|row| row.label.as_str()).collect();
     let (folded, shown_warnings): (Vec<_>, Vec<_>) =
@@ -200,33 +200,20 @@ fn earlier_notes(project: &Project, folder: &Path, job: &MeasuredJob, options: &
 /// The job beside the last earlier ones of its config, as a comparison, if there are some that compare. Below it: which of them are
 /// missing, and why. An earlier job without a completed trial is left out.
 fn comparison(project: &Project, job: &MeasuredJob, rows: &[&VariantRow], options: &NoteOptions) -> Option<String> {
-    let record = &job.record;
-    let mut earlier: Vec<(i64, u64)> = Vec::new();
     let mut missing: Vec<String> = Vec::new();
-    let known =
-        if options.alone { Ok(BTreeSet::new()) } else { Ledger::open(project).map(|ledger| ledger.measured_ids()) };
-    let ids = known.unwrap_or_else(|error| {
-        missing.push(format!("Earlier jobs are missing: {}", reason(project, &error.to_string())));
-        BTreeSet::new()
-    });
-    let ids: Vec<u64> = ids.into_iter().filter(|id| *id != record.job).collect();
-    let cache = ListedJob::cache(project);
-    // There may be thousands, and only some are of the config.
-    let heads = parallel_map::map(&ids, |id| {
-        let folder = project.job(*id);
-        match cache.get_of_record(&folder) {
-            Some(known) => Ok((known.config == record.config, known.submitted)),
-            None => folder.head().map(|head| (head.config == record.config, head.submitted)),
+    let mut earlier: Vec<(i64, u64)> = match (options.alone, &options.listed) {
+        (true, _) => Vec::new(),
+        (false, Some(listed)) => {
+            let of_config =
+                listed.iter().filter(|other| other.job != job.record.job && other.config == job.record.config);
+            of_config.map(|other| (other.submitted, other.job)).collect()
         }
-    });
-    for (id, head) in ids.into_iter().zip(heads) {
-        match head {
-            Ok((true, submitted)) if submitted < record.submitted => earlier.push((submitted, id)),
-            Ok(_) => {}
-            // Its config is not known.
-            Err(e) => say(format!("job {id} is not compared with: {e}")),
-        }
-    }
+        (false, None) => jobs_of_config(project, &job.record).unwrap_or_else(|error| {
+            missing.push(format!("Earlier jobs are missing: {}", reason(project, &error.to_string())));
+            Vec::new()
+        }),
+    };
+    earlier.retain(|(submitted, _)| *submitted < job.record.submitted);
     earlier.sort_unstable_by(|a, b| b.cmp(a));
     let mut own: Vec<VariantRow> = rows.iter().map(|row| (*row).clone()).collect();
     // They are among the warnings of the note.
@@ -262,6 +249,33 @@ fn comparison(project: &Project, job: &MeasuredJob, rows: &[&VariantRow], option
     let table = comparison.ok().filter(|_| says_more).and_then(|comparison| comparison.render(Format::Markdown).ok());
     let parts: Vec<String> = table.into_iter().chain(missing).collect();
     (!parts.is_empty()).then(|| parts.join("\n\n"))
+}
+
+/// When the other jobs of a job's config were submitted, with their numbers.
+///
+/// # Errors
+/// The ledger cannot be read.
+fn jobs_of_config(project: &Project, record: &JobRecord) -> Result<Vec<(i64, u64)>, PublishedError> {
+    let ids: Vec<u64> = Ledger::open(project)?.measured_ids().into_iter().filter(|id| *id != record.job).collect();
+    let cache = ListedJob::cache(project);
+    // There may be thousands, and only some are of the config.
+    let heads = parallel_map::map(&ids, |id| {
+        let folder = project.job(*id);
+        match cache.get_of_record(&folder) {
+            Some(known) => Ok((known.config == record.config, known.submitted)),
+            None => folder.head().map(|head| (head.config == record.config, head.submitted)),
+        }
+    });
+    let mut found = Vec::new();
+    for (id, head) in ids.into_iter().zip(heads) {
+        match head {
+            Ok((true, submitted)) => found.push((submitted, id)),
+            Ok(_) => {}
+            // Its config is not known.
+            Err(e) => say(format!("job {id} is not compared with: {e}")),
+        }
+    }
+    Ok(found)
 }
 
 /// Published rows and breakdowns that name a variant of the job as the one that repeats them. `None` if nothing names one.
