@@ -96,7 +96,7 @@ fn setting_at<'a>(row: &'a VariantRow, key: &str) -> Option<&'a String> {
     row.point.get(key).or_else(|| row.settings.get(key))
 }
 
-/// Values of swept settings, in the order of their names, below a name of the user's choice.
+/// Values of swept settings, in the order of their names, below a name of the caller's choice.
 type PointValues<'a> = (&'a str, Vec<&'a str>);
 
 /// Rows at points of the same settings, each with its position.
@@ -240,8 +240,8 @@ pub fn lines_of_job(rows: &[VariantRow]) -> Vec<Line> {
     let indexed: Vec<(usize, &VariantRow)> = rows.iter().map(|row| (0, row)).collect();
     let bases = baselines(&indexed, 0, false);
     let line = |(i, row): (usize, &VariantRow)| {
-        let own = bases[i] == Some(i);
-        Line::new(row, own, bases[i].filter(|_| !own).map(|base| &rows[base]))
+        let is_baseline = bases[i] == Some(i);
+        Line::new(row, is_baseline, bases[i].filter(|_| !is_baseline).map(|base| &rows[base]))
     };
     let mut lines: Vec<Line> = rows.iter().enumerate().map(line).collect();
     judge_together(&mut lines);
@@ -256,7 +256,7 @@ pub fn judge_together(lines: &mut [Line]) {
     };
     let (short, with) = (with(true), with(false));
     for index in short {
-        let few = lines[index].runs.is_none_or(|(own, base)| own.min(base) < MIN_RUNS_FOR_VERDICT);
+        let few = lines[index].runs.is_none_or(|(n, base_n)| n.min(base_n) < MIN_RUNS_FOR_VERDICT);
         lines[index].verdict = Some(if few { Verdict::TooFewRuns } else { Verdict::TooShort });
     }
     let table: Vec<_> = with.iter().filter_map(|i| lines[*i].ratio_samples_per_s.zip(lines[*i].runs)).collect();

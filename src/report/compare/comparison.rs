@@ -192,8 +192,8 @@ impl StepKind<'_> {
 
     /// Its data in words: the data set, `own files` where rows read those of the user in its place, or both.
     fn data_words(&self) -> String {
-        let own = |row: &VariantRow| row.settings.get("array.files").is_some_and(|files| !files.is_empty());
-        let words = self.rows.iter().map(|(_, row)| if own(row) { "own files" } else { self.set });
+        let has_own_files = |row: &VariantRow| row.settings.get("array.files").is_some_and(|files| !files.is_empty());
+        let words = self.rows.iter().map(|(_, row)| if has_own_files(row) { "own files" } else { self.set });
         words.collect::<BTreeSet<&str>>().into_iter().collect::<Vec<_>>().join(" and ")
     }
 
@@ -236,15 +236,15 @@ impl StepKind<'_> {
             let bases = baselines(&rows, baseline, self.of_several_jobs());
             let plain: Vec<&VariantRow> = rows.iter().map(|(_, row)| *row).collect();
             let line = |i: usize| {
-                let own = bases[i] == Some(i);
+                let is_baseline = bases[i] == Some(i);
                 let base = match bases[i] {
                     // The baseline of another class is compared with that of the first class; the ratio is marked as crossing classes.
-                    Some(base) if own => {
+                    Some(base) if is_baseline => {
                         first.as_ref().and_then(|first| first.at("", plain[base]).first().map(|(_, of)| *of))
                     }
                     base => base.map(|base| plain[base]),
                 };
-                let mut line = Line::new(plain[i], own, base);
+                let mut line = Line::new(plain[i], is_baseline, base);
                 line.of_baseline_job = rows[i].0 == baseline;
                 let before = Some(plain[i]).filter(|_| !line.of_baseline_job);
                 line.before = before.and_then(|row| of_baseline.counterpart(row)).map(|row| Box::new(row.clone()));

@@ -215,13 +215,13 @@ fn comparison(project: &Project, job: &MeasuredJob, rows: &[&VariantRow], option
     };
     earlier.retain(|(submitted, _)| *submitted < job.record.submitted);
     earlier.sort_unstable_by(|a, b| b.cmp(a));
-    let mut own: Vec<VariantRow> = rows.iter().map(|row| (*row).clone()).collect();
+    let mut of_job: Vec<VariantRow> = rows.iter().map(|row| (*row).clone()).collect();
     // They are among the warnings of the note.
-    for row in &mut own {
+    for row in &mut of_job {
         row.cautions.clear();
         row.notes.clear();
     }
-    let mut jobs = vec![own.clone()];
+    let mut jobs = vec![of_job.clone()];
     for (_, id) in earlier {
         if jobs.len() > MAX_COMPARED {
             break;
@@ -242,7 +242,7 @@ fn comparison(project: &Project, job: &MeasuredJob, rows: &[&VariantRow], option
             why.extend(details);
         }
         missing.push(format!("Earlier jobs are missing: {}", reason(project, &why.join("; "))));
-        Comparison::new(&[own], &[], 0)
+        Comparison::new(&[of_job], &[], 0)
     });
     // Alone, its rows are those of the results; only what a profiler costs is not there.
     let says_more = together || rows.iter().any(|row| row.profiler);
@@ -305,8 +305,8 @@ fn methods(job: &MeasuredJob, rows: &[&VariantRow]) -> Vec<Value> {
     let differs = |key: &&String| settings.iter().any(|other| other.get(*key) != settings[0].get(*key));
     let differing: BTreeSet<&String> = keys.into_iter().filter(differs).collect();
     let mut all = Vec::new();
-    for (((label, runs), own), row) in groups.iter().zip(&settings).zip(rows) {
-        let apart = own.iter().filter(|(key, _)| differing.contains(key));
+    for (((label, runs), of_variant), row) in groups.iter().zip(&settings).zip(rows) {
+        let apart = of_variant.iter().filter(|(key, _)| differing.contains(key));
         let apart = apart.map(|(key, value)| format!("{key} = {}", quoted(value)));
         // The version of our own worker is in the provenance.
         let program = runs.iter().flat_map(|run| run.environments()).find_map(|found| found.program.as_ref());
