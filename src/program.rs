@@ -1,7 +1,7 @@
 //! Programs that are started: where one is, without a shell, and those that run as ranks (this one and `expctl-worker`, with the libtorch that
 //! the worker loads).
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -37,6 +37,21 @@ pub fn find_program(root: &Path, name: &str) -> Result<PathBuf, String> {
     let found =
         std::env::split_paths(&folders).map(|folder| root.join(folder).join(name)).find(|path| is_program(path));
     found.ok_or_else(|| format!("there is no program {name:?} in PATH"))
+}
+
+/// Which build of expctl this is, for what is stored and computed again by another one: the version with the commit or, of a build without one
+/// or from a tree with changes, the size and time of the program's file.
+pub fn build_identity() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let commit = option_env!("EXPCTL_BUILD_COMMIT").unwrap_or_default();
+    if !commit.is_empty() && !commit.ends_with("-dirty") {
+        return format!("{version} {commit}");
+    }
+    let file = std::env::current_exe().and_then(|path| path.metadata());
+    file.map_or_else(
+        |_| format!("{version} {commit}"),
+        |file| format!("{version} {commit} {} {}.{:09}", file.len(), file.mtime(), file.mtime_nsec()),
+    )
 }
 
 /// The programs that a batch script runs, as absolute paths.

@@ -11,6 +11,7 @@ use crate::launch::slurm;
 use crate::predict::next_change;
 use crate::project::Project;
 use crate::report::html::write_page;
+use crate::report::next_change::SuggestChange;
 use crate::report::note::{BUILT_IN, NoteLinks, NoteOptions, write_note};
 use crate::report::reference::{ReferenceError, ReferenceRecord};
 
@@ -81,7 +82,13 @@ impl NoteArgs {
             vault: None,
         };
         let options = note_options(project, asked)?;
-        Ok(NoteOptions { force: self.force, restore: self.restore.clone(), alone: self.alone, ..options })
+        Ok(NoteOptions {
+            force: self.force,
+            restore: self.restore.clone(),
+            alone: self.alone,
+            suggest: options.suggest.for_one_job(),
+            ..options
+        })
     }
 }
 
@@ -109,7 +116,8 @@ pub fn note_options(project: &Project, asked: NotesSettings) -> Result<NoteOptio
         force: false,
         restore: Vec::new(),
         alone: false,
-        suggest: next_change,
+        suggest: SuggestChange::new(next_change),
+        listed: None,
     })
 }
 

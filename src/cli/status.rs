@@ -180,8 +180,8 @@ fn print_trials(project: &Project, args: &StatusArgs, folders: &[JobDir]) -> Res
     let mut rows = Vec::new();
     for job in &seen.jobs {
         let trials: Vec<(usize, &TrialStatus)> = job.trials.iter().enumerate().collect();
-        let made = parallel_map::map(&trials, |(task, trial)| trial_row(&job.folder, job.record.job, *task, trial));
-        rows.extend(made.into_iter().collect::<Result<Vec<_>, _>>()?);
+        let computed = parallel_map::map(&trials, |(task, trial)| trial_row(&job.folder, job.record.job, *task, trial));
+        rows.extend(computed.into_iter().collect::<Result<Vec<_>, _>>()?);
     }
     print_rows(args.json, &rows, &trial_table(&rows, seen.jobs.len() > 1))?;
     Ok(seen.unreadable)

@@ -30,13 +30,13 @@ impl HistoryQuery {
     }
 
     /// The variants of a job that are asked for.
-    pub fn wanted_variants<'a>(&self, job: &'a JobIdentity) -> BTreeSet<&'a str> {
+    pub fn selected_variants<'a>(&self, job: &'a JobIdentity) -> BTreeSet<&'a str> {
         let of_config = self.is_of_config(job);
-        let is_wanted = |variant: &&str| {
+        let is_selected = |variant: &&str| {
             let is_named = of_config || *variant == self.name;
             is_named && self.only.as_ref().is_none_or(|only| only == variant)
         };
-        job.variants.iter().map(String::as_str).filter(is_wanted).collect()
+        job.variants.iter().map(String::as_str).filter(is_selected).collect()
     }
 
     /// The name as a path, and where it leads: a job may have recorded the one or the other.

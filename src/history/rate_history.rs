@@ -87,14 +87,14 @@ impl RateHistory {
             None => None,
         };
         let is_late = |job: &JobIdentity| since.is_none_or(|since| (job.submitted, job.job) >= since);
-        let wanted = |job: &JobIdentity| is_late(job) && !query.wanted_variants(job).is_empty();
-        let RatedJobs { jobs, unreadable } = RatedJobs::load(project, ledger, wanted);
+        let selected = |job: &JobIdentity| is_late(job) && !query.selected_variants(job).is_empty();
+        let RatedJobs { jobs, unreadable, .. } = RatedJobs::load(project, ledger, selected);
         let mut rates: Vec<JobRates> = Vec::new();
         let (mut configs, mut variants) = (BTreeSet::new(), BTreeSet::new());
         for (job, of_job) in jobs {
             match of_job {
                 Some(of_job) => {
-                    let named = query.wanted_variants(&job);
+                    let named = query.selected_variants(&job);
                     rates.extend(of_job.into_iter().filter(|rates| named.contains(rates.identity.variant.as_str())));
                 }
                 None => {
@@ -129,7 +129,7 @@ impl RateHistory {
 fn published_rates(ledger: &Ledger, query: &HistoryQuery, rates: &[JobRates]) -> Vec<PublishedRate> {
     let full_name = |rates: &JobRates| format!("{}.{}", rates.config, rates.identity.variant);
     let repeats: BTreeSet<String> = rates.iter().map(full_name).collect();
-    let is_wanted = |row: &&PublishedRow| {
+    let is_selected = |row: &&PublishedRow| {
         let named = query.only.is_none() && (row.config == query.config_name() || row.variant == query.name);
         named || row.repeated_by.iter().any(|name| repeats.contains(name))
     };
@@ -146,5 +146,5 @@ fn published_rates(ledger: &Ledger, query: &HistoryQuery, rates: &[JobRates]) ->
             source: row.source.clone(),
         }
     };
-    ledger.published_rows().iter().filter(is_wanted).map(rate).collect()
+    ledger.published_rows().iter().filter(is_selected).map(rate).collect()
 }

@@ -1,4 +1,5 @@
-//! [`RatedJobs`]: the jobs of a ledger with the rates of those that are asked for. The steps of a job that has ended are read once.
+//! [`RatedJobs`]: the jobs of a ledger with the rates of those that are asked for. The steps of a job that has ended are read twice
+//! ([`JobCache`]).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -33,6 +34,8 @@ pub struct RatedJobs {
     pub jobs: Vec<(JobIdentity, Option<Vec<JobRates>>)>,
     /// Those that cannot be read.
     pub unreadable: Vec<UnreadableJob>,
+    /// Whether all that was asked for could be read: of no job a run or its provenance is missing for an error, which may pass.
+    pub is_complete: bool,
 }
 
 /// What is cached of a job.
@@ -62,32 +65,44 @@ impl CachedValue for CachedRates {
     }
 }
 
-/// What a look at a job found.
+/// A job that was read.
 struct RatedJob {
     origin: JobIdentity,
     rates: Option<Vec<JobRates>>,
-    /// The files that it was read from, if it is not in the cache and can be.
+    /// The files that it was read from, if it is to be put into the cache.
     files: Option<JobFiles>,
+    /// Whether the files that the cache has of it were unchanged before.
+    unchanged_before: bool,
+    is_complete: bool,
+}
+
+impl RatedJob {
+    /// A job that is in the cache.
+    fn known(origin: JobIdentity, rates: Option<Vec<JobRates>>) -> Self {
+        Self { origin, rates, files: None, unchanged_before: true, is_complete: true }
+    }
 }
 
 impl RatedJobs {
-    /// Read the jobs of a project's ledger: of each what it is of, and of those that are `wanted` the times of steps and what they ran with,
-    /// too. What has been read of a job before, and has not changed since, comes from the cache of the user.
-    pub fn load(project: &Project, ledger: &Ledger, wanted: impl Fn(&JobIdentity) -> bool + Sync) -> Self {
+    /// Read the jobs of a project's ledger: of each what it is of, and of those that are `selected` the times of steps and what they ran
+    /// with, too. What has been read of a job before, and has not changed since, comes from the cache of the user.
+    pub fn load(project: &Project, ledger: &Ledger, selected: impl Fn(&JobIdentity) -> bool + Sync) -> Self {
         let mut cache: JobCache<CachedRates> = JobCache::open(project, "rates", FilesOf::Rates);
         let folders: Vec<JobDir> = ledger.measured_ids().into_iter().map(|id| project.job(id)).collect();
-        let found = parallel_map::map(&folders, |folder| look(&cache, folder, &wanted));
-        let (mut jobs, mut unreadable) = (Vec::new(), Vec::new());
+        let found = parallel_map::map(&folders, |folder| read_job(&cache, folder, &selected));
+        let (mut jobs, mut unreadable, mut is_complete) = (Vec::new(), Vec::new(), true);
         for (folder, found) in folders.iter().zip(found) {
             match found {
-                Ok(RatedJob { origin, rates, files }) => {
+                Ok(RatedJob { origin, rates, files, unchanged_before, is_complete: is_whole }) => {
                     if let Some(files) = files {
                         let value = CachedRates::new(&mut cache, &origin, rates.as_deref());
-                        cache.insert(folder, files, value);
+                        cache.insert(folder, files, value, unchanged_before);
                     }
+                    is_complete &= is_whole;
                     jobs.push((origin, rates));
                 }
                 Err(e) => {
+                    is_complete = false;
                     // The ledger names folders by numbers.
                     let job = folder.name().parse().unwrap_or_default();
                     unreadable.push(UnreadableJob { job, reason: e.to_string() });
@@ -95,7 +110,7 @@ impl RatedJobs {
             }
         }
         cache.save(&folders);
-        Self { jobs, unreadable }
+        Self { jobs, unreadable, is_complete }
     }
 }
 
@@ -123,44 +138,48 @@ impl CachedRates {
     }
 }
 
-/// Look at a job: into the cache, and into its folder where that does not say what is wanted.
-fn look(
+/// What is asked of a job: from the cache, and from its folder where the cache does not have it.
+fn read_job(
     cache: &JobCache<CachedRates>,
     folder: &JobDir,
-    wanted: impl Fn(&JobIdentity) -> bool,
+    selected: impl Fn(&JobIdentity) -> bool,
 ) -> Result<RatedJob, LedgerError> {
     if let Some(known) = cache.get_of_record(folder) {
         let origin = known.origin.clone();
-        if !wanted(&origin) {
-            return Ok(RatedJob { origin, rates: None, files: None });
+        if !selected(&origin) {
+            return Ok(RatedJob::known(origin, None));
         }
         if let Some(rates) = cache.get(folder).and_then(|cached| cached.rates(cache)) {
-            return Ok(RatedJob { origin, rates: Some(rates), files: None });
+            return Ok(RatedJob::known(origin, Some(rates)));
         }
     }
+    let unconfirmed = cache.unconfirmed(folder);
     let begun = SystemTime::now();
     let record = folder.record()?;
     let origin = origin(&record);
-    if !wanted(&origin) {
-        let files = JobFiles::settled(folder, Vec::new(), FilesOf::Rates, begun);
-        return Ok(RatedJob { origin, rates: None, files });
+    if !selected(&origin) {
+        // Rates that wait for a second reading stay in the cache.
+        let files = match unconfirmed.is_some_and(|known| known.rates.is_some()) {
+            true => None,
+            false => JobFiles::settled(folder, Vec::new(), FilesOf::Rates, begun),
+        };
+        let unchanged_before = unconfirmed.is_some();
+        return Ok(RatedJob { origin, rates: None, files, unchanged_before, is_complete: true });
     }
     // The rates are usable without it.
-    let provenance = Provenance::read(folder).unwrap_or_else(|e| {
-        tracing::warn!("{e}");
-        None
-    });
+    let provenance = Provenance::read(folder).map_err(|e| tracing::warn!("{e}"));
     let job = MeasuredJob::load_step_times(folder, record, |_| true);
-    let rates = JobRates::of_job(&job, provenance.as_ref());
-    // What still runs changes at any time, and of what cannot be read it is not known which files it would be made of.
+    let rates = JobRates::of_job(&job, provenance.as_ref().ok().and_then(Option::as_ref));
+    // What still runs changes at any time, and of what cannot be read it is not known which files it would be read from.
     let is_whole =
         |run: &Run| run.outcome.is_some() && !run.parts.is_empty() && !matches!(run.state, RunState::Unreadable(_));
     let has_ended = job.runs.iter().all(is_whole);
-    let files = match has_ended {
+    let files = match has_ended && provenance.is_ok() {
         true => JobFiles::settled(folder, job.runs.iter().map(files_of).collect(), FilesOf::Rates, begun),
         false => None,
     };
-    Ok(RatedJob { origin, rates: Some(rates), files })
+    let is_complete = provenance.is_ok() && !job.runs.iter().any(|run| matches!(run.state, RunState::Unreadable(_)));
+    Ok(RatedJob { origin, rates: Some(rates), files, unchanged_before: unconfirmed.is_some(), is_complete })
 }
 
 fn origin(record: &JobRecord) -> JobIdentity {

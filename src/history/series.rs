@@ -173,13 +173,13 @@ pub fn grouped(mut rates: Vec<JobRates>) -> Vec<RateSeries> {
     // The sort is stable: the variants of a job stay in order.
     rates.sort_by_key(|rates| (rates.submitted, rates.job));
     let mut groups: Vec<(RateIdentity, Vec<JobRates>)> = Vec::new();
-    let mut places: BTreeMap<RateIdentity, usize> = BTreeMap::new();
+    let mut index_by_identity: BTreeMap<RateIdentity, usize> = BTreeMap::new();
     for one in rates {
-        let place = *places.entry(one.identity.clone()).or_insert_with(|| {
+        let index = *index_by_identity.entry(one.identity.clone()).or_insert_with(|| {
             groups.push((one.identity.clone(), Vec::new()));
             groups.len() - 1
         });
-        groups[place].1.push(one);
+        groups[index].1.push(one);
     }
     let mut all: Vec<RateSeries> =
         groups.into_iter().map(|(identity, jobs)| RateSeries::of_jobs(identity, jobs)).collect();
@@ -192,11 +192,11 @@ pub fn grouped(mut rates: Vec<JobRates>) -> Vec<RateSeries> {
 /// Name series of the same variant by what differs between them.
 fn name_apart(all: &mut [RateSeries]) {
     let mut of_label: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-    for (place, series) in all.iter().enumerate() {
-        of_label.entry(series.identity.label.clone()).or_default().push(place);
+    for (index, series) in all.iter().enumerate() {
+        of_label.entry(series.identity.label.clone()).or_default().push(index);
     }
-    for places in of_label.into_values().filter(|places| places.len() > 1) {
-        let known: Vec<BTreeMap<String, String>> = places.iter().map(|place| told_by(&all[*place])).collect();
+    for indices in of_label.into_values().filter(|indices| indices.len() > 1) {
+        let known: Vec<BTreeMap<String, String>> = indices.iter().map(|index| told_by(&all[*index])).collect();
         let keys = in_order(known.iter().flat_map(|of| of.keys().map(String::as_str)));
         let differs = |key: &&str| known.iter().any(|of| of.get(*key) != known[0].get(*key));
         let differing: Vec<&str> = keys.into_iter().filter(differs).collect();
@@ -208,8 +208,8 @@ fn name_apart(all: &mut [RateSeries]) {
             said.take(MAX_NAMED).collect()
         };
         let names: Vec<String> = known.iter().map(|of| words(of).join(", ")).collect();
-        for (place, name) in places.iter().zip(&names) {
-            let series = &mut all[*place];
+        for (index, name) in indices.iter().zip(&names) {
+            let series = &mut all[*index];
             // Where words do not tell two of them apart, the hash of their settings does.
             let alone = names.iter().filter(|other| *other == name).count() == 1;
             let hash = format!("settings {}", series.identity.settings_hash);

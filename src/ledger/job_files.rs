@@ -1,4 +1,4 @@
-//! [`JobFiles`]: the state of the files of a job that something was made of, by which it is known whether one of them has changed since.
+//! [`JobFiles`]: the state of the files of a job that something was computed from, by which it is known whether one of them has changed since.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use expctl_ledger::{AttemptDir, JobDir};
 use serde::{Deserialize, Serialize};
 
-/// Time before a look within which no file may have changed: a second change within the resolution of the times would not be seen.
+/// Time before a reading within which no file may have changed: a second change within the resolution of the times would not be seen. The clock
+/// of a file server may differ by more, so [`JobCache`](super::JobCache) does not rest on this alone.
 const SETTLED: Duration = Duration::from_millis(20);
 
 /// The files that count.
@@ -35,7 +36,8 @@ pub struct JobFiles {
 }
 
 impl JobFiles {
-    /// The state now, after a look at the files that began at `begun`. `None`: one of them changed during the look or just before it.
+    /// The state now, after a reading of the files that began at `begun`. `None`: one of them changed during it or just before it, as far as
+    /// the clocks of this machine and of the file system agree.
     pub fn settled(folder: &JobDir, trials: Vec<TrialFiles>, of: FilesOf, begun: SystemTime) -> Option<Self> {
         let (all, newest_ns) = state(folder, &trials, of);
         let begun = begun.checked_sub(SETTLED)?.duration_since(UNIX_EPOCH).ok()?;
@@ -116,7 +118,7 @@ impl StateHasher {
     }
 }
 
-/// The length of a file. That of a folder says nothing and differs between looks on some network file systems.
+/// The length of a file. That of a folder says nothing and differs from one question to the next on some network file systems.
 fn length(file: &Metadata) -> u64 {
     if file.is_dir() { 0 } else { file.len() }
 }
@@ -132,18 +134,22 @@ mod tests {
         for path in [job.record_path(), attempt.outcome_path(), attempt.steps_path(0)] {
             std::fs::write(path, "1").unwrap();
         }
-        std::thread::sleep(2 * SETTLED);
         (dir, job, attempt)
     }
 
-    fn settled(job: &JobDir, of: FilesOf) -> Option<JobFiles> {
-        JobFiles::settled(job, vec![TrialFiles("ids-r1".to_owned(), 1, 1)], of, SystemTime::now())
+    fn settled(job: &JobDir, of: FilesOf, begun: SystemTime) -> Option<JobFiles> {
+        JobFiles::settled(job, vec![TrialFiles("ids-r1".to_owned(), 1, 1)], of, begun)
+    }
+
+    /// When a reading begins that the files are old for.
+    fn later() -> SystemTime {
+        SystemTime::now() + Duration::from_secs(1)
     }
 
     #[test]
     fn a_change_of_what_counts_is_seen() {
         let (_dir, job, attempt) = job();
-        let [outcomes, rates] = [FilesOf::Outcomes, FilesOf::Rates].map(|of| settled(&job, of).unwrap());
+        let [outcomes, rates] = [FilesOf::Outcomes, FilesOf::Rates].map(|of| settled(&job, of, later()).unwrap());
         let same = || {
             (
                 outcomes.are_same(&job, FilesOf::Outcomes),
@@ -164,17 +170,14 @@ mod tests {
     #[test]
     fn another_attempt_is_seen() {
         let (_dir, job, _) = job();
-        let files = settled(&job, FilesOf::Outcomes).unwrap();
+        let files = settled(&job, FilesOf::Outcomes, later()).unwrap();
         job.next_attempt("ids-r1").unwrap();
         assert!(!files.are_same(&job, FilesOf::Outcomes));
     }
 
     #[test]
-    fn what_changes_during_a_look_is_not_settled() {
-        let (_dir, job, attempt) = job();
-        let begun = SystemTime::now();
-        std::fs::write(attempt.outcome_path(), "2").unwrap();
-        let trials = vec![TrialFiles("ids-r1".to_owned(), 1, 1)];
-        assert_eq!(JobFiles::settled(&job, trials, FilesOf::Outcomes, begun), None);
+    fn what_changes_just_before_a_reading_is_not_settled() {
+        let (_dir, job, _) = job();
+        assert_eq!(settled(&job, FilesOf::Outcomes, SystemTime::now() - Duration::from_secs(1)), None);
     }
 }

@@ -119,12 +119,12 @@ impl Bottleneck {
 
     /// Verb and preposition for the share of a stage: a step does not wait for its own work.
     fn verb(&self, stage: Stage) -> (&'static str, &'static str) {
-        let own = match stage {
+        let is_compute = match stage {
             Stage::Forward | Stage::Backward | Stage::Clip | Stage::Optimizer => true,
             Stage::Mask => self.masks_by != MasksBy::Loader,
             _ => false,
         };
-        if own { ("spends", "on") } else { ("waits", "for") }
+        if is_compute { ("spends", "on") } else { ("waits", "for") }
     }
 
     /// The stage with the most exposed time, however small its share, or that it is not known: `waits 40.1 % of a step for *other* (8 loader

@@ -119,11 +119,13 @@ impl Difference {
     pub fn words(&self) -> String {
         if self.values.len() > MANY_ROWS {
             let mut rows: Vec<(&str, usize)> = Vec::new();
+            let mut index_by_value: BTreeMap<&str, usize> = BTreeMap::new();
             for value in self.values.iter().map(|value| shown_setting(value)) {
-                match rows.iter_mut().find(|(known, _)| *known == value) {
-                    Some((_, n)) => *n += 1,
-                    None => rows.push((value, 1)),
-                }
+                let index = *index_by_value.entry(value).or_insert_with(|| {
+                    rows.push((value, 0));
+                    rows.len() - 1
+                });
+                rows[index].1 += 1;
             }
             let one = |(value, n): &(&str, usize)| match n {
                 1 => (*value).to_owned(),

@@ -25,6 +25,7 @@ pub fn baselines(rows: &[(usize, &VariantRow)], job: usize, several_jobs: bool) 
     }
     // A job may have thousands of points, each with a baseline of its own.
     let of_point: BTreeMap<JobPoint<'_>, usize> = chosen.iter().map(|base| (job_point(rows[*base].1), *base)).collect();
+    let with_settings = PointIndex::new(chosen.iter().map(|base| ("", *base, rows[*base].1)));
     let find = |index: usize| {
         let (of, row) = rows[index];
         let same = of_point.get(&job_point(row)).copied();
@@ -36,10 +37,10 @@ pub fn baselines(rows: &[(usize, &VariantRow)], job: usize, several_jobs: bool) 
             // In one job points are equal or they are not.
             (false, true) => same,
             (false, false) => same.or_else(|| {
-                let bases: Vec<usize> = chosen.iter().copied().filter(|base| same_point(rows[*base].1, row)).collect();
+                let bases = with_settings.at("", row);
                 // Of a baseline that also ran alone, the row with as many trials side by side.
-                let alike = bases.iter().copied().find(|base| rows[*base].1.side_by_side() == row.side_by_side());
-                alike.or_else(|| bases.first().copied())
+                let alike = bases.iter().find(|(_, base)| base.side_by_side() == row.side_by_side());
+                alike.or_else(|| bases.first()).map(|(index, _)| *index)
             }),
         }
     };
@@ -87,7 +88,45 @@ pub fn job_point(row: &VariantRow) -> JobPoint<'_> {
 
 /// Whether a row of another job is at the point of a baseline: it has the settings that the baseline's job swept.
 pub fn same_point(base: &VariantRow, row: &VariantRow) -> bool {
-    base.point.iter().all(|(key, value)| row.point.get(key).or_else(|| row.settings.get(key)) == Some(value))
+    base.point.iter().all(|(key, value)| setting_at(row, key) == Some(value))
+}
+
+/// A setting of a row, swept or not.
+fn setting_at<'a>(row: &'a VariantRow, key: &str) -> Option<&'a String> {
+    row.point.get(key).or_else(|| row.settings.get(key))
+}
+
+/// Values of swept settings, in the order of their names, below a name of the caller's choice.
+type PointValues<'a> = (&'a str, Vec<&'a str>);
+
+/// Rows at points of the same settings, each with its position.
+type RowsByValues<'a> = BTreeMap<PointValues<'a>, Vec<(usize, &'a VariantRow)>>;
+
+/// Rows by the settings that their job swept. The rows of a job sweep few combinations of settings, but may be at thousands of points.
+pub struct PointIndex<'a>(BTreeMap<Vec<&'a str>, RowsByValues<'a>>);
+
+impl<'a> PointIndex<'a> {
+    /// Index rows, each with a name below which it is found and with its position.
+    pub fn new(rows: impl IntoIterator<Item = (&'a str, usize, &'a VariantRow)>) -> Self {
+        let mut by_keys: BTreeMap<Vec<&str>, RowsByValues<'_>> = BTreeMap::new();
+        for (name, position, row) in rows {
+            let keys = row.point.keys().map(String::as_str).collect();
+            let values = row.point.values().map(String::as_str).collect();
+            by_keys.entry(keys).or_default().entry((name, values)).or_default().push((position, row));
+        }
+        Self(by_keys)
+    }
+
+    /// The rows below `name` at whose points `row` is ([`same_point`]), by position.
+    pub fn at(&self, name: &str, row: &VariantRow) -> Vec<(usize, &'a VariantRow)> {
+        let mut found = Vec::new();
+        for (keys, rows) in &self.0 {
+            let values: Option<Vec<&str>> = keys.iter().map(|key| Some(setting_at(row, key)?.as_str())).collect();
+            found.extend(values.and_then(|values| rows.get(&(name, values))).into_iter().flatten().copied());
+        }
+        found.sort_by_key(|(position, _)| *position);
+        found
+    }
 }
 
 /// A row with its ratios and verdict against its base, the row that they refer to.
@@ -201,8 +240,8 @@ pub fn lines_of_job(rows: &[VariantRow]) -> Vec<Line> {
     let indexed: Vec<(usize, &VariantRow)> = rows.iter().map(|row| (0, row)).collect();
     let bases = baselines(&indexed, 0, false);
     let line = |(i, row): (usize, &VariantRow)| {
-        let own = bases[i] == Some(i);
-        Line::new(row, own, bases[i].filter(|_| !own).map(|base| &rows[base]))
+        let is_baseline = bases[i] == Some(i);
+        Line::new(row, is_baseline, bases[i].filter(|_| !is_baseline).map(|base| &rows[base]))
     };
     let mut lines: Vec<Line> = rows.iter().enumerate().map(line).collect();
     judge_together(&mut lines);
@@ -217,7 +256,7 @@ pub fn judge_together(lines: &mut [Line]) {
     };
     let (short, with) = (with(true), with(false));
     for index in short {
-        let few = lines[index].runs.is_none_or(|(own, base)| own.min(base) < MIN_RUNS_FOR_VERDICT);
+        let few = lines[index].runs.is_none_or(|(n, base_n)| n.min(base_n) < MIN_RUNS_FOR_VERDICT);
         lines[index].verdict = Some(if few { Verdict::TooFewRuns } else { Verdict::TooShort });
     }
     let table: Vec<_> = with.iter().filter_map(|i| lines[*i].ratio_samples_per_s.zip(lines[*i].runs)).collect();

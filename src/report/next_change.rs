@@ -1,11 +1,42 @@
 //! The change to try next, as a note proposes it. Its figures are predicted by a part that is built on reports (`predict`), so a note is
 //! handed the function that finds it.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use expctl_ledger::MeasuredJob;
 use expctl_stats::Interval;
 
 /// Finds the change to try next in the variant with this label.
-pub type SuggestChange = fn(&MeasuredJob, &str) -> NextChange;
+pub type FindChange = fn(&MeasuredJob, &str) -> NextChange;
+
+/// Finds the change to try next in a variant.
+#[derive(Clone, Debug)]
+pub struct SuggestChange {
+    find: FindChange,
+    /// What was found, by label, if all questions are about one reading of a job.
+    found: Option<Arc<Mutex<BTreeMap<String, NextChange>>>>,
+}
+
+impl SuggestChange {
+    /// Find changes with this function.
+    pub fn new(find: FindChange) -> Self {
+        Self { find, found: None }
+    }
+
+    /// The same for one reading of a job: its note and its page ask for the same, which takes seconds in a large job.
+    #[must_use]
+    pub fn for_one_job(self) -> Self {
+        Self { found: Some(Arc::default()), ..self }
+    }
+
+    /// The change to try next in the variant with this label.
+    pub fn of_variant(&self, job: &MeasuredJob, label: &str) -> NextChange {
+        let Some(found) = &self.found else { return (self.find)(job, label) };
+        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.entry(label.to_owned()).or_insert_with(|| (self.find)(job, label)).clone()
+    }
+}
 
 /// The change to try next in a variant.
 #[derive(Clone, Debug, PartialEq)]

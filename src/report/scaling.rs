@@ -33,7 +33,7 @@ pub struct WorldSize<'a> {
 pub fn scaled_variants(job: &MeasuredJob) -> Vec<ScaledVariant<'_>> {
     let with_nodes = nodes_follow_ranks(job);
     let mut all: Vec<ScaledVariant<'_>> = Vec::new();
-    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    let mut index_by_label: BTreeMap<String, usize> = BTreeMap::new();
     for (_, runs) in job.by_label() {
         if all_rates(&runs).is_empty() {
             continue;
@@ -44,10 +44,10 @@ pub fn scaled_variants(job: &MeasuredJob) -> Vec<ScaledVariant<'_>> {
             trial.point.remove("launch.nodes");
         }
         let (label, size) = (trial.label(), WorldSize { ranks: trial.settings.launch.ranks, runs });
-        match places.get(&label) {
-            Some(place) => all[*place].sizes.push(size),
+        match index_by_label.get(&label) {
+            Some(index) => all[*index].sizes.push(size),
             None => {
-                places.insert(label.clone(), all.len());
+                index_by_label.insert(label.clone(), all.len());
                 all.push(ScaledVariant { label, sizes: vec![size] });
             }
         }

@@ -40,18 +40,18 @@ impl Interference {
             return None;
         }
         let alone: Vec<&Run> = job.runs.iter().filter(|run| is_alone(&run.trial, trial)).collect();
-        let [own, base] = [runs, alone.as_slice()]
+        let [packed, base] = [runs, alone.as_slice()]
             .map(|of| all_rates(of).iter().map(|rates| rates.samples_per_s).collect::<Vec<f64>>());
-        let trial = ratio(&own, &base)?;
+        let trial = ratio(&packed, &base)?;
         let times = f64::from(pack);
         let interval = |ends: Interval| Interval { low: times * ends.low, high: times * ends.high };
         Some(Self {
             pack,
             trial,
             together: Ratio { value: times * trial.value, interval: trial.interval.map(interval), p: None },
-            samples_per_s: median(&own)?,
+            samples_per_s: median(&packed)?,
             alone_samples_per_s: median(&base)?,
-            runs: (own.len(), base.len()),
+            runs: (packed.len(), base.len()),
         })
     }
 

@@ -1,7 +1,7 @@
 //! [`HistoryPage`]: `history.html`, the rates of each config and variant over the jobs of the ledger.
 //!
-//! Invariants: a picture is drawn again only when its series has another job, or other runs of one that count; rates are read only when a job
-//! is new or has another state or outcome.
+//! Invariants: a picture is drawn again only when a rate of its series or what it ran with has changed; rates are read only when a job is new or
+//! has another state or outcome, or when something could not be read the last time.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use serde_json::json;
 use crate::exit::Failure;
 use crate::history::{RateSeries, RatedJobs, grouped, series_chart};
 use crate::ledger::ListedJob;
+use crate::program::build_identity;
 use crate::project::Project;
 use crate::report::html::{PAGE_STYLE, THEME_SCRIPT};
 
@@ -37,7 +38,7 @@ type DrawnConfigs = BTreeMap<String, BTreeMap<String, DrawnSeries>>;
 /// What is on the page.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct DrawnPage {
-    /// Hash of the jobs that it was made of.
+    /// Hash of the jobs that it shows; empty if something of them could not be read.
     of: String,
     configs: DrawnConfigs,
 }
@@ -45,8 +46,8 @@ struct DrawnPage {
 /// A picture with its words.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct DrawnSeries {
-    /// Version of expctl, and of each job its number, its submission and its runs that count.
-    of: (String, Vec<(u64, i64, usize)>),
+    /// Hash of the build of expctl and of the series.
+    of: String,
     /// SVG for a page with [`page_style`].
     picture: String,
     /// What became of the rate.
@@ -69,14 +70,14 @@ impl HistoryPage {
     /// Exit 70 if the page cannot be made or written.
     pub fn write(self, project: &Project, ledger: &Ledger, jobs: &[ListedJob], title: &str) -> Result<(), Failure> {
         let page = self.folder.join(PAGE);
-        let of = json!([env!("CARGO_PKG_VERSION"), jobs]).to_string();
-        let of = blake3::hash(of.as_bytes()).to_hex()[..32].to_owned();
+        let of = hash(&(build_identity(), jobs))?;
         if of == self.drawn.of && page.is_file() {
             return Ok(());
         }
         let mut by_config = BTreeMap::<String, Vec<_>>::new();
         // Jobs that cannot be read are named by the list of all jobs.
-        for (job, rates) in RatedJobs::load(project, ledger, |_| true).jobs {
+        let RatedJobs { jobs: rated, is_complete, .. } = RatedJobs::load(project, ledger, |_| true);
+        for (job, rates) in rated {
             by_config.entry(job.config).or_default().extend(rates.into_iter().flatten());
         }
         let mut configs = DrawnConfigs::new();
@@ -84,25 +85,27 @@ impl HistoryPage {
             let all = grouped(rates).into_iter().filter(|series| series.jobs.len() >= MIN_JOBS);
             let of_config: Vec<RateSeries> = all.collect();
             let before = self.drawn.configs.get(&config);
-            let made = parallel_map::map(&of_config, |series| draw(series, before.and_then(|of| of.get(&series.name))));
-            for (series, made) in of_config.into_iter().zip(made) {
-                if let Some(made) = made? {
-                    configs.entry(config.clone()).or_default().insert(series.name, made);
+            let drawn =
+                parallel_map::map(&of_config, |series| draw(series, before.and_then(|of| of.get(&series.name))));
+            for (series, drawn) in of_config.into_iter().zip(drawn) {
+                if let Some(drawn) = drawn? {
+                    configs.entry(config.clone()).or_default().insert(series.name, drawn);
                 }
             }
         }
         if configs != self.drawn.configs || !page.is_file() {
             write_atomic(&page, render(title, &configs)?.as_bytes())?;
         }
+        // What could not be read may be there the next time, although nothing that lists show has changed.
+        let of = if is_complete { of } else { String::new() };
         let text = serde_json::to_vec(&DrawnPage { of, configs }).map_err(Failure::internal)?;
         Ok(write_atomic(&self.folder.join(FILE), &text)?)
     }
 }
 
-/// The picture of a series: the one from before, if it is of the same jobs. `None` without a rate.
+/// The picture of a series: the one from before, if it is of the same rates. `None` without a rate.
 fn draw(series: &RateSeries, before: Option<&DrawnSeries>) -> Result<Option<DrawnSeries>, Failure> {
-    let jobs = series.jobs.iter().map(|job| (job.job, job.submitted, job.samples_per_s.len()));
-    let of: (String, Vec<(u64, i64, usize)>) = (env!("CARGO_PKG_VERSION").to_owned(), jobs.collect());
+    let of = hash(&(build_identity(), series))?;
     if let Some(before) = before.filter(|before| before.of == of) {
         return Ok(Some(before.clone()));
     }
@@ -112,6 +115,12 @@ fn draw(series: &RateSeries, before: Option<&DrawnSeries>) -> Result<Option<Draw
     // Its marks of code are for markdown.
     let finding = series.finding().replace('`', "");
     Ok(Some(DrawnSeries { of, picture, finding, caption: chart.caption }))
+}
+
+/// Hash of a value as JSON.
+fn hash(value: &impl Serialize) -> Result<String, Failure> {
+    let text = serde_json::to_vec(value).map_err(Failure::internal)?;
+    Ok(blake3::hash(&text).to_hex()[..32].to_owned())
 }
 
 fn render(title: &str, drawn: &DrawnConfigs) -> Result<String, Failure> {

@@ -9,6 +9,7 @@ mod job_entry;
 mod job_pages;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use expctl_ledger::{JobDir, Ledger, write_atomic};
 use serde_json::json;
@@ -56,11 +57,13 @@ pub fn write_site(
         say(format!("note: Slurm cannot be asked: {trouble}"));
     }
     std::fs::create_dir_all(folder.join("jobs")).map_err(Failure::internal)?;
+    let jobs = Arc::new(listed.jobs);
+    let options = NoteOptions { listed: Some(Arc::clone(&jobs)), ..options.clone() };
     let mut job_pages = JobPages::open(folder)?;
-    let mut entries = Vec::with_capacity(listed.jobs.len());
-    for (position, job) in listed.jobs.iter().enumerate() {
+    let mut entries = Vec::with_capacity(jobs.len());
+    for (position, job) in jobs.iter().enumerate() {
         let page = match position < pages && !job.is_active() {
-            true => job_pages.current(project, job, options)?,
+            true => job_pages.current(project, job, &options)?,
             false => None,
         };
         entries.push(JobEntry::new(job, page));
@@ -68,8 +71,8 @@ pub fn write_site(
     job_pages.save()?;
     let title =
         project.root().file_name().map_or_else(|| "expctl".to_owned(), |name| name.to_string_lossy().into_owned());
-    HistoryPage::open(folder).write(project, &ledger, &listed.jobs, &title)?;
-    let is_active = listed.jobs.iter().any(ListedJob::is_active);
+    HistoryPage::open(folder).write(project, &ledger, &jobs, &title)?;
+    let is_active = jobs.iter().any(ListedJob::is_active);
     let index = folder.join("index.html");
     write_atomic(&index, index_page(&title, &entries, refresh_s.filter(|_| is_active))?.as_bytes())?;
     Ok(Site { index, unreadable: listed.unreadable })

@@ -332,6 +332,14 @@ fn a_sweep_of_one_variant_is_compared_with_its_first_point() {
     let bases: Vec<_> = lines.iter().map(|l| l["baseline"].as_bool().unwrap()).collect();
     assert_eq!(bases, [true, true, true, false, false, false]);
     close(&lines[5]["ratio_samples_per_s"]["value"], 1.0);
+    // A job that swept nothing is at the point whose setting it has.
+    let single = project.trial("lazy", "Lazy", 1, |s| s.loader.workers = 2);
+    let dir = project.submitted(14, "086_ddp", vec![single.clone()]);
+    completed(&dir, &single, &[steps(50, 0), steps(50, 0)]);
+    let all = project.compare(&["12", "14"]);
+    let line = &all["groups"][0]["lines"][3];
+    close(&line["ratio_samples_per_s"]["value"], 2.0);
+    assert_eq!(line["against"], "12 086_ddp Lazy (loader.workers=2)");
 }
 
 #[test]

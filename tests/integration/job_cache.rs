@@ -67,9 +67,11 @@ fn a_job_that_has_ended_comes_from_the_cache_and_others_do_not() {
     let project = ledger();
     let before = files(&project.file("results"));
     let first = list(&project);
-    assert_eq!(files(&project.file("results")), before, "a look wrote into the ledger");
+    assert_eq!(files(&project.file("results")), before, "a list wrote into the ledger");
     let cached: Json = serde_json::from_slice(&std::fs::read(cache(&project)).unwrap()).unwrap();
     assert_eq!(cached["jobs"].as_object().unwrap().keys().collect::<Vec<_>>(), ["1", "2"]);
+    // One reading of a job does not count yet.
+    change(&project, "\"086_ddp\"", "\"cached\"");
     assert_eq!(list(&project), first);
     change(&project, "\"086_ddp\"", "\"cached\"");
     assert_eq!(list(&project).to_string(), first.to_string().replace("086_ddp", "cached"));
@@ -78,6 +80,7 @@ fn a_job_that_has_ended_comes_from_the_cache_and_others_do_not() {
 #[test]
 fn a_job_that_has_changed_is_read_again() {
     let project = ledger();
+    list(&project);
     list(&project);
     change(&project, "\"086_ddp\"", "\"cached\"");
     // A retry of job 1, and another outcome of job 2.
@@ -99,11 +102,13 @@ fn a_job_that_has_changed_is_read_again() {
 fn a_damaged_cache_and_one_of_another_version_are_made_again() {
     let project = ledger();
     let first = list(&project);
+    assert_eq!(list(&project), first);
     let good = std::fs::read(cache(&project)).unwrap();
     let other_version =
         text(&good).replacen("\"version\":\"", "\"version\":\"another ", 1).replace("086_ddp", "cached");
     for damaged in ["", "{", "{\"version\": 3}", &text(&good)[..100], &other_version] {
         std::fs::write(cache(&project), damaged).unwrap();
+        assert_eq!(list(&project), first, "{damaged}");
         assert_eq!(list(&project), first, "{damaged}");
         assert_eq!(std::fs::read(cache(&project)).unwrap(), good, "{damaged}");
     }
@@ -114,6 +119,7 @@ fn a_history_is_the_same_with_and_without_a_cache() {
     let project = ledger();
     let history = || project.json(&["history", "086_ddp", "--json"], 0);
     let first = history();
+    assert_eq!(history(), first);
     let file = cached(&project, "rates");
     let good = std::fs::read(&file).unwrap();
     let known: Json = serde_json::from_slice(&good).unwrap();
@@ -121,7 +127,13 @@ fn a_history_is_the_same_with_and_without_a_cache() {
     let has_rates = |job: &str| !known["jobs"][job]["value"]["rates"].is_null();
     assert_eq!(["1", "2", "3"].map(has_rates), [true, true, false]);
     assert_eq!(history(), first);
+    // Another rate in the cache is shown: the steps are not read again.
+    let rate = known["jobs"]["2"]["value"]["rates"][0]["rates"]["samples_per_s"][0].to_string();
+    assert!(!first.to_string().contains("4242.5"), "{first}");
+    std::fs::write(&file, text(&good).replace(&rate, "4242.5")).unwrap();
+    assert!(history().to_string().contains("4242.5"), "{rate}");
     std::fs::write(&file, "{").unwrap();
+    assert_eq!(history(), first);
     assert_eq!(history(), first);
     assert_eq!(std::fs::read(&file).unwrap(), good);
     // Other steps are other rates, although nothing else says so.
@@ -141,6 +153,16 @@ fn a_history_is_the_same_with_and_without_a_cache() {
     assert!(history().to_string().contains("unreadable"), "{}", history());
     std::fs::write(&table, steps).unwrap();
     assert_eq!(history(), slower);
+}
+
+#[test]
+fn rates_without_a_provenance_that_cannot_be_read_are_not_cached() {
+    let project = ledger();
+    std::fs::write(project.job("1").path().join("provenance.json"), "{").unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    project.json(&["history", "086_ddp", "--json"], 0);
+    let known: Json = serde_json::from_slice(&std::fs::read(cached(&project, "rates")).unwrap()).unwrap();
+    assert_eq!(known["jobs"].as_object().unwrap().keys().collect::<Vec<_>>(), ["2", "3"]);
 }
 
 #[test]

@@ -181,6 +181,28 @@ fn series_of_three_jobs_have_a_picture_that_is_drawn_when_a_job_is_new() {
     assert_eq!(page().matches("<svg").count(), 2);
 }
 
+#[test]
+fn rates_that_could_not_be_read_are_on_the_page_once_they_can_be() {
+    let project = TestProject::new();
+    nightly(&project);
+    let write = |folder: &Path| project.expect(&["site", folder.to_str().unwrap(), "--pages", "0"], 0);
+    let drawn = |folder: &Path| -> Json {
+        let text = std::fs::read(folder.join("expctl-site-history.json")).unwrap();
+        serde_json::from_slice::<Json>(&text).unwrap()["configs"].clone()
+    };
+    let job = project.job("13");
+    let steps = job.attempts(&job.record().unwrap().trials[0].id).unwrap()[0].steps_path(0);
+    let table = std::fs::read(&steps).unwrap();
+    std::fs::write(&steps, "PAR1").unwrap();
+    let (once, later) = (project.file("once"), project.file("later"));
+    write(&once);
+    std::fs::write(&steps, table).unwrap();
+    // No state and no outcome has changed.
+    write(&once);
+    write(&later);
+    assert_eq!(drawn(&once), drawn(&later));
+}
+
 mod slow {
     use std::process::Stdio;
 

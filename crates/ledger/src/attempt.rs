@@ -4,7 +4,8 @@ use expctl_settings::Trial;
 use serde::Serialize;
 
 use crate::{
-    AttemptDir, Cause, JobArrays, JobDir, JobRecord, LedgerError, Outcome, TrialState, read_learning, stopped_early,
+    AttemptDir, Cause, JobArrays, JobDir, JobRecord, LedgerError, Outcome, SubmittedArray, TrialState, read_learning,
+    stopped_early,
 };
 
 /// State of an attempt, or of a trial by its last attempt, as seen now.
@@ -110,13 +111,15 @@ pub fn read_attempts(
     seen: &(dyn Fn(usize) -> Option<(AttemptState, String)> + Sync),
 ) -> Result<Vec<Attempt>, LedgerError> {
     let arrays = JobArrays::of_job(folder, record)?;
+    let tasks = arrays.as_ref().map(|arrays| arrays.tasks_of_trials(record.trials.len()));
     let trials: Vec<(usize, &Trial)> = record.trials.iter().enumerate().collect();
     let of_trials = parallel_map::map(&trials, |(task, trial)| -> Result<Vec<Attempt>, LedgerError> {
         let attempts = folder.attempts(&trial.id)?;
         let last = attempts.len().saturating_sub(1);
-        let row = |(place, attempt): (usize, &AttemptDir)| {
-            let mut row = Attempt::read(record.job, *task, trial, attempt, arrays.as_ref());
-            if row.ended.is_none() && place < last {
+        let row = |(index, attempt): (usize, &AttemptDir)| {
+            let by = tasks.as_ref().and_then(|tasks| tasks.get(*task)?.that_made(attempt.number()));
+            let mut row = Attempt::read(record.job, *task, trial, attempt, by);
+            if row.ended.is_none() && index < last {
                 row.state = AttemptState::Lost;
             } else if row.ended.is_none()
                 && let Some(seen) = seen(*task)
@@ -131,7 +134,8 @@ pub fn read_attempts(
 }
 
 impl Attempt {
-    fn read(job: u64, task: usize, trial: &Trial, attempt: &AttemptDir, arrays: Option<&JobArrays>) -> Self {
+    /// Read the files of an attempt, which the task with this index `by` this array made.
+    fn read(job: u64, task: usize, trial: &Trial, attempt: &AttemptDir, by: Option<(&SubmittedArray, u32)>) -> Self {
         let mut damaged = Vec::new();
         let outcome: Option<Outcome> = read_or_default(attempt.outcome(), &mut damaged);
         let steps = read_or_default(attempt.totals(0), &mut damaged).done;
@@ -139,7 +143,6 @@ impl Attempt {
         // All steps are read only where they may begin after a checkpoint.
         let resumes = trial.settings.can_resume() && attempt.number() > 1;
         let all = if resumes { read_or_default(attempt.steps(0), &mut damaged) } else { Vec::new() };
-        let by = arrays.and_then(|arrays| arrays.made_by(u32::try_from(task).ok()?, attempt.number()));
         let mut nodes: Vec<String> = environment.ranks.into_iter().map(|rank| rank.host).collect();
         nodes.dedup();
         let measure = &trial.settings.measure;

@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use expctl_settings::{Estimator, Readers, Trial};
+use expctl_settings::{Estimator, Readers, TRIAL_SCHEMA_VERSION, Trial};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
-use crate::layout::read_optional;
+use crate::layout::{known_schema, read_json, read_optional};
 use crate::{JobDir, LedgerError, write_json};
 
 /// `job.json`: what was submitted.
@@ -194,6 +195,56 @@ impl TrialTask {
     }
 }
 
+/// The tasks that run a trial, oldest first: the array, the index in it, and the first attempt that it makes.
+#[derive(Clone, Debug, Default)]
+pub struct TasksOfTrial<'a>(Vec<(&'a SubmittedArray, u32, u32)>);
+
+impl<'a> TasksOfTrial<'a> {
+    /// The array and the index of its task that made an attempt: the newest whose first attempt is this one or an earlier one, because later
+    /// arrays are retries.
+    pub fn that_made(&self, attempt: u32) -> Option<(&'a SubmittedArray, u32)> {
+        let found = self.0.iter().rev().find(|(.., first)| *first <= attempt);
+        found.map(|(array, task, _)| (*array, *task))
+    }
+}
+
+/// `job.json`, of which single trials are read: those of a large job take longer than the rest of a task.
+#[derive(Debug, Deserialize)]
+pub struct RecordedTrials {
+    schema: u32,
+    /// Job id.
+    pub job: u64,
+    trials: Vec<Box<RawValue>>,
+}
+
+impl RecordedTrials {
+    /// Read the file of a job.
+    ///
+    /// # Errors
+    /// The file cannot be read, or a newer expctl wrote it.
+    pub fn read(folder: &JobDir) -> Result<Self, LedgerError> {
+        let path = folder.record_path();
+        let read: Self = read_json(&path)?;
+        known_schema(&path, read.schema, TRIAL_SCHEMA_VERSION)?;
+        Ok(read)
+    }
+
+    /// Number of the trials.
+    pub fn count(&self) -> usize {
+        self.trials.len()
+    }
+
+    /// A trial by its index. `None`: the job, in `folder`, has no such trial.
+    ///
+    /// # Errors
+    /// The trial is damaged.
+    pub fn trial(&self, folder: &JobDir, index: u32) -> Result<Option<Trial>, LedgerError> {
+        let text = self.trials.get(index as usize);
+        let trial = text.map(|text| serde_json::from_str(text.get())).transpose();
+        trial.map_err(LedgerError::json(&folder.record_path()))
+    }
+}
+
 impl JobArrays {
     /// The arrays of a job with `trials` trials. Without the file there is one array, with a task for each trial.
     ///
@@ -264,15 +315,14 @@ impl JobArrays {
         tasks
     }
 
-    /// The tasks that run each of `trials` trials, oldest first: the array, the index in it, and the first attempt that
-    /// it makes.
-    pub fn tasks_of_trials(&self, trials: usize) -> Vec<Vec<(u64, u32, u32)>> {
-        let mut found = vec![Vec::new(); trials];
+    /// The tasks that run each of `trials` trials.
+    pub fn tasks_of_trials(&self, trials: usize) -> Vec<TasksOfTrial<'_>> {
+        let mut found = vec![TasksOfTrial::default(); trials];
         for array in &self.arrays {
             for (task, trials) in &array.tasks {
                 for TaskTrial(trial, attempt) in trials {
-                    if let Some(list) = found.get_mut(*trial as usize) {
-                        list.push((array.id, *task, *attempt));
+                    if let Some(TasksOfTrial(list)) = found.get_mut(*trial as usize) {
+                        list.push((array, *task, *attempt));
                     }
                 }
             }
@@ -283,16 +333,6 @@ impl JobArrays {
     /// The array with the newest attempt of a trial.
     pub fn newest(&self, trial: u32) -> Option<&SubmittedArray> {
         self.arrays.iter().rev().find(|array| array.tasks.values().flatten().any(|entry| entry.0 == trial))
-    }
-
-    /// The array and the index of its task that made an attempt of a trial: the newest whose first attempt is this one
-    /// or an earlier one, because later arrays are retries.
-    pub fn made_by(&self, trial: u32, attempt: u32) -> Option<(&SubmittedArray, u32)> {
-        let made = |entry: &TaskTrial| entry.0 == trial && entry.1 <= attempt;
-        self.arrays.iter().rev().find_map(|array| {
-            let (task, _) = array.tasks.iter().find(|(_, trials)| trials.iter().any(made))?;
-            Some((array, *task))
-        })
     }
 
     /// The trials of a task.
@@ -329,6 +369,22 @@ mod tests {
     }
 
     #[test]
+    fn single_trials_are_read_without_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = JobDir::new(dir.path());
+        // No trial of this file is whole, which matters only where one is asked for.
+        let text = r#"{"schema": 1, "job": 7, "config": "c", "trials": [{"id": "a"}, {"id": "b"}]}"#;
+        std::fs::write(folder.record_path(), text).unwrap();
+        let read = RecordedTrials::read(&folder).unwrap();
+        assert_eq!((read.job, read.count()), (7, 2));
+        assert!(read.trial(&folder, 2).unwrap().is_none());
+        let message = read.trial(&folder, 1).unwrap_err().to_string();
+        assert!(message.contains("job.json"), "{message}");
+        std::fs::write(folder.record_path(), text.replace("\"schema\": 1", "\"schema\": 99")).unwrap();
+        assert!(matches!(RecordedTrials::read(&folder), Err(LedgerError::Newer { found: 99, .. })));
+    }
+
+    #[test]
     fn the_newest_task_of_a_trial_is_found_again() {
         let dir = tempfile::tempdir().unwrap();
         let folder = JobDir::new(dir.path());
@@ -351,9 +407,10 @@ mod tests {
         let read = JobArrays::load(&folder, 392, 4).unwrap();
         assert_eq!(read, all);
         assert_eq!(shown(&read), text(&[("392_0", 1), ("400_1", 2), ("392_0", 1), ("400_3", 2)]));
-        let made_by = |trial, attempt| read.made_by(trial, attempt).map(|(array, task)| (array.id, task));
-        assert_eq!([made_by(1, 1), made_by(1, 2), made_by(1, 3)], [Some((392, 1)), Some((400, 1)), Some((400, 1))]);
-        assert_eq!([made_by(2, 2), made_by(7, 1)], [Some((392, 0)), None]);
+        let tasks = read.tasks_of_trials(5);
+        let made = |trial: usize, attempt| tasks[trial].that_made(attempt).map(|(array, task)| (array.id, task));
+        assert_eq!([made(1, 1), made(1, 2), made(1, 3)], [Some((392, 1)), Some((400, 1)), Some((400, 1))]);
+        assert_eq!([made(2, 2), made(3, 1), made(4, 1)], [Some((392, 0)), Some((393, 0)), None]);
         assert_eq!(read.trials_of_task(392, 0), Some(&[TaskTrial(0, 1), TaskTrial(2, 1)][..]));
         assert_eq!(read.trials_of_task(392, 7), None);
     }

@@ -51,8 +51,8 @@ pub use error::{CheckpointMismatch, LedgerError, TableError};
 // These stand in the ledger's files.
 pub use host_metrics::{DroppedPages, Gpu, Hardware, HardwareSample, RankDevice};
 pub use job_record::{
-    JobArrays, JobHead, JobRecord, SearchRound, SubmittedArray, TaskTrial, TrialTask, VerifiedPrediction,
-    VerifiedPredictions,
+    JobArrays, JobHead, JobRecord, RecordedTrials, SearchRound, SubmittedArray, TaskTrial, TasksOfTrial, TrialTask,
+    VerifiedPrediction, VerifiedPredictions,
 };
 pub use joined_steps::{JoinedPart, JoinedSteps, is_measured, joined_steps, steps_before};
 pub use layout::{AttemptDir, JobDir, write_atomic, write_json};

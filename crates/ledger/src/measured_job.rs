@@ -288,10 +288,10 @@ impl MeasuredJob {
         Ok(Self { record, runs })
     }
 
-    /// What the rates of a job rest on, of the trials that are `wanted`: outcome, environment and the times of their steps. Stages, hardware
+    /// What the rates of a job rest on, of the trials that are `selected`: outcome, environment and the times of their steps. Stages, hardware
     /// samples, figures of training and what Slurm measured are not read. `record` is that of the folder.
-    pub fn load_step_times(dir: &JobDir, record: JobRecord, wanted: impl Fn(&Trial) -> bool) -> Self {
-        let trials: Vec<&Trial> = record.trials.iter().filter(|trial| wanted(trial)).collect();
+    pub fn load_step_times(dir: &JobDir, record: JobRecord, selected: impl Fn(&Trial) -> bool) -> Self {
+        let trials: Vec<&Trial> = record.trials.iter().filter(|trial| selected(trial)).collect();
         let runs = parallel_map::map(&trials, |trial| Run::load(dir, record.job, trial, RunRecords::StepTimes));
         Self { record, runs }
     }
@@ -299,13 +299,13 @@ impl MeasuredJob {
     /// Runs by label (variant and swept settings), in the order of their first trial.
     pub fn by_label(&self) -> Vec<(String, Vec<&Run>)> {
         let mut groups: Vec<(String, Vec<&Run>)> = Vec::new();
-        let mut places: BTreeMap<String, usize> = BTreeMap::new();
+        let mut index_by_label: BTreeMap<String, usize> = BTreeMap::new();
         for run in &self.runs {
             let label = run.trial.label();
-            match places.get(&label) {
-                Some(place) => groups[*place].1.push(run),
+            match index_by_label.get(&label) {
+                Some(index) => groups[*index].1.push(run),
                 None => {
-                    places.insert(label.clone(), groups.len());
+                    index_by_label.insert(label.clone(), groups.len());
                     groups.push((label, vec![run]));
                 }
             }

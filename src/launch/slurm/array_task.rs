@@ -1,6 +1,6 @@
 //! An array task on its node, as the batch script runs it: [`stage_task`] gives it its next trial, [`conclude_task`] writes how that ended.
 
-use expctl_ledger::{AttemptDir, Cause, JobArrays, JobDir, Outcome, TaskTrial, TrialState, TrialTask};
+use expctl_ledger::{AttemptDir, Cause, JobArrays, JobDir, Outcome, RecordedTrials, TaskTrial, TrialState, TrialTask};
 use expctl_settings::Trial;
 use slurm_client::{JobId, Slurm};
 
@@ -67,8 +67,8 @@ pub fn stage_task(
     turn: usize,
     lane: Lane,
 ) -> Result<Option<(usize, AttemptDir)>, Failure> {
-    let record = job.record()?;
-    let arrays = JobArrays::load(job, record.job, record.trials.len())?;
+    let record = RecordedTrials::read(job)?;
+    let arrays = JobArrays::load(job, record.job, record.count())?;
     let trials = arrays
         .trials_of_task(array, task)
         .ok_or_else(|| Failure::internal(format!("{} has no task {array}_{task}", job.path().display())))?;
@@ -77,7 +77,7 @@ pub fn stage_task(
         if !lane.has(position) {
             continue;
         }
-        let Some(trial) = record.trials.get(*index as usize) else { continue };
+        let Some(trial) = record.trial(job, *index)? else { continue };
         let mut done = false;
         for earlier in job.attempts(&trial.id)?.into_iter().filter(|earlier| earlier.number() >= *first) {
             // The task was requeued, and made this attempt in an earlier run.
@@ -89,7 +89,7 @@ pub fn stage_task(
             done |= outcome.state == TrialState::Completed || outcome.cause == Some(Cause::Error);
         }
         if !done {
-            return Ok(Some((position + 1, stage(job, trial)?)));
+            return Ok(Some((position + 1, stage(job, &trial)?)));
         }
     }
     Ok(None)

@@ -55,11 +55,10 @@ pub fn collect_usage(slurm: &Slurm, folder: &JobDir, id: u64, patient: bool) -> 
     let trials = folder.record()?.trials;
     let arrays = JobArrays::load(folder, id, trials.len())?;
     let mut attempts = Vec::new();
-    for (trial, made_by) in trials.iter().zip(arrays.tasks_of_trials(trials.len())) {
+    for (trial, tasks) in trials.iter().zip(arrays.tasks_of_trials(trials.len())) {
         for attempt in folder.attempts(&trial.id)? {
-            // The newest array whose first attempt is this one or an earlier one: later arrays are retries.
-            let by = made_by.iter().rev().find(|(.., first)| *first <= attempt.number());
-            attempts.extend(by.map(|(array, task, _)| (job_id(&arrays, *array), *task, attempt)));
+            let by = tasks.that_made(attempt.number());
+            attempts.extend(by.map(|(array, task)| (job_id(&arrays, array.id), task, attempt)));
         }
     }
     let arrays: Vec<JobId> = arrays.arrays.iter().map(|array| job_id(&arrays, array.id)).collect();

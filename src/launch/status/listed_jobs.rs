@@ -1,4 +1,4 @@
-//! [`ListedJobs`]: all jobs of a ledger as lists show them. Of a job that has ended the files are read once, and then only looked at.
+//! [`ListedJobs`]: all jobs of a ledger as lists show them. Of a job that has ended the files are read twice, and then only their times.
 
 use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -32,13 +32,15 @@ impl ListedJobs {
         let cached = parallel_map::map(folders, |folder| cache.get(folder).cloned());
         let open = folders.iter().zip(&cached).filter(|(_, cached)| cached.is_none());
         let open: Vec<JobDir> = open.map(|(folder, _)| folder.clone()).collect();
+        let unchanged = parallel_map::map(&open, |folder| cache.is_unchanged(folder).then(|| folder.name()));
+        let unchanged: BTreeSet<String> = unchanged.into_iter().flatten().collect();
         let begun = SystemTime::now();
         let JobStatuses { jobs: seen, unreadable, trouble } = JobStatuses::load(&open)?;
-        let made = parallel_map::map(&seen, |status| (listed(status), settled_files(status, begun)));
+        let read = parallel_map::map(&seen, |status| (listed(status), settled_files(status, begun)));
         let mut jobs: Vec<ListedJob> = cached.into_iter().flatten().collect();
-        for (status, (job, files)) in seen.iter().zip(made) {
+        for (status, (job, files)) in seen.iter().zip(read) {
             if let Some(files) = files {
-                cache.insert(&status.folder, files, job.clone());
+                cache.insert(&status.folder, files, job.clone(), unchanged.contains(&status.folder.name()));
             }
             jobs.push(job);
         }
@@ -77,8 +79,8 @@ fn outcome_ns(trial: &TrialStatus) -> Option<u64> {
     u64::try_from(written.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok()
 }
 
-/// The state of the files of a job that has ended, at which a look began at `begun`. `None`: it may change without a change of its files, or
-/// they changed just now.
+/// The state of the files of a job that has ended, after a reading that began at `begun`. `None`: it may change without a change of its files,
+/// or they changed just now.
 fn settled_files(status: &JobStatus, begun: SystemTime) -> Option<JobFiles> {
     if !is_final(status) {
         return None;

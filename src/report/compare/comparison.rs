@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::decomposition::{Decomposed, decompositions};
 use super::published::Published;
 use crate::report::differences::{Difference, comparability_classes, confounds, differences, known_for_some};
-use crate::report::line::{JobPoint, Line, baselines, job_point, judge_together, same_point};
+use crate::report::line::{JobPoint, Line, PointIndex, baselines, job_point, judge_together, same_point};
 use crate::report::variant_row::{RateClass, VariantRow, measured_row, measured_rows, published_row};
 
 /// Jobs that cannot be compared.
@@ -150,8 +150,32 @@ pub(super) fn data_set_of(row: &VariantRow) -> &str {
     row.settings.get("data.set").map_or("", String::as_str)
 }
 
-/// Rows of one job by variant and point.
-type BaselinePoints<'a> = BTreeMap<(&'a str, JobPoint<'a>), &'a VariantRow>;
+/// Rows of the baseline's job.
+struct BaselineRows<'a> {
+    /// By variant and point; the first where several have the same.
+    by_point: BTreeMap<(&'a str, JobPoint<'a>), &'a VariantRow>,
+    /// By variant and settings.
+    by_settings: PointIndex<'a>,
+}
+
+impl<'a> BaselineRows<'a> {
+    fn new(rows: &[&'a VariantRow]) -> Self {
+        let by_point = rows.iter().rev().map(|row| ((row.variant.as_str(), job_point(row)), *row)).collect();
+        let indexed = rows.iter().enumerate().map(|(index, row)| (row.variant.as_str(), index, *row));
+        Self { by_point, by_settings: PointIndex::new(indexed) }
+    }
+
+    /// The row of the same variant and point as `row`, which is of another job.
+    fn counterpart(&self, row: &VariantRow) -> Option<&'a VariantRow> {
+        let alike = || {
+            let found = self.by_settings.at(&row.variant, row).into_iter();
+            let found: Vec<&VariantRow> = found.map(|(_, of)| of).filter(|of| same_point(row, of)).collect();
+            let alike = found.iter().copied().find(|of| of.side_by_side() == row.side_by_side());
+            alike.or_else(|| found.first().copied())
+        };
+        self.by_point.get(&(row.variant.as_str(), job_point(row))).copied().or_else(alike)
+    }
+}
 
 /// Rows of one mode on one data set, each with the index of its job.
 struct StepKind<'a> {
@@ -168,8 +192,8 @@ impl StepKind<'_> {
 
     /// Its data in words: the data set, `own files` where rows read those of the user in its place, or both.
     fn data_words(&self) -> String {
-        let own = |row: &VariantRow| row.settings.get("array.files").is_some_and(|files| !files.is_empty());
-        let words = self.rows.iter().map(|(_, row)| if own(row) { "own files" } else { self.set });
+        let has_own_files = |row: &VariantRow| row.settings.get("array.files").is_some_and(|files| !files.is_empty());
+        let words = self.rows.iter().map(|(_, row)| if has_own_files(row) { "own files" } else { self.set });
         words.collect::<BTreeSet<&str>>().into_iter().collect::<Vec<_>>().join(" and ")
     }
 
@@ -181,7 +205,8 @@ impl StepKind<'_> {
     /// True if steps of the same mode on the same data set ran here without a profiler and in another job of `profiled` with one.
     fn is_unprofiled_side_of(&self, profiled: &Self) -> bool {
         let same_steps = self.mode == profiled.mode && self.set == profiled.set;
-        let two_jobs = || self.rows.iter().any(|(job, _)| profiled.rows.iter().any(|(of, _)| of != job));
+        // Both have rows, so there are two jobs if not all rows are of one.
+        let two_jobs = || self.rows.iter().chain(&profiled.rows).any(|(job, _)| *job != self.rows[0].0);
         same_steps && !self.profiler && profiled.profiler && two_jobs()
     }
 
@@ -198,59 +223,39 @@ impl StepKind<'_> {
         with_differences.min_by_key(|(differing, row)| (row.job != profiled.job, *differing)).map(|(_, row)| row)
     }
 
-    /// The rows of the job at `baseline` by variant and point; the first where several have the same.
-    fn baseline_points(&self, baseline: usize) -> BaselinePoints<'_> {
-        let theirs = self.rows.iter().filter(|(job, _)| *job == baseline);
-        theirs.rev().map(|(_, row)| ((row.variant.as_str(), job_point(row)), *row)).collect()
-    }
-
-    /// The row of the same variant and point in the job at `baseline`, whose rows `points` has; `None` for rows of that job.
-    fn in_baseline_job<'s>(
-        &'s self,
-        (job, row): (usize, &'s VariantRow),
-        baseline: usize,
-        points: &BaselinePoints<'s>,
-    ) -> Option<&'s VariantRow> {
-        if job == baseline {
-            return None;
-        }
-        let same = |of: &VariantRow| of.variant == row.variant && same_point(of, row) && same_point(row, of);
-        let alike = || -> Option<&'s VariantRow> {
-            let theirs = self.rows.iter().filter(|(of, _)| *of == baseline).map(|(_, of)| *of);
-            let theirs: Vec<&VariantRow> = theirs.filter(|of| same(of)).collect();
-            let alike = theirs.iter().copied().find(|of| of.side_by_side() == row.side_by_side());
-            alike.or_else(|| theirs.first().copied())
-        };
-        points.get(&(row.variant.as_str(), job_point(row))).copied().or_else(alike)
-    }
-
     /// Its tables, one for each class.
     fn groups(&self, baseline: usize, name_set: bool) -> Vec<Group> {
         let classes = comparability_classes(&self.rows, baseline);
-        let points = self.baseline_points(baseline);
-        let mut first: Vec<&VariantRow> = Vec::new();
+        let of_baseline: Vec<&VariantRow> =
+            self.rows.iter().filter(|(job, _)| *job == baseline).map(|(_, row)| *row).collect();
+        let of_baseline = BaselineRows::new(&of_baseline);
+        let mut first: Option<PointIndex<'_>> = None;
         let mut groups = Vec::new();
         for class in &classes {
             let rows: Vec<(usize, &VariantRow)> = class.rows.iter().map(|at| self.rows[*at]).collect();
             let bases = baselines(&rows, baseline, self.of_several_jobs());
             let plain: Vec<&VariantRow> = rows.iter().map(|(_, row)| *row).collect();
             let line = |i: usize| {
-                let own = bases[i] == Some(i);
+                let is_baseline = bases[i] == Some(i);
                 let base = match bases[i] {
                     // The baseline of another class is compared with that of the first class; the ratio is marked as crossing classes.
-                    Some(base) if own => first.iter().copied().find(|of| same_point(of, plain[base])),
+                    Some(base) if is_baseline => {
+                        first.as_ref().and_then(|first| first.at("", plain[base]).first().map(|(_, of)| *of))
+                    }
                     base => base.map(|base| plain[base]),
                 };
-                let mut line = Line::new(plain[i], own, base);
+                let mut line = Line::new(plain[i], is_baseline, base);
                 line.of_baseline_job = rows[i].0 == baseline;
-                let before = self.in_baseline_job(rows[i], baseline, &points);
-                line.before = before.map(|row| Box::new(row.clone()));
+                let before = Some(plain[i]).filter(|_| !line.of_baseline_job);
+                line.before = before.and_then(|row| of_baseline.counterpart(row)).map(|row| Box::new(row.clone()));
                 line
             };
             let mut lines: Vec<Line> = (0..plain.len()).map(line).collect();
             judge_together(&mut lines);
-            if first.is_empty() {
-                first = bases.iter().enumerate().filter(|(i, b)| **b == Some(*i)).map(|(i, _)| plain[i]).collect();
+            if first.is_none() {
+                let chosen = bases.iter().enumerate().filter(|(i, base)| **base == Some(*i));
+                let chosen: Vec<_> = chosen.map(|(i, _)| ("", i, plain[i])).collect();
+                first = (!chosen.is_empty()).then(|| PointIndex::new(chosen));
             }
             groups.push(Group {
                 mode: self.mode.to_owned(),
@@ -327,12 +332,14 @@ type JobRuns<'a> = (&'a MeasuredJob, Vec<&'a Run>);
 fn pooled_rows(jobs: &[MeasuredJob]) -> Result<Vec<VariantRow>, CompareError> {
     let name = jobs.iter().map(|job| job.record.job.to_string()).collect::<Vec<_>>().join("/");
     let mut found: Vec<(String, Vec<JobRuns<'_>>)> = Vec::new();
+    let mut index_by_label: BTreeMap<String, usize> = BTreeMap::new();
     for job in jobs {
         for (label, runs) in job.by_label() {
-            match found.iter_mut().find(|(known, _)| *known == label) {
-                Some((_, all)) => all.push((job, runs)),
-                None => found.push((label, vec![(job, runs)])),
-            }
+            let index = *index_by_label.entry(label).or_insert_with_key(|label| {
+                found.push((label.clone(), Vec::new()));
+                found.len() - 1
+            });
+            found[index].1.push((job, runs));
         }
     }
     found.into_iter().map(|(label, of_jobs)| pooled(&name, label, &of_jobs)).collect()

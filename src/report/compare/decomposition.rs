@@ -1,6 +1,6 @@
 //! Differences between modes: variants that ran in several modes, taken apart.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use expctl_stats::{Interval, Ratio, difference, mean, paired_difference};
 use expctl_text::Table;
@@ -80,16 +80,17 @@ pub struct Decomposed {
 /// The variants that ran in the mode data (or zero_loss instead) and in another one.
 pub(super) fn decompositions(groups: &[Group]) -> Vec<Decomposed> {
     let mut found: Vec<(VariantKey<'_>, Vec<&Line>)> = Vec::new();
+    let mut index_by_key: BTreeMap<VariantKey<'_>, usize> = BTreeMap::new();
     for line in groups.iter().filter(|group| !group.profiler).flat_map(|group| &group.lines) {
         let key = VariantKey::from_row(&line.row);
-        match found.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, lines)) => lines.push(line),
-            None => found.push((key, vec![line])),
-        }
+        let index = *index_by_key.entry(key.clone()).or_insert_with(|| {
+            found.push((key, Vec::new()));
+            found.len() - 1
+        });
+        found[index].1.push(line);
     }
     let mut all: Vec<Decomposed> = found.iter().filter_map(|(key, lines)| decomposed(key, lines)).collect();
-    for at in 0..all.len() {
-        let base = all.iter().position(|d| d.baseline && d.job == all[at].job && d.point == all[at].point);
+    for (at, base) in baseline_indices(&all).into_iter().enumerate() {
         let base = base.filter(|base| *base != at);
         let Some(base) = base.map(|base| all[base].parts.clone()) else { continue };
         for part in &mut all[at].parts {
@@ -102,8 +103,17 @@ pub(super) fn decompositions(groups: &[Group]) -> Vec<Decomposed> {
     all
 }
 
+/// Index of the first baseline of the same job and point, for each of `all`.
+fn baseline_indices(all: &[Decomposed]) -> Vec<Option<usize>> {
+    let mut index_by_point: BTreeMap<(&str, &BTreeMap<String, String>), usize> = BTreeMap::new();
+    for (index, one) in all.iter().enumerate().filter(|(_, one)| one.baseline) {
+        index_by_point.entry((one.job.as_str(), &one.point)).or_insert(index);
+    }
+    all.iter().map(|one| index_by_point.get(&(one.job.as_str(), &one.point)).copied()).collect()
+}
+
 /// Identity of a variant at a point of its sweep, without the mode.
-#[derive(PartialEq)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct VariantKey<'a> {
     job: &'a str,
     variant: &'a str,
@@ -223,8 +233,12 @@ pub(super) fn table(all: &[Decomposed]) -> Table {
         "n",
     ];
     let mut table = Table::new(header);
+    let mut batch_sizes: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
     for one in all {
-        let batches = all.iter().any(|other| other.job == one.job && other.batch_size != one.batch_size);
+        batch_sizes.entry(&one.job).or_default().insert(one.batch_size);
+    }
+    for one in all {
+        let batches = batch_sizes.get(one.job.as_str()).is_some_and(|sizes| sizes.len() > 1);
         for part in &one.parts {
             let ms = |ms: f64| format::milliseconds(ms * 1e6);
             let shown = match part.interval {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use expctl_ledger::{Attempt, JobRecord, Ledger, MeasuredJob, Run};
+use expctl_ledger::{Attempt, JobRecord, Ledger, MeasuredJob, PublishedError, Run};
 use expctl_text::Frontmatter;
 use expctl_text::format::{self, MISSING};
 use serde_json::{Map, Value, json};
@@ -60,7 +60,7 @@ pub fn values(
     // Without a baseline all rows answer.
     let answering = Some(results.answering_rows()).filter(|rows| !rows.is_empty()).unwrap_or_else(|| rows.clone());
     let lead = results.lead();
-    let next = lead.map(|(row, _)| next_change(&(options.suggest)(job, &row.label), row, record.job));
+    let next = lead.map(|(row, _)| next_change(&options.suggest.of_variant(job, &row.label), row, record.job));
     let in_trees: Vec<&str> =
         lead.into_iter().flat_map(|(row, base)| [Some(row), base]).flatten().map(|row| row.label.as_str()).collect();
     let (folded, shown_warnings): (Vec<_>, Vec<_>) =
@@ -200,41 +200,28 @@ fn earlier_notes(project: &Project, folder: &Path, job: &MeasuredJob, options: &
 /// The job beside the last earlier ones of its config, as a comparison, if there are some that compare. Below it: which of them are
 /// missing, and why. An earlier job without a completed trial is left out.
 fn comparison(project: &Project, job: &MeasuredJob, rows: &[&VariantRow], options: &NoteOptions) -> Option<String> {
-    let record = &job.record;
-    let mut earlier: Vec<(i64, u64)> = Vec::new();
     let mut missing: Vec<String> = Vec::new();
-    let known =
-        if options.alone { Ok(BTreeSet::new()) } else { Ledger::open(project).map(|ledger| ledger.measured_ids()) };
-    let ids = known.unwrap_or_else(|error| {
-        missing.push(format!("Earlier jobs are missing: {}", reason(project, &error.to_string())));
-        BTreeSet::new()
-    });
-    let ids: Vec<u64> = ids.into_iter().filter(|id| *id != record.job).collect();
-    let cache = ListedJob::cache(project);
-    // There may be thousands, and only some are of the config.
-    let heads = parallel_map::map(&ids, |id| {
-        let folder = project.job(*id);
-        match cache.get_of_record(&folder) {
-            Some(known) => Ok((known.config == record.config, known.submitted)),
-            None => folder.head().map(|head| (head.config == record.config, head.submitted)),
+    let mut earlier: Vec<(i64, u64)> = match (options.alone, &options.listed) {
+        (true, _) => Vec::new(),
+        (false, Some(listed)) => {
+            let of_config =
+                listed.iter().filter(|other| other.job != job.record.job && other.config == job.record.config);
+            of_config.map(|other| (other.submitted, other.job)).collect()
         }
-    });
-    for (id, head) in ids.into_iter().zip(heads) {
-        match head {
-            Ok((true, submitted)) if submitted < record.submitted => earlier.push((submitted, id)),
-            Ok(_) => {}
-            // Its config is not known.
-            Err(e) => say(format!("job {id} is not compared with: {e}")),
-        }
-    }
+        (false, None) => jobs_of_config(project, &job.record).unwrap_or_else(|error| {
+            missing.push(format!("Earlier jobs are missing: {}", reason(project, &error.to_string())));
+            Vec::new()
+        }),
+    };
+    earlier.retain(|(submitted, _)| *submitted < job.record.submitted);
     earlier.sort_unstable_by(|a, b| b.cmp(a));
-    let mut own: Vec<VariantRow> = rows.iter().map(|row| (*row).clone()).collect();
+    let mut of_job: Vec<VariantRow> = rows.iter().map(|row| (*row).clone()).collect();
     // They are among the warnings of the note.
-    for row in &mut own {
+    for row in &mut of_job {
         row.cautions.clear();
         row.notes.clear();
     }
-    let mut jobs = vec![own.clone()];
+    let mut jobs = vec![of_job.clone()];
     for (_, id) in earlier {
         if jobs.len() > MAX_COMPARED {
             break;
@@ -255,13 +242,40 @@ fn comparison(project: &Project, job: &MeasuredJob, rows: &[&VariantRow], option
             why.extend(details);
         }
         missing.push(format!("Earlier jobs are missing: {}", reason(project, &why.join("; "))));
-        Comparison::new(&[own], &[], 0)
+        Comparison::new(&[of_job], &[], 0)
     });
     // Alone, its rows are those of the results; only what a profiler costs is not there.
     let says_more = together || rows.iter().any(|row| row.profiler);
     let table = comparison.ok().filter(|_| says_more).and_then(|comparison| comparison.render(Format::Markdown).ok());
     let parts: Vec<String> = table.into_iter().chain(missing).collect();
     (!parts.is_empty()).then(|| parts.join("\n\n"))
+}
+
+/// When the other jobs of a job's config were submitted, with their numbers.
+///
+/// # Errors
+/// The ledger cannot be read.
+fn jobs_of_config(project: &Project, record: &JobRecord) -> Result<Vec<(i64, u64)>, PublishedError> {
+    let ids: Vec<u64> = Ledger::open(project)?.measured_ids().into_iter().filter(|id| *id != record.job).collect();
+    let cache = ListedJob::cache(project);
+    // There may be thousands, and only some are of the config.
+    let heads = parallel_map::map(&ids, |id| {
+        let folder = project.job(*id);
+        match cache.get_of_record(&folder) {
+            Some(known) => Ok((known.config == record.config, known.submitted)),
+            None => folder.head().map(|head| (head.config == record.config, head.submitted)),
+        }
+    });
+    let mut found = Vec::new();
+    for (id, head) in ids.into_iter().zip(heads) {
+        match head {
+            Ok((true, submitted)) => found.push((submitted, id)),
+            Ok(_) => {}
+            // Its config is not known.
+            Err(e) => say(format!("job {id} is not compared with: {e}")),
+        }
+    }
+    Ok(found)
 }
 
 /// Published rows and breakdowns that name a variant of the job as the one that repeats them. `None` if nothing names one.
@@ -291,8 +305,8 @@ fn methods(job: &MeasuredJob, rows: &[&VariantRow]) -> Vec<Value> {
     let differs = |key: &&String| settings.iter().any(|other| other.get(*key) != settings[0].get(*key));
     let differing: BTreeSet<&String> = keys.into_iter().filter(differs).collect();
     let mut all = Vec::new();
-    for (((label, runs), own), row) in groups.iter().zip(&settings).zip(rows) {
-        let apart = own.iter().filter(|(key, _)| differing.contains(key));
+    for (((label, runs), of_variant), row) in groups.iter().zip(&settings).zip(rows) {
+        let apart = of_variant.iter().filter(|(key, _)| differing.contains(key));
         let apart = apart.map(|(key, value)| format!("{key} = {}", quoted(value)));
         // The version of our own worker is in the provenance.
         let program = runs.iter().flat_map(|run| run.environments()).find_map(|found| found.program.as_ref());

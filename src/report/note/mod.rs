@@ -9,6 +9,7 @@ mod template;
 pub use context::answers;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use expctl_charts::chart_files;
 use expctl_ledger::{Attempt, JobDir, JobRecord, Ledger, MeasuredJob, read_attempts};
@@ -22,6 +23,7 @@ use super::next_change::SuggestChange;
 use super::pictures::{LEARNING, charts};
 use crate::console::say;
 use crate::exit::{Exit, Failure};
+use crate::ledger::ListedJob;
 use crate::project::Project;
 
 /// How notes link each other.
@@ -55,6 +57,8 @@ pub struct NoteOptions {
     pub alone: bool,
     /// Finds the change that the note proposes.
     pub suggest: SuggestChange,
+    /// All jobs of the ledger, where they are known: many notes that are written together need not ask for them each.
+    pub listed: Option<Arc<Vec<ListedJob>>>,
 }
 
 /// A path relative to the root of the project, if it is inside.

@@ -154,7 +154,7 @@ type VariantPoint<'a> = (&'a str, Vec<(String, String)>);
 /// The variants that completed runs in the mode data and in a longer one.
 fn variants_by_mode(job: &MeasuredJob) -> Vec<VariantByMode<'_>> {
     let mut found: Vec<VariantByMode<'_>> = Vec::new();
-    let mut places: BTreeMap<VariantPoint<'_>, usize> = BTreeMap::new();
+    let mut index_by_point: BTreeMap<VariantPoint<'_>, usize> = BTreeMap::new();
     for run in job.runs.iter().filter(|run| run_rates(run).is_some()) {
         let Some(at) = ISOLATION_MODES.iter().position(|(mode, _)| *mode == run.trial.settings.train.mode) else {
             continue;
@@ -163,7 +163,7 @@ fn variants_by_mode(job: &MeasuredJob) -> Vec<VariantByMode<'_>> {
         let point: Vec<(String, String)> =
             swept.into_iter().filter(|(key, _)| *key != "train.mode").map(|(k, v)| (k.clone(), v)).collect();
         let variant = &run.trial.variant;
-        let index = *places.entry((variant.as_str(), point.clone())).or_insert_with(|| {
+        let index = *index_by_point.entry((variant.as_str(), point.clone())).or_insert_with(|| {
             let said: Vec<String> = point.iter().map(|(key, value)| format!("{key}={value}")).collect();
             let label = if said.is_empty() { variant.clone() } else { format!("{variant} ({})", said.join(", ")) };
             found.push(VariantByMode { label, variant: variant.clone(), point, runs: Default::default() });

@@ -68,13 +68,13 @@ fn repeats_id(id: &str, runs: &[&Run]) -> Option<String> {
 /// Every trial with its state and reason; repeats that completed at once and have as many steps share a row.
 pub fn trials(job: &MeasuredJob) -> Table {
     let mut rows: Vec<TrialRow<'_>> = Vec::new();
-    let mut places: BTreeMap<(String, usize), usize> = BTreeMap::new();
+    let mut index_by_key: BTreeMap<(String, usize), usize> = BTreeMap::new();
     for run in &job.runs {
         let key = TrialRow::key(run);
-        match key.as_ref().and_then(|key| places.get(key).copied()) {
-            Some(place) => rows[place].runs.push(run),
+        match key.as_ref().and_then(|key| index_by_key.get(key).copied()) {
+            Some(index) => rows[index].runs.push(run),
             None => {
-                places.extend(key.map(|key| (key, rows.len())));
+                index_by_key.extend(key.map(|key| (key, rows.len())));
                 rows.push(TrialRow { runs: vec![run] });
             }
         }

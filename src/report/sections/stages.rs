@@ -43,8 +43,8 @@ pub fn stage_tables(job: &MeasuredJob, labels: &[&str], in_trees: &[&str]) -> Op
         Some(VariantSteps { label, runs: n, breakdown, totals })
     });
     let mut all: Vec<VariantSteps> = steps.collect();
-    let places: BTreeMap<&str, usize> = labels.iter().copied().zip(0..).collect();
-    all.sort_by_key(|variant| places.get(variant.label.as_str()).copied());
+    let index_by_label: BTreeMap<&str, usize> = labels.iter().copied().zip(0..).collect();
+    all.sort_by_key(|variant| index_by_label.get(variant.label.as_str()).copied());
     let tree = |label: &&str| {
         let variant = all.iter().find(|variant| variant.label == **label)?;
         Some(step_tree(&format!("{label}, n = {}", variant.runs), &variant.breakdown))
