@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 use crate::error::{BindingError, anndata_error, cell_error};
 use crate::fork::{Running, check, reads_remote};
 use crate::obs::ObsColumns;
+use crate::warnings;
 
 /// Files, opened and joined.
 #[pyclass(name = "Dataset", module = "expctl._native", frozen)]
@@ -123,6 +124,7 @@ impl NativeDataset {
             Ok(Arc::new(store))
         };
         let store = py.detach(open)?;
+        warnings::emit(py)?;
         GeneMap::new(store.genes(), &genes).map_err(cell_error)?;
         Ok(Self { store, genes })
     }

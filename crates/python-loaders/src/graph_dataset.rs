@@ -20,6 +20,7 @@ use pyo3::prelude::*;
 use crate::dlpack::NativeTensor;
 use crate::error::{BindingError, GraphProblem, dataset_error, graph_error};
 use crate::fork::Running;
+use crate::warnings;
 
 /// Samples that perturb genes of one graph: a store of records, and the graph.
 #[pyclass(name = "GraphDataset", module = "expctl._native", frozen)]
@@ -170,7 +171,9 @@ impl NativeGraphDataset {
             let file = dataset.store_file(store);
             Ok(Self { records: Arc::new(records), graph, samples, label_statistics, file })
         };
-        py.detach(open).map_err(dataset_error)
+        let dataset = py.detach(open).map_err(dataset_error)?;
+        warnings::emit(py)?;
+        Ok(dataset)
     }
 
     /// Open an LMDB store of JSON records, `folder/data.mdb`, for a graph with these genes and edges, which are the bytes of int64
@@ -194,7 +197,9 @@ impl NativeGraphDataset {
             let file = folder.join("data.mdb");
             Ok(Self { records, graph, samples, label_statistics: None, file })
         };
-        py.detach(open).map_err(graph_error)
+        let dataset = py.detach(open).map_err(graph_error)?;
+        warnings::emit(py)?;
+        Ok(dataset)
     }
 
     fn __len__(&self) -> usize {

@@ -32,12 +32,14 @@ mod lent;
 mod obs;
 mod sampler;
 mod stream;
+mod warnings;
 
 use pyo3::prelude::*;
 
 /// The native part of `expctl.data`.
 #[pymodule(name = "_native")]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    warnings::collect();
     module.add("DataError", module.py().get_type::<error::DataError>())?;
     module.add_class::<lent::LentArrays>()?;
     module.add_class::<batch::NativeBatch>()?;

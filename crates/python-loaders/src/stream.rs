@@ -20,6 +20,7 @@ use crate::graph_form::NativeGraphForm;
 use crate::lent::LendBatches;
 use crate::obs::ObsColumns;
 use crate::sampler::NativeSampler;
+use crate::warnings;
 
 /// How long a batch is waited for between two looks at signals, such as Ctrl-C.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
@@ -128,6 +129,8 @@ impl<B: LendBatches> BatchStream<B> {
 impl<B: LendBatches> Stream for BatchStream<B> {
     fn next(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         self.check_process()?;
+        // Before a batch is taken, which would be lost with an exception.
+        warnings::emit(py)?;
         loop {
             match py.detach(|| self.poll()) {
                 Polled::Batch(loaded) => {

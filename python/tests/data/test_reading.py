@@ -3,6 +3,7 @@
 import os
 import pathlib
 import unittest
+import warnings
 
 import anndata
 import numpy as np
@@ -44,6 +45,21 @@ class Reading(unittest.TestCase):
                             batch = ds.read(ROWS, out=out, sparse=is_sparse)
                             np.testing.assert_array_equal(dense(batch), plain(truth.X)[ROWS])
                             np.testing.assert_array_equal(np.from_dlpack(batch.index), ROWS)
+
+    def test_what_the_loaders_warn_of_is_a_warning_of_python(self):
+        one = self.cells.adatas[0].copy()
+        one.X = scipy.sparse.csc_matrix(one.X)
+        path = os.path.join(self.cells.folder.name, "columns.h5ad")
+        one.write_h5ad(path)
+        with self.assertWarnsRegex(UserWarning, r"stored by columns \(CSC\).*columns\.h5ad"):
+            read = xd.open(path)[:]
+        np.testing.assert_array_equal(dense(read), plain(one.X))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with self.assertRaisesRegex(UserWarning, "CSC"):
+                xd.open(path)[:]
+            # It was said once.
+            np.testing.assert_array_equal(dense(xd.open(self.cells.files[0])[[0]]), plain(self.cells.adatas[0].X)[[0]])
 
     def test_layers_raw_and_genes(self):
         one = self.cells.adatas[0]
