@@ -30,7 +30,7 @@ use crate::interrupt::Interrupt;
 use crate::launch::attempt::{conclude, failed_log, last_lines_of_program, stage};
 use crate::launch::backend::{Backend, SubmitOrder};
 use crate::launch::command;
-use crate::launch::pack::{rounds, seconds_beside};
+use crate::launch::pack::{Beside, rounds};
 use crate::launch::slurm::Adjustment;
 use crate::program::{needed_worker, needed_worker_here};
 use crate::project::Project;
@@ -247,7 +247,7 @@ pub fn run(project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<
             command::end_all();
         }
         let mut outcomes = ended.into_iter().collect::<Result<Vec<Outcome>, Failure>>()?;
-        record_time_beside(&running, &mut outcomes)?;
+        record_beside(&running, &mut outcomes)?;
         let (mut done, mut failed_alike) = (before, 0);
         for (RunningTrial { trial, attempt, progress }, outcome) in running.into_iter().zip(&outcomes) {
             progress.finish(outcome.state.name(), rates(&dir, trial, outcome)?);
@@ -305,15 +305,16 @@ async fn run_together<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     outputs.into_iter().flatten().collect()
 }
 
-/// Add to the outcomes of trials that were to run side by side for how long others ran beside them.
-fn record_time_beside(running: &[RunningTrial<'_>], outcomes: &mut [Outcome]) -> Result<(), Failure> {
+/// Add to the outcomes of trials that were to run side by side what ran beside them.
+fn record_beside(running: &[RunningTrial<'_>], outcomes: &mut [Outcome]) -> Result<(), Failure> {
     for (index, (one, outcome)) in running.iter().zip(outcomes).enumerate() {
         if one.trial.settings.slurm.pack < 2 {
             continue;
         }
         let others = running.iter().enumerate().filter(|(other, _)| *other != index);
-        let others: Vec<AttemptDir> = others.map(|(_, other)| other.attempt.clone()).collect();
-        outcome.beside_s = Some(seconds_beside(&others, (outcome.started, outcome.ended))?);
+        let others: Vec<(&str, AttemptDir)> =
+            others.map(|(_, other)| (other.trial.id.as_str(), other.attempt.clone())).collect();
+        Beside::from_attempts(&one.attempt, outcome.ended, &others)?.add_to(outcome);
         outcome.save(&one.attempt)?;
     }
     Ok(())
@@ -520,7 +521,18 @@ mod tests {
         };
         let ranks = vec![rank];
         let message = message.to_owned();
-        Outcome { state, message, cause: None, failed_rank: Some(0), started: 0, ended: 1, beside_s: None, ranks }
+        Outcome {
+            state,
+            message,
+            cause: None,
+            failed_rank: Some(0),
+            started: 0,
+            ended: 1,
+            beside_s: None,
+            beside_from: None,
+            beside: Vec::new(),
+            ranks,
+        }
     }
 
     #[test]
