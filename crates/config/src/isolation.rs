@@ -215,7 +215,7 @@ fn isolated_value(key: &str, root: &Path, trial: &Trial, value: Json, repeats: O
         // The sweep says it.
         return None;
     }
-    // Other trials beside it would take part in its times.
+    // Trials beside it would slow it.
     if is(&Launch::RANKS) || is(&Launch::NODES) || is(&Slurm::PACK) {
         return Some(Json::from(1));
     }

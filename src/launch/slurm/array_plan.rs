@@ -203,7 +203,7 @@ pub fn plan_arrays(
 }
 
 /// Trials by `pack`: those of a pack are repeats of one variant at one point, so that they are the load that a rate beside them is of. Where a
-/// row has fewer trials than fill its packs, the last one has what is left. Whole packs come first: in a task of several, the lanes take the
+/// row has fewer trials than fill its packs, the last one has fewer. Whole packs come first: in a task of several, the lanes take the
 /// trials of one at the same time.
 fn packs_of(job: &JobRecord, trials: Vec<u32>, pack: u32) -> Vec<Vec<u32>> {
     if pack < 2 {
@@ -270,7 +270,7 @@ mod tests {
             id.clone_into(&mut trial.id);
         }
         assert_eq!(tasks(&two, Limits::default()), [vec![0, 2], vec![1, 3], vec![4], vec![5]]);
-        // What is left of the rows comes behind the whole packs.
+        // Packs that are not whole come last.
         let few = Limits { submit: Some(2), ..Limits::default() };
         assert_eq!(tasks(&two, few), [vec![0, 2, 1, 3], vec![4, 5]]);
     }

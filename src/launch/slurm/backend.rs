@@ -312,8 +312,8 @@ impl SlurmBackend {
         Ok(())
     }
 
-    /// Have the arrays of trials that run alone wait until those of trials side by side have ended, which on a shared node would take part in
-    /// their rates.
+    /// Have the arrays of trials that run alone wait until those of trials side by side have ended, which on a shared node would slow
+    /// them.
     fn alone_last(&self, plans: &[ArrayPlan], arrays: &JobArrays) -> Result<(), Failure> {
         let submitted = || plans.iter().zip(&arrays.arrays);
         let packs: Vec<String> =
