@@ -33,6 +33,12 @@ fn the_baseline_also_runs_alone() {
 }
 
 #[test]
+fn the_trials_alone_count_among_those_of_a_job() {
+    let many = trials(TWO, &["measure.repeats=20000"]).unwrap_err();
+    assert_eq!(many, ["60000 trials (3 settings, each repeated) are more than 50000"]);
+}
+
+#[test]
 fn a_sweep_that_has_it_alone_needs_no_other() {
     let swept = |packs: &str| format!("{SMALL}[sweep]\nslurm.pack = {packs}\n");
     let both = trials(&swept("[1, 2]"), &[]).unwrap();
