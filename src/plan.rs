@@ -194,7 +194,7 @@ pub fn cost(plan: &Plan) -> Option<Cost> {
 fn empty_lanes(trials: &[Trial]) -> Vec<&Trial> {
     let asks_for = |trial: &Trial| {
         let Settings { launch, slurm, .. } = &trial.settings;
-        (launch.ranks, slurm.clone(), trial.settings.can_resume())
+        (trial.settings_hash().to_owned(), launch.ranks, slurm.clone(), trial.settings.can_resume())
     };
     let mut alike: Vec<(&Trial, usize)> = Vec::new();
     for trial in trials.iter().filter(|trial| trial.settings.slurm.pack > 1) {

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::environment::{Facts, environment, identity};
 use crate::ledger::run_settings;
 use crate::report::differences::class_settings;
-use crate::report::rates::{measured_s, run_estimates, run_rates};
+use crate::report::rates::{measured_s, run_rates};
+use crate::report::side_by_side::{Pack, packs};
 
 /// The rates of a variant in one job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -63,11 +64,12 @@ impl JobRates {
     }
 
     fn from_runs(job: &MeasuredJob, label: String, runs: &[&Run], provenance: Option<&Provenance>) -> Self {
-        let rates: Vec<_> = runs.iter().filter_map(|run| run_rates(run)).collect();
+        let packs = packs(runs);
+        let rates: Vec<_> = packs.iter().filter_map(Pack::rates).collect();
         let counted: Vec<&Run> = runs.iter().copied().filter(|run| run_rates(run).is_some()).collect();
         // Only of a single run is the interval that of its steps, which takes a bootstrap.
-        let (it_per_s, samples_per_s): (Vec<Estimate>, Vec<Estimate>) = match counted[..] {
-            [run] => run_estimates(run).into_iter().unzip(),
+        let (it_per_s, samples_per_s): (Vec<Estimate>, Vec<Estimate>) = match &packs[..] {
+            [pack] => pack.estimates().into_iter().unzip(),
             _ => {
                 let plain = |(it_per_s, samples_per_s)| (Estimate::plain(it_per_s), Estimate::plain(samples_per_s));
                 rates.iter().map(|rates| plain((rates.it_per_s, rates.samples_per_s))).unzip()

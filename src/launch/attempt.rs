@@ -224,6 +224,8 @@ fn judge(ranks: Vec<RankExit>, forced: &dyn Fn(u32) -> bool, started: i64, inter
         started,
         ended,
         beside_s: None,
+        beside_from: None,
+        beside: Vec::new(),
         ranks: ranks.clone(),
     };
     if ranks.iter().all(|r| r.status == RankStatus::Completed) {

@@ -1,12 +1,14 @@
 //! Trials side by side: which of them run at the same time on this machine, and for how long each had others beside it.
 
-use expctl_ledger::{AttemptDir, LedgerError};
+use std::collections::BTreeMap;
+
+use expctl_ledger::{AttemptDir, LedgerError, Outcome};
 use expctl_settings::Trial;
 
 use super::slurm::Resources;
 
-/// Trials in the order in which they run; those of one round run at the same time. A round has one trial, or up to `slurm.pack` that ask for
-/// the same resources.
+/// Trials in the order in which they run; those of one round run at the same time. A round has one trial, or up to `slurm.pack` repeats of one
+/// variant at one point that ask for the same resources: trials of other settings beside it would be another load.
 ///
 /// A round begins when the one before it has ended, so a trial that is to run alone does.
 pub fn rounds<'a>(trials: &[&'a Trial]) -> Vec<Vec<&'a Trial>> {
@@ -17,6 +19,7 @@ pub fn rounds<'a>(trials: &[&'a Trial]) -> Vec<Vec<&'a Trial>> {
             let first = round[0];
             first.settings.slurm.pack == pack
                 && round.len() < pack as usize
+                && first.settings_hash() == trial.settings_hash()
                 && Resources::from_trial(first) == Resources::from_trial(trial)
         };
         match rounds.iter_mut().find(is_open) {
@@ -27,21 +30,48 @@ pub fn rounds<'a>(trials: &[&'a Trial]) -> Vec<Vec<&'a Trial>> {
     rounds
 }
 
-/// Time for which the attempts `others` ran between two moments, s, summed over them. An attempt without an outcome still runs. `span` and
-/// the times of attempts are whole seconds since the epoch.
-///
-/// # Errors
-/// The outcome of an attempt cannot be read.
-pub fn seconds_beside(others: &[AttemptDir], span: (i64, i64)) -> Result<i64, LedgerError> {
-    let mut seconds = 0;
-    for other in others {
-        let other_span = match other.outcome()? {
-            Some(outcome) => (outcome.started, outcome.ended),
-            None => (other.started(), span.1),
-        };
-        seconds += overlap(span, other_span);
+/// What ran beside an attempt. Times are whole seconds since the epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beside {
+    /// When its ranks began.
+    from: i64,
+    /// Time for which others ran until its end, s, summed over them.
+    seconds: i64,
+    /// Ids of those that ran for a tenth of its time or more.
+    trials: Vec<String>,
+}
+
+impl Beside {
+    /// What ran beside an attempt that ended at `ended`, of the attempts `others`, each with the id of its trial. An attempt without an outcome
+    /// still runs.
+    ///
+    /// # Errors
+    /// The outcome of an attempt cannot be read.
+    pub fn from_attempts(attempt: &AttemptDir, ended: i64, others: &[(&str, AttemptDir)]) -> Result<Self, LedgerError> {
+        let mut spans = Vec::new();
+        for (id, other) in others {
+            let until = other.outcome()?.map_or(ended, |outcome| outcome.ended);
+            spans.push((*id, (other.ranks_started(), until)));
+        }
+        Ok(Self::from_spans((attempt.ranks_started(), ended), &spans))
     }
-    Ok(seconds)
+
+    fn from_spans(span: (i64, i64), others: &[(&str, (i64, i64))]) -> Self {
+        let mut by_trial: BTreeMap<&str, i64> = BTreeMap::new();
+        for (id, other) in others {
+            *by_trial.entry(id).or_default() += overlap(span, *other);
+        }
+        let counts = |seconds: i64| seconds > 0 && 10 * seconds >= span.1 - span.0;
+        let trials = by_trial.iter().filter(|(_, seconds)| counts(**seconds)).map(|(id, _)| (*id).to_owned()).collect();
+        Self { from: span.0, seconds: by_trial.values().sum(), trials }
+    }
+
+    /// Write it into the outcome of the attempt.
+    pub fn add_to(self, outcome: &mut Outcome) {
+        outcome.beside_from = Some(self.from);
+        outcome.beside_s = Some(self.seconds);
+        outcome.beside = self.trials;
+    }
 }
 
 /// Length of what two spans of time have in common.
@@ -62,19 +92,29 @@ mod tests {
     }
 
     #[test]
-    fn a_round_has_trials_that_ask_for_the_same() {
+    fn a_round_has_repeats_of_one_variant_that_ask_for_the_same() {
         let all = [
-            trial("a", 2, 1),
-            trial("alone", 1, 1),
-            trial("b", 2, 1),
-            trial("two-ranks", 2, 2),
-            trial("c", 2, 1),
-            trial("alone-too", 1, 1),
+            trial("a-r1-11", 2, 1),
+            trial("b-r1-22", 2, 1),
+            trial("a-r1-33", 1, 1),
+            trial("a-r2-11", 2, 1),
+            trial("b-r2-22", 2, 2),
+            trial("a-r2-33", 1, 1),
+            trial("a-r3-11", 2, 1),
         ];
         let found = rounds(&all.iter().collect::<Vec<_>>());
         let ids: Vec<Vec<&str>> =
             found.iter().map(|round| round.iter().map(|trial| trial.id.as_str()).collect()).collect();
-        assert_eq!(ids, [vec!["a", "b"], vec!["alone"], vec!["two-ranks"], vec!["c"], vec!["alone-too"]]);
+        let expected: [&[&str]; 6] =
+            [&["a-r1-11", "a-r2-11"], &["b-r1-22"], &["a-r1-33"], &["b-r2-22"], &["a-r2-33"], &["a-r3-11"]];
+        assert_eq!(ids, expected);
+    }
+
+    #[test]
+    fn what_ran_for_a_tenth_of_the_time_ran_beside() {
+        let spans = [("a", (90, 150)), ("b", (195, 300)), ("c", (0, 100)), ("a", (150, 170))];
+        let found = Beside::from_spans((100, 200), &spans);
+        assert_eq!(found, Beside { from: 100, seconds: 75, trials: vec!["a".to_owned()] });
     }
 
     #[test]

@@ -6,15 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use expctl_ledger::{JobDir, LedgerError, MeasuredJob, Provenance, Run, ShuffleQuality, Stage, write_json};
+use expctl_ledger::{JobDir, LedgerError, MeasuredJob, Provenance, Rates, Run, ShuffleQuality, Stage, write_json};
 use expctl_stats::{Estimate, RateOverRuns, RatioOfRuns, median, paired_ratio, rate_over_runs, ratio};
 use serde::{Deserialize, Serialize};
 
 use super::breakdown::Breakdown;
 use super::caution::cautions;
 use super::line::{by_repeat, lines_of_job};
-use super::rates::{all_rates, batch_bytes, completed_steps, measured_s, run_rates, step_times};
+use super::rates::{batch_bytes, completed_steps, measured_s, step_times};
 use super::sections::usage::peak_in_use;
+use super::side_by_side::{Pack, packs};
 use super::variant_row::measured_rows;
 use super::warning::warnings;
 
@@ -314,7 +315,8 @@ impl VariantFigures {
     fn from_runs(runs: &[&Run], on_slurm: bool) -> Option<Self> {
         let trial = &runs.first()?.trial;
         let settings = &trial.settings;
-        let rates = all_rates(runs);
+        let packs = packs(runs);
+        let rates: Vec<Rates> = packs.iter().filter_map(Pack::rates).collect();
         let breakdown = Breakdown::from_steps(completed_steps(runs))?;
         let times = step_times(completed_steps(runs))?;
         let completed: Vec<&Run> = runs.iter().copied().filter(|run| run.completed()).collect();
@@ -329,7 +331,7 @@ impl VariantFigures {
             workers: settings.loader.workers,
             batch_size: settings.loader.batch_size,
             interleaved: settings.measure.interleave,
-            repeats: runs.iter().filter(|run| run_rates(run).is_some()).map(|run| run.trial.repeat).collect(),
+            repeats: packs.iter().filter_map(|pack| Some(pack.runs().first()?.trial.repeat)).collect(),
             it_per_s: rates.iter().map(|r| r.it_per_s).collect(),
             samples_per_s: rates.iter().map(|r| r.samples_per_s).collect(),
             measured_s: runs.iter().filter_map(|run| measured_s(run)).collect(),

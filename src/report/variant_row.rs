@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use expctl_ledger::{MeasuredJob, PublishedRow, PublishedSource, RateReading, Run, RunTotals};
+use expctl_ledger::{MeasuredJob, PublishedRow, PublishedSource, RateReading, Rates, Run, RunTotals};
 use expctl_settings::{Estimator, ISOLATION_SUFFIX, NO_DATA_SET, Processor, Slurm};
 use expctl_stats::{Estimate, MIN_SECONDS_FOR_VERDICT, RateOverRuns, median, rate_over_runs};
 use serde::Serialize;
@@ -14,8 +14,8 @@ use super::caution::{Caution, cautions, sentences};
 use super::emulation::Emulation;
 use super::epoch_time::EpochTime;
 use super::learning::Learning;
-use super::rates::{EstimatedRate, all_rates, batch_bytes, completed_steps, measured_s, run_estimates, run_rates};
-use super::side_by_side::Interference;
+use super::rates::{EstimatedRate, batch_bytes, completed_steps, measured_s};
+use super::side_by_side::{AloneRuns, Interference, Pack, packs};
 use crate::ledger::{run_settings, setting_text};
 
 /// Origin of the figures of a row.
@@ -66,13 +66,13 @@ pub struct VariantRow {
     pub job_baseline: Option<String>,
     /// False if that variant is not in the job.
     pub job_baseline_ran: bool,
-    /// Number of runs behind the figures.
+    /// Number of values behind the figures: of runs, or of packs of runs side by side.
     pub n: usize,
-    /// Iterations per second, one value per run.
+    /// Iterations per second, one value per run; of runs side by side one per pack.
     pub it_per_s: Vec<f64>,
-    /// Samples per second over all ranks, one value per run.
+    /// Samples per second over all ranks, one value per run or pack.
     pub samples_per_s: Vec<f64>,
-    /// Repeat of each of these values; empty for imported rows.
+    /// Repeat of each of these values, of a pack that of its first run; empty for imported rows.
     pub repeats: Vec<u32>,
     /// True if the trials of the job took turns in one allocation.
     pub interleaved: bool,
@@ -243,7 +243,17 @@ fn ends(values: &[f64]) -> Option<(f64, f64)> {
 
 /// The rows of a measured job.
 pub fn measured_rows(job: &MeasuredJob) -> Vec<VariantRow> {
-    job.by_label().into_iter().map(|(label, runs)| measured_row(job, label, &runs)).collect()
+    let alone = AloneRuns::of_job(job);
+    let row = |(label, runs): (String, Vec<&Run>)| {
+        let mut row = measured_row(job, label, &runs);
+        match Interference::from_runs(&alone, &runs) {
+            Some(Ok(found)) => row.interference = Some(found),
+            Some(Err(why)) => row.notes.push(why),
+            None => {}
+        }
+        row
+    };
+    job.by_label().into_iter().map(row).collect()
 }
 
 fn reading_point(reading: &RateReading) -> (String, String) {
@@ -309,12 +319,13 @@ pub fn published_row(row: &PublishedRow) -> VariantRow {
     }
 }
 
-/// The row of a variant of a job.
+/// The row of a variant of a job, without what running side by side costs it.
 pub fn measured_row(job: &MeasuredJob, label: String, runs: &[&Run]) -> VariantRow {
     let trial = &runs[0].trial;
     let settings = &trial.settings;
-    let rates = all_rates(runs);
-    let estimates: Vec<(Estimate, Estimate)> = runs.iter().filter_map(|run| run_estimates(run)).collect();
+    let packs = packs(runs);
+    let rates: Vec<Rates> = packs.iter().filter_map(Pack::rates).collect();
+    let estimates: Vec<(Estimate, Estimate)> = packs.iter().filter_map(Pack::estimates).collect();
     let (its, samples): (Vec<Estimate>, Vec<Estimate>) = estimates.into_iter().unzip();
     let it_per_s_rate = rate_over_runs(&its);
     let breakdown = Breakdown::from_steps(completed_steps(runs));
@@ -347,7 +358,7 @@ pub fn measured_row(job: &MeasuredJob, label: String, runs: &[&Run]) -> VariantR
         profiler: settings.profiles(),
         it_per_s: rates.iter().map(|r| r.it_per_s).collect(),
         samples_per_s: rates.iter().map(|r| r.samples_per_s).collect(),
-        repeats: runs.iter().filter(|run| run_rates(run).is_some()).map(|run| run.trial.repeat).collect(),
+        repeats: packs.iter().filter_map(|pack| Some(pack.runs().first()?.trial.repeat)).collect(),
         interleaved: settings.measure.interleave,
         it_per_s_rate,
         samples_per_s_rate: rate_over_runs(&samples),
@@ -359,7 +370,7 @@ pub fn measured_row(job: &MeasuredJob, label: String, runs: &[&Run]) -> VariantR
         batch_bytes: batch_bytes(completed_steps(runs)),
         waits_for_data_ns: breakdown.as_ref().map(Breakdown::waits_for_data),
         emulation: Emulation::from_runs(runs),
-        interference: Interference::from_runs(job, runs),
+        interference: None,
         bottleneck: breakdown
             .as_ref()
             .map(|b| Bottleneck::from_breakdown(b, MasksBy::from_pipeline(&settings.pipeline)).with_threads(threads)),

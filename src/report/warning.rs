@@ -11,8 +11,9 @@ use super::attempts::attempt_sentences;
 use super::breakdown::{Breakdown, Closure};
 use super::caution::{Bearing, Cause, Caution, cautions};
 use super::line::Line;
-use super::rates::{all_rates, completed_steps, measured_steps};
+use super::rates::{completed_steps, measured_steps};
 use super::scaling::{crowded_nodes, scaled_variants};
+use super::side_by_side::packs;
 use super::variant_row::VariantRow;
 
 /// Share of a rate from which an effect is shown if there is no verdict that it could change.
@@ -202,7 +203,7 @@ fn job_warnings(job: &MeasuredJob) -> Vec<Warning> {
 /// Cautions of the runs of a variant besides [`cautions`].
 fn variant_cautions(runs: &[&Run]) -> Vec<Caution> {
     let mut all = Vec::new();
-    match all_rates(runs).len() {
+    match packs(runs).len() {
         0 => {
             all.push(Caution::new(Cause::NoRun, 0.0, "no completed run with measured steps, so no figures".to_owned()))
         }

@@ -125,6 +125,19 @@ fn points_of_a_sweep_are_kept_but_for_ranks_and_modes() {
 }
 
 #[test]
+fn trials_that_ran_side_by_side_are_isolated_alone() {
+    let project = TestProject::new();
+    let expected = ids(&planned(&project, "modes", &conf("", 1, &format!("[sweep.grid]\n{MODES}"))));
+    for packed in ["[slurm]\npack = 2", "[slurm]\npack = 2\npack_gpu = \"shared\"", "[sweep.grid]\nslurm.pack = [1, 2]"]
+    {
+        let side_by_side = planned(&project, "small", &conf("mode = \"train\"", 1, packed));
+        project.submitted(7, "small", side_by_side);
+        assert_eq!(isolated(&project, &[]), expected, "{packed}");
+        std::fs::remove_dir_all(project.job("7").path()).unwrap();
+    }
+}
+
+#[test]
 fn epochs_become_the_usual_steps() {
     let project = TestProject::new();
     let trains = conf("mode = \"train\"\nepochs = 3\npatience = 2\nvalidate_every = 0", 2, "");

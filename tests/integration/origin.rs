@@ -175,8 +175,18 @@ fn planned(project: &TestProject, conf: &Path, set: &[&str]) -> Vec<Trial> {
 }
 
 fn outcome(state: TrialState) -> Outcome {
-    let (message, ranks) = (String::new(), Vec::new());
-    Outcome { state, message, cause: None, failed_rank: None, started: 1, ended: 2, beside_s: None, ranks }
+    Outcome {
+        state,
+        message: String::new(),
+        cause: None,
+        failed_rank: None,
+        started: 1,
+        ended: 2,
+        beside_s: None,
+        beside_from: None,
+        beside: Vec::new(),
+        ranks: Vec::new(),
+    }
 }
 
 #[test]

@@ -9,13 +9,15 @@ use std::process::{Child, Command, Stdio};
 use expctl::exit::Exit;
 use expctl::launch::slurm::{self, SHIPPED_TEMPLATE};
 use expctl::program::Programs;
-use expctl_ledger::{AttemptDir, JobArrays, JobDir, JobRecord, SubmittedArray, TaskTrial, TrialState, write_json};
+use expctl_ledger::{
+    AttemptDir, JobArrays, JobDir, JobRecord, Outcome, SubmittedArray, TaskTrial, TrialState, write_json,
+};
 use expctl_settings::{Mode, PackGpu, Settings, Trial};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::common::job::{WORKER, fixed_programs, job, ledger};
-use crate::common::ledger::{completed, steps};
+use crate::common::ledger::{SUBMITTED, completed, steps};
 use crate::common::{PATIENCE, TestProject, wait_until};
 
 /// A job of one rank per trial, of which `pack` run side by side.
@@ -203,24 +205,79 @@ fn lazy(project: &TestProject, walls: &[u64], pack: u32, change: fn(&mut Setting
     (1..).zip(walls).map(trial).collect()
 }
 
+/// Seconds between the start of one pack, or trial that runs alone, and the next, which begins when the one before has ended.
+const SPAN: i64 = 100;
+
+/// The trials of a row run one pack after another, and the rows one after another.
 fn write_job(project: &TestProject, id: u64, trials: Vec<(Trial, u64)>) {
     let dir = project.submitted(id, "086_ddp", trials.iter().map(|(trial, _)| trial.clone()).collect());
-    for (trial, wall) in &trials {
-        completed(&dir, trial, &[steps(*wall, 10), steps(*wall, 10)]);
+    let row = |(trial, _): &(Trial, u64)| (trial.variant.clone(), trial.settings.slurm.pack);
+    let mut started = SUBMITTED;
+    for of_row in trials.chunk_by(|one, other| row(one) == row(other)) {
+        let size = of_row[0].0.settings.slurm.pack;
+        for pack in of_row.chunks(size as usize) {
+            for (trial, wall) in pack {
+                completed(&dir, trial, &[steps(*wall, 10), steps(*wall, 10)]);
+                let others = pack.iter().map(|(other, _)| other.id.clone()).filter(|other| *other != trial.id);
+                let others: Vec<String> = others.collect();
+                change_outcome(&dir, trial, |outcome| {
+                    (outcome.started, outcome.ended) = (started, started + SPAN);
+                    if size > 1 {
+                        outcome.beside_s = Some(SPAN * others.len() as i64);
+                        outcome.beside = others;
+                    }
+                });
+            }
+            started += SPAN;
+        }
     }
 }
 
+fn change_outcome(dir: &JobDir, trial: &Trial, change: impl FnOnce(&mut Outcome)) {
+    let attempt = dir.attempts(&trial.id).unwrap().pop().unwrap();
+    let mut outcome = attempt.outcome().unwrap().unwrap();
+    change(&mut outcome);
+    outcome.save(&attempt).unwrap();
+}
+
 #[test]
-fn a_note_says_what_running_side_by_side_costs_a_trial_and_gains_the_node() {
+fn runs_that_did_not_run_as_planned_are_left_out() {
     let project = TestProject::new();
-    let mut trials = lazy(&project, &[400, 410, 390], 2, |_| {});
+    // The last one of the packed ones had nothing beside it, and was faster.
+    let mut trials = lazy(&project, &[400, 410, 390, 400, 200], 2, |_| {});
+    let alone = lazy(&project, &[300, 305, 295, 600], 1, |_| {});
+    trials.extend(alone.clone());
+    write_job(&project, 12, trials);
+    let dir = project.job("12");
+    // Another ran on the node of the last one of the others.
+    change_outcome(&dir, &alone[3].0, |outcome| (outcome.started, outcome.ended) = (SUBMITTED, SUBMITTED + SPAN));
+    let line = |which: usize| project.compare(&["12"])["groups"][0]["lines"][which].clone();
+    let found = line(0)["interference"].clone();
+    assert_eq!((&found["n"], &found["left_out"]), (&serde_json::json!([2, 3]), &serde_json::json!([1, 1])), "{found}");
+    assert!((found["trial"]["value"].as_f64().unwrap() - 0.75).abs() < 0.001, "{found}");
+    // Five runs in three packs.
+    assert_eq!((&line(0)["n"], &line(1)["n"]), (&3.into(), &4.into()));
+    for (trial, _) in &alone {
+        change_outcome(&dir, trial, |outcome| (outcome.started, outcome.ended) = (SUBMITTED, SUBMITTED + SPAN));
+    }
+    let row = line(0);
+    assert!(row.get("interference").is_none(), "{row}");
+    let why = "what running side by side costs a trial is not known: left out: 1 run with fewer trials beside it than planned, or others \
+               than its repeats, 4 runs alone that others ran beside on the same node";
+    assert!(row["notes"].as_array().unwrap().contains(&why.into()), "{row}");
+}
+
+#[test]
+fn a_note_says_what_running_side_by_side_costs_a_trial_and_gives_together() {
+    let project = TestProject::new();
+    let mut trials = lazy(&project, &[400, 410, 390, 400], 2, |_| {});
     trials.extend(lazy(&project, &[300, 305, 295], 1, |_| {}));
     write_job(&project, 12, trials);
     let rows = project.compare(&["12"])["groups"][0]["lines"].clone();
     let [packed, alone] = &rows.as_array().unwrap()[..] else { panic!("{rows}") };
     assert_eq!((&packed["label"], &alone["label"]), (&"lazy (2 side by side)".into(), &"lazy".into()));
     let found = &packed["interference"];
-    assert_eq!((&found["pack"], &found["runs"]), (&2.into(), &serde_json::json!([3, 3])));
+    assert_eq!((&found["pack"], &found["n"]), (&2.into(), &serde_json::json!([2, 3])));
     let of = |key: &str, part: &str| found[key][part].as_f64().unwrap();
     assert!((of("trial", "value") - 0.75).abs() < 0.001 && (of("together", "value") - 1.5).abs() < 0.002, "{found}");
     assert!(found["trial"]["interval"]["high"].as_f64().unwrap() < 1.0, "{found}");

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use expctl_settings::{Experiment, ISOLATION_SUFFIX, Launch, LearningSchedule, Measure, Mode, Train, Trial};
+use expctl_settings::{Experiment, ISOLATION_SUFFIX, Launch, LearningSchedule, Measure, Mode, Slurm, Train, Trial};
 use serde_json::Value as Json;
 
 use crate::past_job::{PastJob, Point, recorded_value, sweep_row, toml_of, write_variant};
@@ -12,8 +12,16 @@ use crate::suggest::closest;
 
 /// Keys that isolation sets; a sweep of the past job over one of them is left out.
 pub const ISOLATED: [&str; 3] = [Train::MODE.name(), Launch::RANKS.name(), Launch::NODES.name()];
-/// Keys over which a sweep of the past job is left out: those, and the epochs, of which isolation runs none.
-const NOT_SWEPT: [&str; 5] = [ISOLATED[0], ISOLATED[1], ISOLATED[2], Train::EPOCHS.name(), Train::PATIENCE.name()];
+/// Keys over which a sweep of the past job is left out: those, the epochs, of which isolation runs none, and trials side by side.
+const NOT_SWEPT: [&str; 7] = [
+    ISOLATED[0],
+    ISOLATED[1],
+    ISOLATED[2],
+    Train::EPOCHS.name(),
+    Train::PATIENCE.name(),
+    Slurm::PACK.name(),
+    Slurm::PACK_GPU.name(),
+];
 
 /// A config as text, for [`load_text`](crate::load_text).
 #[derive(Clone, Debug)]
@@ -207,8 +215,12 @@ fn isolated_value(key: &str, root: &Path, trial: &Trial, value: Json, repeats: O
         // The sweep says it.
         return None;
     }
-    if is(&Launch::RANKS) || is(&Launch::NODES) {
+    // Trials beside it would slow it.
+    if is(&Launch::RANKS) || is(&Launch::NODES) || is(&Slurm::PACK) {
         return Some(Json::from(1));
+    }
+    if is(&Slurm::PACK_GPU) {
+        return None;
     }
     if is(&Train::EPOCHS) || is(&Train::PATIENCE) {
         return Some(Json::from(0));

@@ -5,7 +5,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
-use expctl_settings::{Estimator, Measure, Mode, Model, Settings, Slurm, TRIAL_SCHEMA_VERSION, Trial, find, to_json};
+use expctl_settings::{
+    Estimator, Measure, Mode, Model, PackGpu, Settings, Slurm, TRIAL_SCHEMA_VERSION, Trial, find, to_json,
+};
 use serde_json::Value as Json;
 
 use crate::config::{Config, Run};
@@ -86,9 +88,9 @@ impl Plan {
 /// Two points of the sweep that run the same.
 pub fn expand(project: &dyn ProjectFiles, config: &Config) -> Result<Plan, ConfErrors> {
     refuse_duplicates(config)?;
-    refuse_too_many(config)?;
-    let repeats = config.runs.iter().filter_map(|run| run.values.get(Measure::REPEATS)).max().unwrap_or(0);
     let alone = run_alone(config);
+    refuse_too_many(config, alone.as_ref())?;
+    let repeats = config.runs.iter().filter_map(|run| run.values.get(Measure::REPEATS)).max().unwrap_or(0);
     let mut trials = Vec::new();
     let mut recorded: HashMap<String, Vec<f64>> = HashMap::new();
     for repeat in 1..=repeats {
@@ -127,6 +129,7 @@ fn run_alone(config: &Config) -> Option<Run> {
     let elsewhere = |run: &Run| {
         let mut point = run.swept();
         point.remove(Slurm::PACK.name());
+        point.remove(Slurm::PACK_GPU.name());
         point
     };
     let runs_alone =
@@ -139,17 +142,22 @@ fn run_alone(config: &Config) -> Option<Run> {
     if alone.point.contains_key(Slurm::PACK.name()) {
         alone.point.insert(Slurm::PACK.name(), Setting::unwritten(Some(to_json(&1))));
     }
+    // It shares no GPU, so it is the trial of a job in which all run alone.
+    if !alone.point.contains_key(Slurm::PACK_GPU.name()) {
+        alone.values.derive(Slurm::PACK_GPU, Some(PackGpu::default()));
+    }
     Some(alone)
 }
 
-fn refuse_too_many(config: &Config) -> Result<(), ConfErrors> {
+/// Refuse more trials than a job may have; `alone` runs besides those of the config.
+fn refuse_too_many(config: &Config, alone: Option<&Run>) -> Result<(), ConfErrors> {
     let repeats = |run: &Run| run.values.get(Measure::REPEATS).map_or(0, |repeats| repeats as usize);
-    let trials = config.runs.iter().map(repeats).fold(0, usize::saturating_add);
+    let trials = config.runs.iter().chain(alone).map(repeats).fold(0, usize::saturating_add);
     if trials <= MAX_TRIALS {
         return Ok(());
     }
     let at = config.runs.iter().max_by_key(|run| repeats(run)).and_then(|run| run.values.at(&Measure::REPEATS));
-    let runs = config.runs.len();
+    let runs = config.runs.len() + usize::from(alone.is_some());
     let message = format!("{trials} trials ({runs} settings, each repeated) are more than {MAX_TRIALS}");
     let problem = Problem::new(at.unwrap_or(ValueOrigin::start_of(0)), message, "repeats all of them");
     let problem = problem.help("repeat less often, or submit parts of it with --only or --set");

@@ -250,9 +250,14 @@ impl AttemptDir {
 
     /// Start of the attempt, seconds since the epoch: when its `trial.json` was written; now, if it has none.
     pub fn started(&self) -> i64 {
-        let written =
-            self.trial_path().metadata().and_then(|file| file.modified()).unwrap_or_else(|_| SystemTime::now());
-        written.duration_since(UNIX_EPOCH).ok().and_then(|age| i64::try_from(age.as_secs()).ok()).unwrap_or_default()
+        modified(&self.trial_path()).unwrap_or_else(|| seconds(SystemTime::now()))
+    }
+
+    /// Start of its ranks, seconds since the epoch: when rank 0 wrote `env.json`. Without that file, and for the user's own program, which
+    /// writes it at its end, the start of the attempt.
+    pub fn ranks_started(&self) -> i64 {
+        let is_program = || self.trial().is_ok_and(|trial| trial.settings.runs_command());
+        modified(&self.environment_path()).filter(|_| !is_program()).unwrap_or_else(|| self.started())
     }
 
     /// Read `env.json`, if it was written.
@@ -350,6 +355,16 @@ impl AttemptDir {
             Err(e) => Err(e),
         }
     }
+}
+
+/// When a file was last written, seconds since the epoch; `None` if it is not there.
+fn modified(path: &Path) -> Option<i64> {
+    path.metadata().and_then(|file| file.modified()).ok().map(seconds)
+}
+
+/// Seconds since the epoch.
+fn seconds(time: SystemTime) -> i64 {
+    time.duration_since(UNIX_EPOCH).ok().and_then(|age| i64::try_from(age.as_secs()).ok()).unwrap_or_default()
 }
 
 /// Write a file so that readers see either the old content or the whole new one. Missing folders are created.

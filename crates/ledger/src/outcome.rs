@@ -99,9 +99,15 @@ pub struct Outcome {
     pub started: i64,
     /// End, seconds since the epoch.
     pub ended: i64,
-    /// Of a trial that runs side by side with others: the time for which these ran between its start and its end, summed over them, seconds.
+    /// Of a trial that runs side by side with others: the time for which these ran between `beside_from` and its end, summed over them, seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside_s: Option<i64>,
+    /// Start of the time that `beside_s` is of: when its ranks began, seconds since the epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside_from: Option<i64>,
+    /// Ids of the trials that ran for a tenth of this time or more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<String>,
     /// Each rank's end, in order.
     pub ranks: Vec<RankExit>,
 }

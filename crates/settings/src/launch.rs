@@ -142,8 +142,8 @@ pub struct Slurm {
     /// How often a trial that keeps checkpoints goes back into the queue at its time limit, to go on from there.
     #[setting(default = 0, added, not_run)]
     pub requeues: u32,
-    /// Trials with the same resources that run at the same time, [side by side](../guide/slurm.md#side-by-side): on Slurm in one task, which
-    /// asks for the processors, the memory and the GPUs of all of them; also on this machine. Their rates are a class of their own.
+    /// Repeats of a trial that run at the same time, [side by side](../guide/slurm.md#side-by-side): on Slurm in one task, which asks for the
+    /// processors, the memory and the GPUs of all of them; also on this machine. Their rates are a class of their own.
     #[setting(default = 1, added, min = 1, max = 64)]
     pub pack: u32,
     /// The GPUs of trials that run side by side on Slurm: each has its `own`, or all use those of one (`shared`), and share the processors of

@@ -15,7 +15,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use expctl_ledger::{AttemptDir, JobDir, JobRecord, Ledger, Outcome, Rates, TrialState, write_json};
-use expctl_settings::{DeviceChoice, Mode, Precision, Settings, Trial};
+use expctl_settings::{DeviceChoice, DeviceMasks, Mode, PackGpu, Precision, Settings, Trial};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl};
 use nix::sys::signal::{Signal, kill};
@@ -30,7 +30,7 @@ use crate::interrupt::Interrupt;
 use crate::launch::attempt::{conclude, failed_log, last_lines_of_program, stage};
 use crate::launch::backend::{Backend, SubmitOrder};
 use crate::launch::command;
-use crate::launch::pack::{rounds, seconds_beside};
+use crate::launch::pack::{Beside, rounds};
 use crate::launch::slurm::Adjustment;
 use crate::program::{needed_worker, needed_worker_here};
 use crate::project::Project;
@@ -95,6 +95,16 @@ pub fn check(job: &JobRecord) -> Result<(), Failure> {
             return Err(Failure::new(Exit::Config, message).hint("set slurm.pack lower, or use --backend slurm"));
         }
     }
+    let is_on_cpu = || host_metrics::hardware(false).gpus.is_empty();
+    if let Some(trial) = job.trials.iter().find(|trial| takes_first_gpus(&trial.settings)).filter(|_| !is_on_cpu()) {
+        let message = format!(
+            "{} trials side by side would all use the first GPU of this machine, and slurm.pack_gpu = \"own\" gives each its own",
+            trial.settings.slurm.pack
+        );
+        return Err(Failure::new(Exit::Config, message).hint(
+            "--set slurm.pack_gpu=shared lets them share it, --set launch.device=cpu uses none, --set slurm.pack=1 runs one at a time",
+        ));
+    }
     let side_by_side = job.trials.iter().map(|trial| trial.settings.slurm.pack).max().unwrap_or(1);
     let threads = |t: &Trial| t.settings.launch.ranks * t.settings.threads_per_rank() * t.settings.slurm.pack;
     let max_threads = job.trials.iter().map(threads).max().unwrap_or(0);
@@ -114,7 +124,6 @@ pub fn check(job: &JobRecord) -> Result<(), Failure> {
         let is_mixed = train.precision == Precision::Bf16Mixed && train.mode != Mode::ZeroLoss;
         is_mixed && t.settings.computes_model() && launch.device != DeviceChoice::Cuda
     };
-    let is_on_cpu = || host_metrics::hardware(false).gpus.is_empty();
     if !host_metrics::has_bfloat16() && is_on_cpu() && job.trials.iter().any(computes_in_bf16) {
         say(
             "warning: train.precision is bf16_mixed, and this processor has no instructions for bfloat16: steps may take \
@@ -122,6 +131,18 @@ pub fn check(job: &JobRecord) -> Result<(), Failure> {
         );
     }
     Ok(())
+}
+
+/// Whether trials with these settings run side by side, are to have GPUs of their own, and use some where there are any. Nothing on this machine
+/// tells a trial which are its own: each begins with the first one.
+fn takes_first_gpus(settings: &Settings) -> bool {
+    let uses_gpus = match settings.launch.device {
+        _ if settings.runs_command() => settings.slurm.gpus_per_rank > 0,
+        DeviceChoice::Cpu => false,
+        DeviceChoice::Cuda => true,
+        DeviceChoice::Auto => settings.train.mode != Mode::Data || settings.pipeline.device_masks != DeviceMasks::None,
+    };
+    settings.slurm.pack > 1 && settings.slurm.pack_gpu == PackGpu::Own && uses_gpus
 }
 
 /// Time for a launcher in the background to write launcher.pid: the machine may be busy, the file system slow.
@@ -247,7 +268,7 @@ pub fn run(project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<
             command::end_all();
         }
         let mut outcomes = ended.into_iter().collect::<Result<Vec<Outcome>, Failure>>()?;
-        record_time_beside(&running, &mut outcomes)?;
+        record_beside(&running, &mut outcomes)?;
         let (mut done, mut failed_alike) = (before, 0);
         for (RunningTrial { trial, attempt, progress }, outcome) in running.into_iter().zip(&outcomes) {
             progress.finish(outcome.state.name(), rates(&dir, trial, outcome)?);
@@ -305,15 +326,16 @@ async fn run_together<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     outputs.into_iter().flatten().collect()
 }
 
-/// Add to the outcomes of trials that were to run side by side for how long others ran beside them.
-fn record_time_beside(running: &[RunningTrial<'_>], outcomes: &mut [Outcome]) -> Result<(), Failure> {
+/// Add to the outcomes of trials that were to run side by side what ran beside them.
+fn record_beside(running: &[RunningTrial<'_>], outcomes: &mut [Outcome]) -> Result<(), Failure> {
     for (index, (one, outcome)) in running.iter().zip(outcomes).enumerate() {
         if one.trial.settings.slurm.pack < 2 {
             continue;
         }
         let others = running.iter().enumerate().filter(|(other, _)| *other != index);
-        let others: Vec<AttemptDir> = others.map(|(_, other)| other.attempt.clone()).collect();
-        outcome.beside_s = Some(seconds_beside(&others, (outcome.started, outcome.ended))?);
+        let others: Vec<(&str, AttemptDir)> =
+            others.map(|(_, other)| (other.trial.id.as_str(), other.attempt.clone())).collect();
+        Beside::from_attempts(&one.attempt, outcome.ended, &others)?.add_to(outcome);
         outcome.save(&one.attempt)?;
     }
     Ok(())
@@ -520,7 +542,18 @@ mod tests {
         };
         let ranks = vec![rank];
         let message = message.to_owned();
-        Outcome { state, message, cause: None, failed_rank: Some(0), started: 0, ended: 1, beside_s: None, ranks }
+        Outcome {
+            state,
+            message,
+            cause: None,
+            failed_rank: Some(0),
+            started: 0,
+            ended: 1,
+            beside_s: None,
+            beside_from: None,
+            beside: Vec::new(),
+            ranks,
+        }
     }
 
     #[test]
@@ -543,6 +576,25 @@ mod tests {
             (Failed, "no run record", 0, "ImportError: b"),
         ] {
             assert_eq!(counts(&[import, import, other, import, import, import]), [1, 2, 0, 0, 0, 0]);
+        }
+    }
+
+    #[test]
+    fn trials_side_by_side_that_use_gpus_would_all_take_the_first() {
+        let text = include_str!("../../../tests/samples/release_0_1/runs/1/ids-r1-5ed22a3a/attempt-1/trial.json");
+        let mut settings = serde_json::from_str::<Trial>(text).unwrap().settings;
+        (settings.slurm.pack, settings.launch.device, settings.train.mode) = (2, DeviceChoice::Auto, Mode::Train);
+        assert!(takes_first_gpus(&settings));
+        let changes: [fn(&mut Settings); 4] = [
+            |settings| settings.slurm.pack = 1,
+            |settings| settings.slurm.pack_gpu = PackGpu::Shared,
+            |settings| settings.launch.device = DeviceChoice::Cpu,
+            |settings| settings.train.mode = Mode::Data,
+        ];
+        for change in changes {
+            let mut other = settings.clone();
+            change(&mut other);
+            assert!(!takes_first_gpus(&other));
         }
     }
 

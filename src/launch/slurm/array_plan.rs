@@ -145,7 +145,7 @@ impl ArrayPlan {
 
 /// The arrays that run the trials `which` (indices in the job). `adjust` may change what a trial asks for.
 ///
-/// A task runs one trial, unless trials run side by side (then as many as do), the job is interleaved (then one task runs all
+/// A task runs one trial, unless repeats of a trial run side by side (then as many as do), the job is interleaved (then one task runs all
 /// trials that ask for the same) or the cluster does not take as many tasks. Where it fits, the index of a task is that of its trial in the job.
 pub fn plan_arrays(
     job: &JobRecord,
@@ -154,6 +154,7 @@ pub fn plan_arrays(
     adjust: &dyn Fn(u32, Resources) -> Resources,
 ) -> Vec<ArrayPlan> {
     let interleave = job.trials.iter().any(|trial| trial.settings.measure.interleave);
+    let has_packs = job.trials.iter().any(|trial| trial.settings.slurm.pack > 1);
     let commands = job.trials.iter().any(|trial| trial.settings.runs_command());
     let mut groups: Vec<(Resources, Vec<u32>)> = Vec::new();
     for index in which {
@@ -163,32 +164,67 @@ pub fn plan_arrays(
             // Programs keep no checkpoints: a task that runs one beside other trials is not requeued.
             resources.requeues = None;
         }
+        if has_packs && resources.pack < 2 && !resources.exclusive {
+            // The trials that show what one does alone are not to meet on a node either.
+            resources.throttle = 1;
+        }
         match groups.iter_mut().find(|(group, _)| *group == resources) {
             Some((_, trials)) => trials.push(*index),
             None => groups.push((resources, vec![*index])),
         }
     }
+    let groups: Vec<(Resources, Vec<Vec<u32>>)> = groups
+        .into_iter()
+        .map(|(resources, trials)| {
+            let packs = packs_of(job, trials, resources.pack);
+            (resources, packs)
+        })
+        .collect();
+    let all_packs: usize = groups.iter().map(|(_, packs)| packs.len()).sum();
     // Rounded up for each group, the sum may exceed the limit by the number of groups; a job has few.
     let per_task = match limits.submit {
-        Some(limit) => (which.len() as u64).div_ceil(limit.max(1)).max(1),
+        Some(limit) => (all_packs as u64).div_ceil(limit.max(1)).max(1),
         None => 1,
     };
+    let per_task = usize::try_from(per_task).unwrap_or(usize::MAX);
     let max_tasks = limits.array_size.unwrap_or(u64::MAX).max(1);
     let mut plans = Vec::new();
-    for (resources, trials) in groups {
-        // No lane of a task waits for another, so each has as many trials.
-        let pack = u64::from(resources.pack.max(1));
-        let whole_packs = usize::try_from(per_task.div_ceil(pack).saturating_mul(pack)).unwrap_or(usize::MAX);
-        let per_task = if interleave { trials.len() } else { whole_packs };
-        let tasks: Vec<&[u32]> = trials.chunks(per_task.max(1)).collect();
+    for (resources, packs) in groups {
+        let per_task = if interleave { packs.len() } else { per_task };
+        let tasks: Vec<Vec<u32>> = packs.chunks(per_task.max(1)).map(|packs| packs.concat()).collect();
         for chunk in tasks.chunks(usize::try_from(max_tasks).unwrap_or(usize::MAX)) {
             let fits = chunk.iter().all(|trials| u64::from(trials[0]) < max_tasks);
             let numbered =
-                (0..).zip(chunk).map(|(position, trials)| (if fits { trials[0] } else { position }, trials.to_vec()));
+                (0..).zip(chunk).map(|(position, trials)| (if fits { trials[0] } else { position }, trials.clone()));
             plans.push(ArrayPlan { resources: resources.clone(), tasks: numbered.collect() });
         }
     }
     plans
+}
+
+/// Trials by `pack`: those of a pack are repeats of one variant at one point, so that they are the load that a rate beside them is of. Where a
+/// row has fewer trials than fill its packs, the last one has fewer. Whole packs come first: in a task of several, the lanes take the
+/// trials of one at the same time.
+fn packs_of(job: &JobRecord, trials: Vec<u32>, pack: u32) -> Vec<Vec<u32>> {
+    if pack < 2 {
+        return trials.into_iter().map(|trial| vec![trial]).collect();
+    }
+    let pack = pack as usize;
+    let mut rows: BTreeMap<&str, usize> = BTreeMap::new();
+    // The last pack of each row is open.
+    let mut packs: Vec<Vec<u32>> = Vec::new();
+    for index in trials {
+        let row = job.trials.get(index as usize).map_or("", Trial::settings_hash);
+        match rows.get(row).and_then(|at| packs.get_mut(*at)).filter(|open| open.len() < pack) {
+            Some(open) => open.push(index),
+            None => {
+                rows.insert(row, packs.len());
+                packs.push(vec![index]);
+            }
+        }
+    }
+    packs.sort_by_key(|trials| trials.len() < pack);
+    packs
 }
 
 #[cfg(test)]
@@ -227,12 +263,27 @@ mod tests {
     }
 
     #[test]
+    fn repeats_of_one_variant_run_side_by_side() {
+        let mut two = job(6, 2);
+        for (trial, id) in two.trials.iter_mut().zip(["a-r1-11", "b-r1-22", "a-r2-11", "b-r2-22", "a-r3-11", "b-r3-22"])
+        {
+            id.clone_into(&mut trial.id);
+        }
+        assert_eq!(tasks(&two, Limits::default()), [vec![0, 2], vec![1, 3], vec![4], vec![5]]);
+        // Packs that are not whole come last.
+        let few = Limits { submit: Some(2), ..Limits::default() };
+        assert_eq!(tasks(&two, few), [vec![0, 2, 1, 3], vec![4, 5]]);
+    }
+
+    #[test]
     fn a_trial_that_runs_alone_is_in_another_array() {
         let mut mixed = job(4, 2);
         mixed.trials[1].settings.slurm.pack = 1;
         let plans = plan_arrays(&mixed, &[0, 1, 2, 3], Limits::default(), &|_, resources| resources);
         let shown: Vec<Vec<&Vec<u32>>> = plans.iter().map(|plan| plan.tasks.values().collect()).collect();
         assert_eq!(shown, [vec![&vec![0, 2], &vec![3]], vec![&vec![1]]]);
+        let at_once: Vec<u32> = plans.iter().map(|plan| plan.resources.throttle).collect();
+        assert_eq!(at_once, [mixed.trials[0].settings.slurm.throttle, 1]);
     }
 
     #[test]

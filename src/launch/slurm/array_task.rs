@@ -6,7 +6,7 @@ use slurm_client::{JobId, Slurm};
 
 use crate::exit::{Exit, Failure};
 use crate::launch::attempt::{ProcessEnd, conclude, last_lines_of_program, stage};
-use crate::launch::pack::seconds_beside;
+use crate::launch::pack::Beside;
 
 /// Slurm's job `id`, on the cluster of the job that has `arrays`.
 pub fn job_id(arrays: &JobArrays, id: u64) -> JobId {
@@ -159,9 +159,9 @@ pub fn conclude_task(
     }
     if let Some(task) = beside {
         // The trial has its outcome, whether or not the times of others can be read.
-        match time_beside(attempt, &trial, &outcome, task) {
-            Ok(seconds) => {
-                outcome.beside_s = Some(seconds);
+        match beside_in_task(attempt, &trial, &outcome, task) {
+            Ok(found) => {
+                found.add_to(&mut outcome);
                 outcome.save(attempt)?;
             }
             Err(e) => tracing::warn!("how long other trials ran beside {} is not known: {}", trial.id, e.message),
@@ -179,8 +179,8 @@ pub fn conclude_task(
     }
 }
 
-/// Time for which the other trials of a task (`JOB_INDEX`) ran during an attempt, s, summed over them.
-fn time_beside(attempt: &AttemptDir, trial: &Trial, outcome: &Outcome, task: &str) -> Result<i64, Failure> {
+/// What of the other trials of a task (`JOB_INDEX`) ran beside an attempt.
+fn beside_in_task(attempt: &AttemptDir, trial: &Trial, outcome: &Outcome, task: &str) -> Result<Beside, Failure> {
     let unknown = || Failure::internal(format!("{} is no attempt of a task {task:?}", attempt.path().display()));
     let (array, index) = task_key(task).ok_or_else(unknown)?;
     let job = attempt.path().parent().and_then(std::path::Path::parent).map(JobDir::new).ok_or_else(unknown)?;
@@ -191,10 +191,11 @@ fn time_beside(attempt: &AttemptDir, trial: &Trial, outcome: &Outcome, task: &st
         let other = record.trials.get(*position as usize).filter(|other| other.id != trial.id);
         if let Some(other) = other {
             let attempts = job.attempts(&other.id)?;
-            others.extend(attempts.into_iter().filter(|made| made.number() >= *first));
+            let of_task = attempts.into_iter().filter(|made| made.number() >= *first);
+            others.extend(of_task.map(|made| (other.id.as_str(), made)));
         }
     }
-    Ok(seconds_beside(&others, (outcome.started, outcome.ended))?)
+    Ok(Beside::from_attempts(attempt, outcome.ended, &others)?)
 }
 
 /// The array and the index of a task, `JOB_INDEX`.

@@ -149,6 +149,7 @@ impl SlurmBackend {
                 let folder = project.job(job.job);
                 let chained = if order.chain { self.chain(scripts, order, &folder, &mut arrays) } else { Ok(()) };
                 chained
+                    .and_then(|()| self.alone_last(&plans, &arrays))
                     .and_then(|()| {
                         arrays.arrays.iter().try_for_each(|array| Ok(self.slurm.release(&job_id(&arrays, array.id))?))
                     })
@@ -307,6 +308,24 @@ impl SlurmBackend {
             let script = scripts.array(plan, ScriptJobId::Known(scripts.job.job))?;
             let submitted = self.queue(folder, &name, &script, &held)?;
             arrays.arrays.push(submitted_array(&submitted, &name, plan, &|_| 1));
+        }
+        Ok(())
+    }
+
+    /// Have the arrays of trials that run alone wait until those of trials side by side have ended, which on a shared node would slow
+    /// them.
+    fn alone_last(&self, plans: &[ArrayPlan], arrays: &JobArrays) -> Result<(), Failure> {
+        let submitted = || plans.iter().zip(&arrays.arrays);
+        let packs: Vec<String> =
+            submitted().filter(|(plan, _)| plan.resources.pack > 1).map(|(_, array)| array.id.to_string()).collect();
+        if packs.is_empty() {
+            return Ok(());
+        }
+        // It replaces what the array waits for.
+        let build = arrays.build.map(|build| format!("afterok:{build},")).unwrap_or_default();
+        let after = format!("{build}afterany:{}", packs.join(":"));
+        for (_, array) in submitted().filter(|(plan, _)| plan.resources.pack < 2 && !plan.resources.exclusive) {
+            self.slurm.set_dependency(&job_id(arrays, array.id), &after)?;
         }
         Ok(())
     }

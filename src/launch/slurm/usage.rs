@@ -166,7 +166,7 @@ fn write_usage(key: TaskKey, known: &KnownRuns, attempts: &[&AttemptDir]) -> Res
         if !attempt.slurm_usage().is_ok_and(|written| written.as_ref() == Some(&usage)) {
             usage.save(attempt)?;
         }
-        // The other attempts ended before the task did.
+        // The other attempts ended before the run of the task did.
         if last {
             amend_outcome(attempt, &usage)?;
         }
@@ -209,7 +209,16 @@ fn is_complete(runs: &[TaskRun]) -> bool {
     runs.last().is_some_and(|last| last.state.is_over() && last.ended.is_some())
 }
 
-/// The usage of each of a task's attempts, and whether the attempt is the last one of its run.
+/// Seconds before the end of a task within which a trial of it ended with it: Slurm gives the others KillWait to end.
+const ENDED_WITH_TASK: i64 = 60;
+
+/// Whether an attempt that ended at `ended` did so together with the run of its task.
+fn ended_with(run: &SlurmTry, ended: i64) -> bool {
+    run.ended.is_some_and(|end| ended + ENDED_WITH_TASK >= end)
+}
+
+/// The usage of each of a task's attempts, and whether the attempt ended with its run: of trials one after another the last one, of trials
+/// side by side each that ended then.
 fn usages<'a>(key: TaskKey, known: &KnownRuns, attempts: &[&'a AttemptDir]) -> Vec<(&'a AttemptDir, SlurmUsage, bool)> {
     let times: Vec<i64> = attempts.iter().map(|attempt| attempt.started()).collect();
     let matched = match_runs(&known.runs, &times);
@@ -231,7 +240,14 @@ fn usages<'a>(key: TaskKey, known: &KnownRuns, attempts: &[&'a AttemptDir]) -> V
             usage: if packed { known.runs[index].clone() } else { share_of_run(&known.runs[index], before, beside) },
             other_tries: others.collect(),
         };
-        found.push((*attempt, usage, before + 1 == beside));
+        let run = &known.runs[index];
+        let last = match packed {
+            true => {
+                attempt.outcome().is_ok_and(|outcome| outcome.is_some_and(|outcome| ended_with(run, outcome.ended)))
+            }
+            false => before + 1 == beside,
+        };
+        found.push((*attempt, usage, last));
     }
     found
 }
@@ -356,6 +372,12 @@ mod tests {
     #[test]
     fn a_try_that_the_controller_has_forgotten_has_no_attempt() {
         assert_eq!(match_runs(&runs(&[(210, 300)]), &[101, 212]), [None, Some(0)]);
+    }
+
+    #[test]
+    fn all_trials_that_ended_with_their_task_ended_for_its_reason() {
+        let run = runs(&[(1000, 2000)]).remove(0);
+        assert_eq!([1400, 1939, 1940, 2001].map(|ended| ended_with(&run, ended)), [false, false, true, true]);
     }
 
     #[test]

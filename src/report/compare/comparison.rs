@@ -375,8 +375,6 @@ fn pooled(name: &str, label: String, jobs: &[JobRuns<'_>]) -> Result<VariantRow,
         estimator: format!("{} of all jobs", all.estimator),
         // Repeats count from 1 in every job.
         interleaved: false,
-        // Each job has its own trials that ran alone.
-        interference: None,
         parts,
         ..all
     })

@@ -8,15 +8,16 @@ use expctl_stats::{Estimate, RateOverRuns, rate_over_runs};
 
 use super::{basis, counted, cut_intervals, far_apart, min_max};
 use crate::report::epoch_time::{EpochTime, whole_epochs};
-use crate::report::rates::{all_rates, run_estimates};
+use crate::report::rates::all_rates;
 use crate::report::scaling::scaled_variants;
+use crate::report::side_by_side::packs;
 
 /// Samples/s of each variant: the mean over its runs with its interval, and each run as a dot. `None` without a completed run.
 pub(super) fn rates_chart(job: &MeasuredJob) -> Option<Chart> {
     let (mut variants, mut bases) = (Vec::new(), Vec::new());
     for (label, runs) in job.by_label() {
         let rates: Vec<f64> = all_rates(&runs).iter().map(|rates| rates.samples_per_s).collect();
-        let each: Vec<Estimate> = rates.iter().map(|value| Estimate::plain(*value)).collect();
+        let each = independent(&runs);
         bases.extend((!rates.is_empty()).then(|| counted(&runs)));
         variants.extend(rate_over_runs(&each).map(|mean| (runs[0].trial.variant.clone(), label, rates, mean)));
     }
@@ -179,7 +180,7 @@ fn first_and_later_epochs(runs: &[&Run]) -> (Vec<f64>, Vec<f64>) {
 }
 
 fn it_per_s(runs: &[&Run]) -> Option<RateOverRuns> {
-    let rates: Vec<Estimate> = runs.iter().filter_map(|run| Some(run_estimates(run)?.0)).collect();
+    let rates: Vec<Estimate> = packs(runs).iter().filter_map(|pack| Some(pack.estimates()?.0)).collect();
     rate_over_runs(&rates)
 }
 
@@ -195,8 +196,12 @@ struct RateCurve {
 
 /// Mean samples/s of some runs, with their number and that of their steps; `None` without a completed run.
 fn samples_rate(runs: &[&Run]) -> Option<(RateOverRuns, (usize, usize))> {
-    let each: Vec<Estimate> = all_rates(runs).iter().map(|rates| Estimate::plain(rates.samples_per_s)).collect();
-    Some((rate_over_runs(&each)?, counted(runs)))
+    Some((rate_over_runs(&independent(runs))?, counted(runs)))
+}
+
+/// Samples/s of some runs, those of runs side by side as one value per pack.
+fn independent(runs: &[&Run]) -> Vec<Estimate> {
+    packs(runs).iter().filter_map(|pack| Some(Estimate::plain(pack.rates()?.samples_per_s))).collect()
 }
 
 /// Samples per second against ranks, with the line of perfect scaling; `None` if no variant ran on several.

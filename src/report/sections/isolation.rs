@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use expctl_ledger::{MeasuredJob, Run, Stage};
-use expctl_settings::Mode;
+use expctl_settings::{Mode, Slurm};
 use expctl_stats::{Difference, Verdict, difference, mean, paired_difference};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
@@ -19,6 +19,7 @@ use crate::ledger::setting_text;
 use crate::report::breakdown::{Breakdown, ISOLATION_MODES, data_stages, step_parts};
 use crate::report::line::Line;
 use crate::report::rates::{completed_steps, measured_steps, run_rates};
+use crate::report::side_by_side::packs;
 
 /// Values for the template of a note; `None` if no variant ran in the mode data and in a longer one.
 pub fn isolation(job: &MeasuredJob, results: &Results<'_>) -> Option<Value> {
@@ -98,9 +99,9 @@ impl<'a> VariantByMode<'a> {
         ISOLATION_MODES.iter().position(|(m, _)| *m == mode).map_or(&[], |at| &self.runs[at])
     }
 
-    /// Mean time of a step in a mode, ns, a value for each run.
+    /// Mean time of a step in a mode, ns, a value for each run; of runs side by side one for each pack.
     pub fn times(&self, mode: Mode) -> Vec<f64> {
-        self.runs(mode).iter().filter_map(|run| mean_step(run)).collect()
+        packs(self.runs(mode)).iter().filter_map(|pack| pack.mean(mean_step)).collect()
     }
 
     /// Difference of the mean steps of two modes, ns; of pairs by repeat if the trials took turns.
@@ -160,8 +161,13 @@ fn variants_by_mode(job: &MeasuredJob) -> Vec<VariantByMode<'_>> {
             continue;
         };
         let swept: BTreeMap<&String, String> = run.trial.point.iter().map(|(k, v)| (k, setting_text(v))).collect();
-        let point: Vec<(String, String)> =
+        let mut point: Vec<(String, String)> =
             swept.into_iter().filter(|(key, _)| *key != "train.mode").map(|(k, v)| (k.clone(), v)).collect();
+        // Trials that ran alone and those with others beside them are not of one row, swept or not.
+        let (key, pack) = (Slurm::PACK.name(), run.trial.settings.slurm.pack);
+        if pack > 1 && !run.trial.point.contains_key(key) {
+            point.push((key.to_owned(), pack.to_string()));
+        }
         let variant = &run.trial.variant;
         let index = *index_by_point.entry((variant.as_str(), point.clone())).or_insert_with(|| {
             let said: Vec<String> = point.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -395,8 +401,8 @@ fn rates_by_mode(results: &Results<'_>, variants: &[VariantByMode<'_>]) -> (Tabl
     for (mode, _) in ISOLATION_MODES {
         for variant in variants {
             let Some(run) = variant.runs(mode).first() else { continue };
-            let point = run.trial.point.iter().map(|(key, value)| (key.clone(), setting_text(value))).collect();
-            let here = |line: &&Line| line.row.variant == variant.variant && line.row.point == point;
+            let label = run.trial.label();
+            let here = |line: &&Line| line.row.label == label;
             let Some(line) = results.lines().find(here) else { continue };
             let row = &line.row;
             let across = if line.across() { " †" } else { "" };

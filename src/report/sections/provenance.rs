@@ -281,7 +281,16 @@ pub fn slurm_usage(job: &MeasuredJob) -> Option<(Table, Vec<&'static str>)> {
     if seen().any(|usage| usage.source == "scontrol") {
         notes.push("Of some trials there is no accounting: their CPU time and MaxRSS are not known.");
     }
-    if seen().any(|usage| usage.attempts_in_try > 1) {
+    let shared = |packed: bool| {
+        let is_packed = |run: &Run| run.trial.settings.slurm.pack > 1;
+        job.runs
+            .iter()
+            .any(|run| is_packed(run) == packed && run.slurm.as_ref().is_some_and(|usage| usage.attempts_in_try > 1))
+    };
+    if shared(true) {
+        notes.push("⁺ of trials side by side: all figures are those of their task together; Slurm does not say which step was whose.");
+    }
+    if shared(false) {
         notes.push(
             "⁺: shared an array task, so state and times are those of all its trials together. CPU time, MaxRSS and \
              memory used are the trial's own where each had an srun of its own.",

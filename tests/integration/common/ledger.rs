@@ -200,6 +200,8 @@ pub fn finish(attempt: &AttemptDir, ranks: &[Vec<StepRecord>], state: TrialState
         started: SUBMITTED + 10,
         ended: SUBMITTED + 20,
         beside_s: None,
+        beside_from: None,
+        beside: Vec::new(),
         ranks: ranks.iter().enumerate().map(exit).collect(),
     };
     outcome.save(attempt).unwrap();

@@ -24,9 +24,18 @@ fn the_baseline_also_runs_alone() {
     assert_eq!(shown(&alone), [("lazy", 1, 1), ("ids", 1, 1), ("lazy", 2, 1), ("ids", 2, 1)]);
     assert_eq!(all[2].id, alone[1].id);
     assert_ne!(all[1].id, alone[1].id);
+    let shared = trials(TWO, &["slurm.pack_gpu=shared"]).unwrap();
+    assert_eq!(shared[2].id, all[2].id, "it shares no GPU");
+    assert_ne!(shared[1].id, all[1].id);
     assert_eq!(trials(TWO, &["slurm.pack_calibrate=false"]).unwrap().len(), 4);
     // Whether the baseline also runs alone is no part of what the others run.
     assert_eq!(trials(TWO, &["slurm.pack_calibrate=false"]).unwrap()[0].id, all[0].id);
+}
+
+#[test]
+fn the_trials_alone_count_among_those_of_a_job() {
+    let many = trials(TWO, &["measure.repeats=20000"]).unwrap_err();
+    assert_eq!(many, ["60000 trials (3 settings, each repeated) are more than 50000"]);
 }
 
 #[test]
@@ -46,6 +55,10 @@ fn a_trial_of_several_nodes_and_trials_in_turn_cannot_run_side_by_side() {
         interleaved,
         ["`slurm.pack` = 2 runs trials at the same time, and `measure.interleave` runs them one after another"]
     );
+    let cold = trials(SMALL, &["slurm.pack=2", "measure.cold_cache=true"]).unwrap_err();
+    let expected =
+        "`slurm.pack` = 2 runs trials on one node, and `measure.cold_cache` drops files that the others have just read";
+    assert_eq!(cold, [expected]);
     let nodes = trials(SMALL, &["slurm.pack=2", "launch.ranks=2", "launch.nodes=2"]).unwrap_err();
     assert_eq!(nodes, ["`slurm.pack` = 2 runs trials side by side on one node, and a trial has 2 nodes"]);
     assert!(trials(SMALL, &["slurm.pack=1", "measure.interleave=true"]).is_ok());

@@ -394,27 +394,35 @@ fn without_wait_the_job_goes_on_in_the_background() {
 #[test]
 fn two_trials_run_at_the_same_time_and_the_note_says_what_that_costs() {
     let project = TestProject::new();
-    let settings = ["slurm.pack=2", "launch.ranks=1", "measure.repeats=2", "measure.steps=60"];
+    // Long enough that whole seconds tell trials at the same time from trials one after another.
+    let emulated = ["train.mode=emulate", "train.step_ms=60"];
+    let settings =
+        [&["slurm.pack=2", "launch.ranks=1", "measure.repeats=2", "measure.steps=60"][..], &emulated].concat();
     let id = project.completed(SMALL, &set(&settings));
     let job = project.job(&id);
     let ended = |trial: &Trial| {
         let attempt = job.attempts(&trial.id).unwrap().pop().unwrap();
-        (trial.settings.slurm.pack, attempt.outcome().unwrap().unwrap())
+        (trial.clone(), attempt.outcome().unwrap().unwrap())
     };
-    let outcomes: Vec<(u32, Outcome)> = job.record().unwrap().trials.iter().map(ended).collect();
-    let packs: Vec<u32> = outcomes.iter().map(|(pack, _)| *pack).collect();
+    let trials: Vec<(Trial, Outcome)> = job.record().unwrap().trials.iter().map(ended).collect();
+    let packs: Vec<u32> = trials.iter().map(|(trial, _)| trial.settings.slurm.pack).collect();
     assert_eq!(packs, [2, 2, 1, 2, 2, 1], "lazy, ids, and lazy alone");
-    for (pack, outcome) in &outcomes {
-        assert_eq!((outcome.state, outcome.beside_s.is_some()), (TrialState::Completed, *pack == 2), "{outcome:?}");
+    for (trial, outcome) in &trials {
+        let packed = trial.settings.slurm.pack == 2;
+        assert_eq!((outcome.state, outcome.beside_s.is_some()), (TrialState::Completed, packed), "{outcome:?}");
     }
-    for two in [&outcomes[0..2], &outcomes[3..5]] {
-        let (one, other) = (&two[0].1, &two[1].1);
-        assert!(one.started <= other.ended && other.started <= one.ended, "{two:?}");
+    // The repeats of a variant ran together.
+    for (one, other) in [(0, 3), (3, 0), (1, 4), (4, 1)] {
+        let outcome = &trials[one].1;
+        assert!(outcome.beside_s.is_some_and(|seconds| seconds > 0), "{outcome:?}");
+        assert_eq!(outcome.beside, [trials[other].0.id.as_str()], "{outcome:?}");
     }
-    // The one alone began when both had ended.
-    assert!(outcomes[2].1.started >= outcomes[0].1.ended.max(outcomes[1].1.ended), "{outcomes:?}");
+    // Those alone began when all others had ended.
+    let last = [0, 1, 3, 4].map(|index| trials[index].1.ended).into_iter().max().unwrap();
+    assert!(trials[2].1.started >= last && trials[5].1.started >= trials[2].1.ended, "{trials:?}");
     let note = std::fs::read_to_string(project.path().join(format!("results/small_{id}.md"))).unwrap();
-    assert!(note.contains("- **Side by side** (derived): lazy (2 side by side): a trial runs at "), "{note}");
+    let said = "- **Side by side** (derived): lazy (emulated, 2 side by side): a trial runs at ";
+    assert!(note.contains(said), "{note}");
 }
 
 #[test]

@@ -148,9 +148,9 @@ impl<'a> Results<'a> {
         alike.into_iter().map(said).collect()
     }
 
-    /// What running side by side costs a trial and gains the node, one sentence for each row whose variant also ran alone.
+    /// What running side by side costs a trial and what its trials give together, one sentence for each row whose variant also ran alone.
     pub fn side_by_side(&self) -> Vec<String> {
-        self.lines().filter_map(|line| Some(line.row.interference?.sentence(&line.row.label))).collect()
+        self.lines().filter_map(|line| Some(line.row.interference.as_ref()?.sentence(&line.row.label))).collect()
     }
 
     /// The bottleneck of each variant with a completed run, one sentence each.

@@ -6,7 +6,7 @@ use expctl_settings::{Mode, Trial};
 use crate::common::cluster::Cluster;
 use crate::common::job::{Flow, job};
 
-/// A job of one rank per trial, of which two run side by side.
+/// A job of one rank per trial, of which two run side by side: the ids end alike, as those of repeats do.
 fn packed(variants: &[&str]) -> JobRecord {
     let mut job = job("packed", variants, 1);
     for trial in &mut job.trials {
