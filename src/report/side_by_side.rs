@@ -58,9 +58,12 @@ impl Pack<'_> {
     }
 }
 
+/// Jobs and ids of trials.
+type TrialIds<'a> = BTreeSet<(u64, &'a str)>;
+
 /// The runs of a row that have rates, by pack. Runs whose neighbours are not recorded are one pack: nothing says which of them ran together.
 pub fn packs<'a>(runs: &[&'a Run]) -> Vec<Pack<'a>> {
-    let mut packs: Vec<(BTreeSet<(u64, &str)>, Vec<&'a Run>)> = Vec::new();
+    let mut packs: Vec<(TrialIds<'_>, Vec<&'a Run>)> = Vec::new();
     let mut alone = Vec::new();
     for run in runs.iter().copied().filter(|run| run_rates(run).is_some()) {
         if run.trial.settings.slurm.pack < 2 {
@@ -68,8 +71,7 @@ pub fn packs<'a>(runs: &[&'a Run]) -> Vec<Pack<'a>> {
             continue;
         }
         // Ids are unique in a job.
-        let mut trials: BTreeSet<(u64, &str)> = match run.outcome.as_ref().filter(|outcome| outcome.beside_s.is_some())
-        {
+        let mut trials: TrialIds<'_> = match run.outcome.as_ref().filter(|outcome| outcome.beside_s.is_some()) {
             Some(outcome) => outcome.beside.iter().map(|id| (run.job, id.as_str())).collect(),
             None => BTreeSet::from([(run.job, "")]),
         };
