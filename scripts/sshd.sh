@@ -5,7 +5,7 @@
 #
 # One that is installed is used. Else Debian's package is unpacked into $EXPCTL_CACHE/sshd and runs from there: nothing is installed, and no
 # service starts with the machine. Where that does not run (root without the user `sshd`, another system than Debian's) the package is
-# installed, without starting its service. Ends with 75 if it is not there and cannot be had: no package source is reached, or this user may not.
+# installed, without starting its service. Ends with 75 if it is not there and cannot be fetched: no package source is reached, or this user may not.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -47,15 +47,18 @@ libraries() {
 
 # unpack : the server into $folder, with a program `run` that starts it there.
 unpack() {
-  local new=$folder.new root=$folder/root deb options='' paths missing p
+  local new=$folder.new root=$folder/root deb options='' paths missing
   command -v apt-get >/dev/null && command -v dpkg >/dev/null || return 1
   rm -rf "$new"; mkdir -p "$new/debs" "$new/root"
   apt=()
   download "$new/debs" openssh-server openssh-sftp-server || return 1
   for deb in "$new"/debs/*.deb; do dpkg -x "$deb" "$new/root" || return 1; done
-  if find "$new/root/usr/sbin/sshd" "$new"/root/usr/lib/openssh/sshd-* -type f -exec ldd {} + 2>/dev/null | grep -q 'not found'; then
+  # Not `grep -q`: what it does not read would end the pipe.
+  if { find "$new/root/usr/sbin" "$new/root/usr/lib/openssh" -name 'sshd*' -type f -exec ldd {} + 2>/dev/null || true; } |
+    grep 'not found' >/dev/null; then
     missing=$(libraries "${apt[@]}") || return 1
-    for p in $missing; do download "$new/debs" "$p" || return 1; done
+    # shellcheck disable=SC2086 # names of packages
+    download "$new/debs" $missing || return 1
     for deb in "$new"/debs/*.deb; do dpkg -x "$deb" "$new/root" || return 1; done
   fi
   paths=$(cd "$new/root" && find . -name '*.so*' -printf "$root/%h\n" | sort -u | paste -sd:)
@@ -69,15 +72,16 @@ unpack() {
   rm -rf "$new/debs" "$folder" && mv "$new" "$folder"
 }
 
-# install : the package of the system, without its service.
-install() {
-  local policy=/usr/sbin/policy-rc.d made=
-  # Debian asks this program whether a service may be started. One that is there is left alone.
+# install_package : the package of the system, without its service.
+policy_written=
+install_package() {
+  local policy=/usr/sbin/policy-rc.d
+  # Debian asks this program whether a service may be started. One that is there stays as it is.
   if [ "$(id -u)" = 0 ] && [ ! -e "$policy" ]; then
-    made=$policy
+    policy_written=$policy
     printf '#!/bin/sh\nexit 101\n' > "$policy" && chmod 755 "$policy"
   fi
-  trap '[ -z "$made" ] || rm -f "$made"' EXIT
+  trap '[ -z "$policy_written" ] || rm -f "$policy_written"' EXIT
   (need_packages "the tests of ssh" openssh-server) || exit 75
   installed || die "openssh-server was installed and is not found"
 }
@@ -94,4 +98,4 @@ runs "$folder/run" && echo "$folder/run" && exit
 say "==> the tests of ssh: unpacking Debian's openssh-server into $folder"
 unpack && runs "$folder/run" && echo "$folder/run" && exit
 command -v apt-get >/dev/null || { say "error: no sshd, and no apt-get to install one with"; exit 75; }
-install
+install_package

@@ -53,7 +53,7 @@ fn inside(root: &Path, path: &Path) -> Result<PathBuf, Failure> {
     let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| absolute(path));
     let found = absolute(path).strip_prefix(absolute(root)).map(Path::to_owned).ok();
     // `..` may lead anywhere, through a link too.
-    let found = found.filter(|found| found.components().all(|part| matches!(part, Component::Normal(_))));
+    let found = found.filter(|found| found.components().all(|component| matches!(component, Component::Normal(_))));
     found.or_else(|| real(path).strip_prefix(real(root)).map(Path::to_owned).ok()).ok_or_else(|| {
         let message = format!("{} does not lie in the project's folder {}", path.display(), root.display());
         Failure::new(Exit::Usage, message).hint("only what lies in it travels; --root names another one")

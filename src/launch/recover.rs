@@ -1,4 +1,4 @@
-//! [`recover`]: what a submission left that was killed midway.
+//! [`recover`]: finishes or withdraws a submission that was killed midway.
 
 use std::io::ErrorKind;
 

@@ -33,9 +33,9 @@ impl Host {
         if !is_host_name(name) {
             return Err(Failure::new(Exit::Usage, format!("--on: {name:?} is no name of a cluster profile")));
         }
-        let own = UserDefaults::load(project)?.ssh.remove(name);
+        let of_user = UserDefaults::load(project)?.ssh.remove(name);
         let has_profile = has_profile(project, name);
-        let (settings, found) = match own {
+        let (settings, found) = match of_user {
             Some(settings) => (Some(settings), String::new()),
             None => {
                 let profile = expctl_config::profile(project, name)?;

@@ -1,7 +1,7 @@
 //! [`OnceSubmission`]: a submission on the cluster that happens once, however often it is asked for. It has a token, which the other side chose.
 //!
 //! Invariant: under one token there is one job. The submission runs in a session of its own, so a connection that ends does not end it; whoever
-//! asks again under the token waits for it and gets the same answer. If it was killed midway, what it left is finished or withdrawn first.
+//! asks again under the token waits for it and gets the same answer. If it was killed midway, what there is of it is finished or withdrawn first.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek};
@@ -49,7 +49,7 @@ pub enum SubmissionRoot {
     Job(u64),
 }
 
-/// How a submission ended, as its process left it.
+/// How a submission ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubmissionResult {
     /// Its exit code.
@@ -124,7 +124,7 @@ impl<'a> OnceSubmission<'a> {
     /// Run the submission in this process, which leaves the session of the connection.
     ///
     /// # Errors
-    /// The folder cannot be written, what an earlier process left cannot be withdrawn, or the submission was killed.
+    /// The folder cannot be written, what there is of an earlier one cannot be withdrawn, or the submission was killed.
     pub fn run(&self) -> Result<(), RemoteError> {
         // It fails where this process leads a session already.
         let _ = setsid();

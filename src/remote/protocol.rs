@@ -31,7 +31,7 @@ pub struct HostGreeting {
 
 impl HostGreeting {
     /// That of this program.
-    pub fn own() -> Self {
+    pub fn of_this_program() -> Self {
         Self { version: env!("CARGO_PKG_VERSION").to_owned(), protocol: PROTOCOL }
     }
 }

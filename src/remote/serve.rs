@@ -34,7 +34,7 @@ pub fn serve(
     let gone = |source| RemoteError::Io { action: "answer", path: "the other side".into(), source };
     // What a login prints need not end its last line.
     output.write_all(b"\n").and_then(|()| output.write_all(GREETING.as_bytes())).map_err(gone)?;
-    write_message(output, &HostGreeting::own()).and_then(|()| output.flush()).map_err(gone)?;
+    write_message(output, &HostGreeting::of_this_program()).and_then(|()| output.flush()).map_err(gone)?;
     let opened = open();
     let Some(mut request) = next_request(input)? else { return Ok(()) };
     let folder = match opened {
@@ -209,7 +209,7 @@ mod tests {
         serve(|| Ok(folder.clone()), &mut &asked[..], &mut answered).unwrap();
         let mut rest = answered.strip_prefix(format!("\n{GREETING}").as_bytes()).unwrap();
         let greeting: HostGreeting = read_message(&mut rest).unwrap();
-        assert_eq!(greeting, HostGreeting::own());
+        assert_eq!(greeting, HostGreeting::of_this_program());
         let mut replies = Vec::new();
         while let Ok(reply) = read_message(&mut rest) {
             replies.push(reply);

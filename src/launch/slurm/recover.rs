@@ -1,4 +1,4 @@
-//! What a submission left in Slurm's queue that was killed midway: arrays on hold.
+//! What is in Slurm's queue of a submission that was killed midway: arrays on hold.
 
 use std::path::Path;
 
@@ -53,25 +53,25 @@ impl SlurmBackend {
         let arrays = JobArrays::load(folder, record.job, record.trials.len())?;
         let ids: Vec<JobId> = arrays.arrays.iter().map(|array| job_id(&arrays, array.id)).collect();
         let queue = self.client().queued(&ids)?;
-        let is_held = |array: &SubmittedArray| {
+        let is_on_hold = |array: &SubmittedArray| {
             let mut tasks = queue.iter().filter(|((id, _), _)| *id == array.id).map(|(_, task)| task).peekable();
-            tasks.peek().is_some() && tasks.all(|task| task.state.is_waiting() && is_on_hold(&task.detail))
+            tasks.peek().is_some() && tasks.all(|task| task.state.is_waiting() && names_hold(&task.detail))
         };
-        let (mut held, mut has_begun) = (Vec::new(), false);
+        let (mut on_hold, mut has_begun) = (Vec::new(), false);
         for array in &arrays.arrays {
             if has_attempt(folder, record, array)? {
                 has_begun = true;
-            } else if is_held(array) {
-                held.push(job_id(&arrays, array.id));
+            } else if is_on_hold(array) {
+                on_hold.push(job_id(&arrays, array.id));
             }
         }
-        if !has_begun && held.len() == ids.len() {
+        if !has_begun && on_hold.len() == ids.len() {
             for id in arrays.ids() {
                 self.client().cancel(&job_id(&arrays, id))?;
             }
             return Ok(false);
         }
-        for id in &held {
+        for id in &on_hold {
             self.client().release(id)?;
         }
         Ok(true)
@@ -79,7 +79,7 @@ impl SlurmBackend {
 }
 
 /// Whether Slurm's reason for a task that waits may be the hold that it was submitted with: a dependency of a held task is named instead.
-fn is_on_hold(reason: &str) -> bool {
+fn names_hold(reason: &str) -> bool {
     reason.starts_with("JobHeld") || reason.starts_with("Dependency")
 }
 
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_held_task_may_name_its_dependency() {
-        assert!(["JobHeldUser", "JobHeldAdmin", "Dependency", "DependencyNeverSatisfied"].into_iter().all(is_on_hold));
-        assert!(!["Priority", "Resources", ""].into_iter().any(is_on_hold));
+        assert!(["JobHeldUser", "JobHeldAdmin", "Dependency", "DependencyNeverSatisfied"].into_iter().all(names_hold));
+        assert!(!["Priority", "Resources", ""].into_iter().any(names_hold));
     }
 }

@@ -150,12 +150,12 @@ impl FarSide {
     }
 
     fn new_key(&self, name: &str) {
-        let made = Command::new("ssh-keygen")
+        let output = Command::new("ssh-keygen")
             .args(["-q", "-t", "ed25519", "-N", "", "-f"])
             .arg(self.folder.path().join(name))
             .output()
             .unwrap();
-        assert!(made.status.success(), "{}", text(&made.stderr));
+        assert!(output.status.success(), "{}", text(&output.stderr));
     }
 
     /// Take the key of this name for that of the host.
