@@ -51,10 +51,10 @@ pub fn tree_and_words(
 fn inside(root: &Path, path: &Path) -> Result<PathBuf, Failure> {
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| absolute(path));
-    let found = absolute(path).strip_prefix(absolute(root)).map(Path::to_owned).ok();
     // `..` may lead anywhere, through a link too.
-    let found = found.filter(|found| found.components().all(|component| matches!(component, Component::Normal(_))));
-    found.or_else(|| real(path).strip_prefix(real(root)).map(Path::to_owned).ok()).ok_or_else(|| {
+    let is_plain = |found: &PathBuf| found.components().all(|component| matches!(component, Component::Normal(_)));
+    let below = |path: PathBuf, root: PathBuf| path.strip_prefix(root).map(Path::to_owned).ok().filter(is_plain);
+    below(absolute(path), absolute(root)).or_else(|| below(real(path), real(root))).ok_or_else(|| {
         let message = format!("{} does not lie in the project's folder {}", path.display(), root.display());
         Failure::new(Exit::Usage, message).hint("only what lies in it travels; --root names another one")
     })

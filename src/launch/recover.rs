@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use expctl_ledger::{JobDir, JobRecord};
 
 use super::backend::{Backend, submission_of};
-use super::local::{Launcher, LocalBackend};
+use super::local::{Launcher, LauncherState, LocalBackend};
 use super::slurm::SlurmBackend;
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
@@ -37,7 +37,8 @@ pub fn recover(project: &Project, token: &str) -> Result<Option<u64>, Failure> {
             let record = folder.record()?;
             if !record.on_slurm() {
                 // A launcher that has ended leaves attempts. Of two launchers of a job, the second finds nothing to run.
-                if Launcher::load(&folder)?.is_none() && !has_attempt(&folder, &record)? {
+                let runs = Launcher::load(&folder)?.is_some_and(|launcher| launcher.state() != LauncherState::Gone);
+                if !runs && !has_attempt(&folder, &record)? {
                     LocalBackend.detach(project, &record)?;
                 }
                 return Ok(Some(record.job));

@@ -223,3 +223,19 @@ impl From<RemoteError> for Failure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_submission_that_died_keeps_its_exit_code() {
+        let died = |exit| {
+            let (status, said) = ("exit status: 4".to_owned(), "Slurm does not answer".to_owned());
+            Failure::from(RemoteError::SubmissionDied { status, exit, said, log: "/p/log".into() })
+        };
+        assert_eq!(died(Some(4)).exit, Exit::Cluster);
+        assert_eq!([died(None).exit, died(Some(0)).exit, died(Some(99)).exit], [Exit::Incomplete; 3]);
+        assert_eq!(died(Some(4)).hints, ["the same command again goes on"]);
+    }
+}

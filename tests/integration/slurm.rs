@@ -217,4 +217,11 @@ fn a_submission_that_was_cut_off_is_withdrawn_only_if_nothing_of_it_was_released
     // It ran, so it was released, whoever holds it now.
     folder.next_attempt(&record.trials[0].id).unwrap();
     assert_eq!(finish(held), (true, String::new()));
+    // Its figures may come for an hour.
+    let awaits = |age_s: i64| {
+        let mut job = record.clone();
+        job.submitted = jiff::Timestamp::now().as_second() - age_s;
+        slurm::awaits_usage(&folder, &job).unwrap()
+    };
+    assert!(awaits(60) && !awaits(7200));
 }
