@@ -17,6 +17,13 @@ pub struct CancelArgs {
     job: JobName,
 }
 
+impl CancelArgs {
+    /// The job.
+    pub fn job(&self) -> u64 {
+        self.job.job
+    }
+}
+
 /// Stop a job, wait until it has stopped, and say which steps are on disk.
 pub fn run(project: &Project, args: &CancelArgs) -> Result<(), Failure> {
     let id = args.job.job;

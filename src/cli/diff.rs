@@ -26,6 +26,13 @@ pub struct DiffArgs {
     json: bool,
 }
 
+impl DiffArgs {
+    /// The first job that is named.
+    pub fn first_job(&self) -> Option<u64> {
+        self.jobs.first().copied()
+    }
+}
+
 /// The code of a job, as far as its snapshot says.
 #[derive(Serialize)]
 struct CodeFacts {

@@ -5,7 +5,7 @@ use expctl_text::format::{bytes, count};
 use crate::console::{out, say};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
-use crate::remote::{FetchExtent, FetchedJobs, Host, HostSession, RemoteError, fetch};
+use crate::remote::{FetchExtent, FetchedJobs, Host, HostSession, RemoteError, fetch, fetched_before};
 
 /// Arguments of `expctl fetch`.
 #[derive(Debug, clap::Args)]
@@ -42,12 +42,17 @@ pub fn no_host() -> Failure {
     Failure::new(Exit::Usage, "fetch copies records from another machine: name it").hint("expctl fetch --on NAME")
 }
 
-/// Copy the records of jobs, or of all, over a connection of its own.
+/// Copy the records of jobs, or of all, over a connection of its own; without one if they are here.
 pub fn fetch_jobs(
     project: &Project,
     host: &Host,
     jobs: &[u64],
     extent: FetchExtent,
 ) -> Result<FetchedJobs, RemoteError> {
-    fetch(&mut HostSession::open(host)?, &project.host_folder(host.name()), jobs, extent)
+    let folder = project.host_folder(host.name());
+    host.address().check(host.name(), &folder)?;
+    match fetched_before(&folder, jobs, extent)? {
+        Some(fetched) => Ok(fetched),
+        None => fetch(&mut HostSession::open(host)?, &folder, jobs, extent),
+    }
 }

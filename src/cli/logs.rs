@@ -39,6 +39,13 @@ pub struct LogsArgs {
     tail: Option<u64>,
 }
 
+impl LogsArgs {
+    /// The job.
+    pub fn job(&self) -> u64 {
+        self.job.job
+    }
+}
+
 /// Print what the ranks and Slurm printed, in the last attempt of each trial.
 pub fn run(project: &Project, args: &LogsArgs) -> Result<(), Failure> {
     let folder = Ledger::open(project)?.measured(args.job.job)?;

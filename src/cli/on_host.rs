@@ -10,22 +10,27 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::project::Project;
 use crate::remote::protocol::{HostReply, HostRequest, PROTOCOL};
-use crate::remote::{FetchExtent, Host, HostSession, ProjectTree, RemoteError, run_there};
+use crate::remote::{self, FetchExtent, Host, HostSession, ProjectTree, RemoteError, run_there};
 
-/// First and longest pause between two looks at a job.
-const LOOK: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(30)];
+/// First and longest pause between two questions about a job.
+const POLL: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(30)];
 /// First and longest pause between two connections.
 const RECONNECT: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(300)];
 
 /// Run a verb for the machine `name`. `passed` are its words.
 pub fn run(project: &Project, name: &str, verb: Verb, passed: &[String]) -> Result<(), Failure> {
     let host = Host::find(project, name)?;
+    refuse_options(name, &verb)?;
     match &verb {
         Verb::Submit(args) if args.run_options().only_asks() => {
             args.run_options().check()?;
             let (tree, words) = remote_submit::tree_and_words(project, &host, args, passed)?;
             send(&host, &tree)?;
-            pass_on(&host, Some(&tree), &words, false)
+            pass_on(
+                &host,
+                ThereOptions { tree: Some(&tree), profile: host.profile(), ..ThereOptions::default() },
+                &words,
+            )
         }
         Verb::Submit(args) => {
             args.run_options().check()?;
@@ -42,16 +47,16 @@ pub fn run(project: &Project, name: &str, verb: Verb, passed: &[String]) -> Resu
         }
         Verb::Watch(_) => {
             let is_watched = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-            pass_on(&host, None, passed, is_watched)
+            let options = ThereOptions { job: named_job(&verb), terminal: is_watched, ..ThereOptions::default() };
+            pass_on(&host, options, passed)
         }
-        Verb::Status(_)
-        | Verb::Logs(_)
-        | Verb::Cancel(_)
-        | Verb::Retry(_)
-        | Verb::Rerun(_)
-        | Verb::Isolate(_)
-        | Verb::Diff(_)
-        | Verb::Doctor(_) => pass_on(&host, None, passed, false),
+        Verb::Rerun(_) | Verb::Isolate(_) => {
+            let options = ThereOptions { job: named_job(&verb), profile: host.profile(), ..ThereOptions::default() };
+            pass_on(&host, options, passed)
+        }
+        Verb::Status(_) | Verb::Logs(_) | Verb::Cancel(_) | Verb::Retry(_) | Verb::Diff(_) | Verb::Doctor(_) => {
+            pass_on(&host, ThereOptions { job: named_job(&verb), ..ThereOptions::default() }, passed)
+        }
         Verb::Fetch(args) => fetch::run(project, &host, args),
         Verb::Report(args) => read(project, &host, args.job().map(|job| vec![job]), FetchExtent::Records, verb),
         Verb::Compare(args) => read(project, &host, numbers(args.names()), FetchExtent::Records, verb),
@@ -66,6 +71,35 @@ pub fn run(project: &Project, name: &str, verb: Verb, passed: &[String]) -> Resu
         _ => Err(Failure::new(Exit::Usage, format!("--on {name}: this verb works on this machine alone"))
             .hint("submit, status, watch, logs, cancel, retry, rerun, isolate, diff and doctor run there")
             .hint("fetch, report, compare, history, site, predict, timings, trace and export read its records here")),
+    }
+}
+
+/// Refuse options that make no sense for another machine, before anything is sent.
+fn refuse_options(name: &str, verb: &Verb) -> Result<(), Failure> {
+    let (option, instead) = match verb {
+        Verb::Watch(args) if args.writes_metrics() => {
+            ("watch --metrics writes a file of the machine that it runs on", "log in and run it there")
+        }
+        Verb::Site(args) if args.repeats() => {
+            ("site --every follows the ledger of this machine", "without --every it writes the pages once")
+        }
+        _ => return Ok(()),
+    };
+    Err(Failure::new(Exit::Usage, format!("--on {name}: {option}")).hint(instead))
+}
+
+/// The job whose code a verb runs on.
+fn named_job(verb: &Verb) -> Option<u64> {
+    match verb {
+        Verb::Status(args) => args.first_job(),
+        Verb::Watch(args) => Some(args.job()),
+        Verb::Logs(args) => Some(args.job()),
+        Verb::Cancel(args) => Some(args.job()),
+        Verb::Retry(args) => Some(args.job()),
+        Verb::Rerun(args) => Some(args.job()),
+        Verb::Isolate(args) => Some(args.job()),
+        Verb::Diff(args) => args.first_job(),
+        _ => None,
     }
 }
 
@@ -110,14 +144,29 @@ fn send(host: &Host, tree: &ProjectTree) -> Result<(), Failure> {
     Ok(())
 }
 
+/// How a verb runs there.
+#[derive(Clone, Copy, Debug, Default)]
+struct ThereOptions<'a> {
+    /// The code; else that of the job.
+    tree: Option<&'a ProjectTree>,
+    /// The job that the verb is about.
+    job: Option<u64>,
+    /// The profile of configs that name none.
+    profile: Option<&'a str>,
+    /// A terminal is there.
+    terminal: bool,
+}
+
 /// Run a verb there; its exit code becomes that of this process.
-fn pass_on(host: &Host, tree: Option<&ProjectTree>, words: &[String], terminal: bool) -> Result<(), Failure> {
-    let protocol = PROTOCOL.to_string();
+fn pass_on(host: &Host, options: ThereOptions<'_>, words: &[String]) -> Result<(), Failure> {
+    let (protocol, job) = (PROTOCOL.to_string(), options.job.map(|job| job.to_string()));
     let mut arguments = vec!["remote", "run", "--folder", host.folder(), "--protocol", protocol.as_str()];
-    arguments.extend(tree.into_iter().flat_map(|tree| ["--tree", tree.hash()]));
+    arguments.extend(options.tree.into_iter().flat_map(|tree| ["--tree", tree.hash()]));
+    arguments.extend(job.iter().flat_map(|job| ["--job", job.as_str()]));
+    arguments.extend(options.profile.into_iter().flat_map(|profile| ["--profile", profile]));
     arguments.push("--");
     arguments.extend(words.iter().map(String::as_str));
-    match run_there(host, &arguments, terminal)? {
+    match run_there(host, &arguments, options.terminal)? {
         0 => Ok(()),
         code => std::process::exit(code),
     }
@@ -137,17 +186,22 @@ fn wait(project: &Project, host: &Host, job: u64) -> Result<(), Failure> {
     let mut pauses = Pauses::new(RECONNECT);
     let mut shown = String::new();
     let mut said = false;
+    let folder = project.host_folder(host.name());
     loop {
-        let looked = HostSession::open(host).and_then(|mut session| {
+        let fetched = HostSession::open(host).and_then(|mut session| {
             pauses = Pauses::new(RECONNECT);
             if said {
                 say(format!("{} answers again", host.name()));
                 said = false;
             }
-            look_until_end(&mut session, job, &mut shown, &interrupt)
+            poll_until_end(&mut session, job, &mut shown, &interrupt)?;
+            if interrupt.is_set() {
+                return Ok(());
+            }
+            remote::fetch(&mut session, &folder, &[job], FetchExtent::Records).map(drop)
         });
-        match looked {
-            _ if interrupt.is_set() => return Err(left(host, job)),
+        match fetched {
+            _ if interrupt.is_set() => return Err(goes_on(host, job)),
             Ok(()) => break,
             Err(error) if error.is_of_connection() => {
                 if !said {
@@ -155,32 +209,32 @@ fn wait(project: &Project, host: &Host, job: u64) -> Result<(), Failure> {
                     said = true;
                 }
                 if pauses.wait(&interrupt) {
-                    return Err(left(host, job));
+                    return Err(goes_on(host, job));
                 }
             }
             Err(error) => return Err(error.into()),
         }
     }
-    fetch::fetch_jobs(project, host, &[job], FetchExtent::Records)?;
     super::run_plan::finish(&project.clone().of_host(host.name()), job, Ok(()))
 }
 
-/// Look at a job over one connection until it has ended, or the user stops it.
-fn look_until_end(
+/// Ask about a job over one connection until it has ended, or the user stops it.
+fn poll_until_end(
     session: &mut HostSession,
     job: u64,
     shown: &mut String,
     interrupt: &Interrupt,
 ) -> Result<(), RemoteError> {
-    let mut pauses = Pauses::new(LOOK);
+    let mut pauses = Pauses::new(POLL);
     loop {
         let HostReply::State { summary, ended } = session.ask(&HostRequest::State { job })? else {
             return Err(session.other_answer());
         };
+        let summary = printable(&summary);
         if *shown != summary {
             say(format!("job {}:{job}: {summary}", session.host()));
             *shown = summary;
-            pauses = Pauses::new(LOOK);
+            pauses = Pauses::new(POLL);
         }
         if ended || pauses.wait(interrupt) {
             return Ok(());
@@ -188,8 +242,13 @@ fn look_until_end(
     }
 }
 
+/// A text without characters that steer a terminal.
+fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
 /// What is said where the user stops waiting.
-fn left(host: &Host, job: u64) -> Failure {
+fn goes_on(host: &Host, job: u64) -> Failure {
     let name = host.name();
     Failure::rendered(Exit::Incomplete, format!("job {name}:{job} goes on without me"))
         .hint(format!("watch it with `expctl watch {name}:{job}`, stop it with `expctl cancel {name}:{job}`"))
@@ -220,6 +279,11 @@ impl Pauses {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_summary_does_not_steer_the_terminal() {
+        assert_eq!(printable("1 running\x1b]0;x\x07\r\n"), "1 running]0;x");
+    }
 
     #[test]
     fn jobs_are_the_numbers_in_names() {

@@ -38,6 +38,12 @@ pub struct RunThereArgs {
     /// Run it on this tree of code instead of the one of the job that is named
     #[arg(long, value_name = "HASH")]
     tree: Option<String>,
+    /// The job that the verb is about
+    #[arg(long, value_name = "N")]
+    job: Option<u64>,
+    /// The profile of configs that name none
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
     /// The verb and its arguments
     #[arg(last = true, required = true, value_name = "WORD")]
     words: Vec<String>,
@@ -58,9 +64,9 @@ pub struct RunSubmissionArgs {
 pub fn run(command: &RemoteCommand) -> Result<(), Failure> {
     match command {
         RemoteCommand::Serve(args) => {
-            let folder = RemoteFolder::open(&args.folder)?;
+            let open = || RemoteFolder::open(&args.folder);
             let output = std::io::stdout().lock();
-            Ok(serve(&folder, &mut std::io::stdin().lock(), &mut BufWriter::new(output))?)
+            Ok(serve(open, &mut std::io::stdin().lock(), &mut BufWriter::new(output))?)
         }
         RemoteCommand::Run(args) => run_here(args),
         RemoteCommand::RunSubmission(args) => {
@@ -83,12 +89,15 @@ fn run_here(args: &RunThereArgs) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Cluster, message).hint(format!("update expctl {older}")));
     }
     let folder = RemoteFolder::open(&args.folder)?;
-    let named: Option<u64> = args.words.iter().skip(1).find_map(|word| word.split(['_', '/']).next()?.parse().ok());
-    let root = match (&args.tree, named) {
+    let root = match (&args.tree, args.job) {
         (Some(hash), _) => folder.root(&SubmissionRoot::Tree(hash.clone()))?,
         (None, Some(job)) => folder.root_of_job(job),
         (None, None) => folder.path().to_owned(),
     };
-    let error = folder.command(&root)?.args(&args.words).exec();
+    let mut command = folder.command(&root)?;
+    if let Some(profile) = &args.profile {
+        command.env("EXPCTL_PROFILE", profile);
+    }
+    let error = command.args(&args.words).exec();
     Err(Failure::from(RemoteError::Io { action: "start", path: "expctl".into(), source: error }))
 }

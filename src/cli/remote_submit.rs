@@ -1,6 +1,6 @@
 //! `expctl submit --on NAME`: send the code, and submit there once.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use expctl_text::format::{bytes, count, moment};
 
@@ -13,6 +13,7 @@ use crate::remote::protocol::{HostReply, HostRequest};
 use crate::remote::{
     Host, HostSession, LocalSubmission, ProjectTree, RemoteError, SentTree, SubmissionResult, SubmissionRoot,
 };
+
 /// A submission there.
 #[derive(Debug)]
 pub struct Submitted {
@@ -50,8 +51,10 @@ pub fn tree_and_words(
 fn inside(root: &Path, path: &Path) -> Result<PathBuf, Failure> {
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| absolute(path));
-    let found = absolute(path).strip_prefix(absolute(root)).map(Path::to_owned);
-    found.or_else(|_| real(path).strip_prefix(real(root)).map(Path::to_owned)).map_err(|_| {
+    // `..` may lead anywhere, through a link too.
+    let is_plain = |found: &PathBuf| found.components().all(|component| matches!(component, Component::Normal(_)));
+    let below = |path: PathBuf, root: PathBuf| path.strip_prefix(root).map(Path::to_owned).ok().filter(is_plain);
+    below(absolute(path), absolute(root)).or_else(|| below(real(path), real(root))).ok_or_else(|| {
         let message = format!("{} does not lie in the project's folder {}", path.display(), root.display());
         Failure::new(Exit::Usage, message).hint("only what lies in it travels; --root names another one")
     })
@@ -61,12 +64,12 @@ fn inside(root: &Path, path: &Path) -> Result<PathBuf, Failure> {
 pub fn submit(project: &Project, host: &Host, args: &SubmitArgs, passed: &[String]) -> Result<Submitted, Failure> {
     let (tree, words) = tree_and_words(project, host, args, passed)?;
     let root = SubmissionRoot::Tree(tree.hash().to_owned());
-    ask(project, host, root, without_wait(&words), Some(&tree))
+    ask(project, host, root, &words, Some(&tree))
 }
 
 /// Run a verb there that submits a job on the code of another one.
 pub fn submit_of_job(project: &Project, host: &Host, job: u64, passed: &[String]) -> Result<Submitted, Failure> {
-    ask(project, host, SubmissionRoot::Job(job), without_wait(passed), None)
+    ask(project, host, SubmissionRoot::Job(job), passed, None)
 }
 
 /// Waiting is done here: a connection need not last as long as a job.
@@ -86,32 +89,50 @@ fn ask(
     project: &Project,
     host: &Host,
     root: SubmissionRoot,
-    arguments: Vec<String>,
+    words: &[String],
     tree: Option<&ProjectTree>,
 ) -> Result<Submitted, Failure> {
     let folder = project.host_folder(host.name());
+    host.address().check(host.name(), &folder)?;
     // The code of a past job is not that of this commit.
     let source = tree.and_then(|_| source_state(project));
-    let local = LocalSubmission::begin(&folder, root, host.profile(), arguments, source)?;
+    let arguments = without_wait(words);
+    let waits = arguments.len() < words.len();
+    let local = LocalSubmission::begin(&folder, host.address(), root, host.profile(), arguments, source)?;
     if let Some(begun) = local.resumed_from() {
-        say(format!("going on with the submission of {}, whose end was not heard of: it happens once", moment(begun)));
+        say(format!(
+            "going on with the submission of {}, which has no job that is known here: it happens once",
+            moment(begun)
+        ));
     }
-    let result = asked(host, &local, tree).map_err(|error| {
+    let result = asked(host, &folder, &local, tree).map_err(|error| {
         let again = error.is_of_connection().then_some("the same command again goes on with this submission");
         again.into_iter().fold(Failure::from(error), Failure::hint)
     })?;
-    let job = result.stdout.trim().lines().last().and_then(|line| line.trim().parse().ok());
+    let job = result.job();
     if let Some(job) = job {
         print_id(host, job);
     }
-    local.end(&result)?;
+    if result.is_final() {
+        local.end(&result)?;
+    }
     ended(&result)?;
+    if let Some(job) = job.filter(|_| !waits) {
+        let name = host.name();
+        say(format!("  progress: expctl watch {name}:{job}\n  stop it: expctl cancel {name}:{job}"));
+    }
     Ok(Submitted { job })
 }
 
 /// Send the code, and submit.
-fn asked(host: &Host, local: &LocalSubmission, tree: Option<&ProjectTree>) -> Result<SubmissionResult, RemoteError> {
+fn asked(
+    host: &Host,
+    folder: &Path,
+    local: &LocalSubmission,
+    tree: Option<&ProjectTree>,
+) -> Result<SubmissionResult, RemoteError> {
     let mut session = HostSession::open(host)?;
+    session.claim(folder)?;
     if let Some(tree) = tree {
         say_sent(host, &tree.send(&mut session)?);
     }
@@ -152,6 +173,8 @@ mod tests {
         std::fs::write(root.path().join("conf/a.toml"), "").unwrap();
         let inside = |path: &Path| inside(root.path(), path).ok();
         assert_eq!(inside(&root.path().join("conf/a.toml")), Some("conf/a.toml".into()));
+        assert_eq!(inside(&root.path().join("conf/../conf/a.toml")), Some("conf/a.toml".into()));
+        assert_eq!(inside(&root.path().join("conf/../../x.toml")), None);
         assert_eq!(inside(Path::new("/etc/passwd")), None);
     }
 

@@ -30,6 +30,13 @@ pub struct RetryArgs {
     wait: bool,
 }
 
+impl RetryArgs {
+    /// The job.
+    pub fn job(&self) -> u64 {
+        self.job
+    }
+}
+
 /// Give the trials that did not complete another attempt.
 pub fn run(project: &Project, args: &RetryArgs) -> Result<(), Failure> {
     let folder = Ledger::open(project)?.measured(args.job)?;

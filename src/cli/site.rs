@@ -30,6 +30,13 @@ pub struct SiteArgs {
     every: Option<u64>,
 }
 
+impl SiteArgs {
+    /// Whether the pages are made again and again.
+    pub fn repeats(&self) -> bool {
+        self.every.is_some()
+    }
+}
+
 /// Write the site and print the path of its first page.
 pub fn run(project: &Project, args: &SiteArgs) -> Result<(), Failure> {
     let options = note_options(project, NotesSettings::default())?;

@@ -38,6 +38,13 @@ pub struct StatusArgs {
     json: bool,
 }
 
+impl StatusArgs {
+    /// The first job that is named.
+    pub fn first_job(&self) -> Option<u64> {
+        self.jobs.first().copied()
+    }
+}
+
 #[derive(Serialize)]
 struct JobRow {
     job: u64,
@@ -337,6 +344,18 @@ pub struct WatchArgs {
     /// Write metrics for Prometheus into this file at each look, as node_exporter's textfile collector reads them (FILE.prom)
     #[arg(long, value_name = "FILE")]
     metrics: Option<PathBuf>,
+}
+
+impl WatchArgs {
+    /// The job.
+    pub fn job(&self) -> u64 {
+        self.job
+    }
+
+    /// Whether it writes a file.
+    pub fn writes_metrics(&self) -> bool {
+        self.metrics.is_some()
+    }
 }
 
 /// Show a job until it has ended; the exit code then says what became of it.

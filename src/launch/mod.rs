@@ -4,6 +4,7 @@
 mod attempt;
 mod backend;
 pub mod command;
+mod fault_point;
 pub mod local;
 mod pack;
 mod recover;

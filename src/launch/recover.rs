@@ -1,11 +1,11 @@
-//! [`recover`]: what a submission left that was killed midway.
+//! [`recover`]: finishes or withdraws a submission that was killed midway.
 
 use std::io::ErrorKind;
 
-use expctl_ledger::JobDir;
+use expctl_ledger::{JobDir, JobRecord};
 
 use super::backend::{Backend, submission_of};
-use super::local::LocalBackend;
+use super::local::{Launcher, LauncherState, LocalBackend};
 use super::slurm::SlurmBackend;
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
@@ -28,25 +28,42 @@ pub fn recover(project: &Project, token: &str) -> Result<Option<u64>, Failure> {
     for path in paths.filter(|path| submission_of(path).as_deref() == Some(token)) {
         let folder = JobDir::new(&path);
         if folder.name().parse::<u64>().is_err() {
-            // Staged: it has no number yet. Slurm may have its first array.
-            SlurmBackend::default().cancel_held_in(&path)?;
+            // Staged: it has no number yet. Slurm may have its first arrays. The record is written before one is queued.
+            let backend = folder.record().map(|record| record.backend);
+            backend
+                .map_or_else(|_| Ok(SlurmBackend::default()), |name| SlurmBackend::for_job(&name))?
+                .cancel_jobs_in(&path)?;
         } else if folder.record_path().exists() {
             let record = folder.record()?;
             if !record.on_slurm() {
-                // The log is there once a launcher was started.
-                if !path.join("launcher.log").exists() {
+                // A launcher that has ended leaves attempts. Of two launchers of a job, the second finds nothing to run.
+                let runs = Launcher::load(&folder)?.is_some_and(|launcher| launcher.state() != LauncherState::Gone);
+                if !runs && !has_attempt(&folder, &record)? {
                     LocalBackend.detach(project, &record)?;
                 }
                 return Ok(Some(record.job));
             }
-            if SlurmBackend::for_job(&record.backend)?.finish_submission(&folder, &record)? {
+            let backend = SlurmBackend::for_job(&record.backend)?;
+            if backend.finish_submission(&folder, &record)? {
                 return Ok(Some(record.job));
             }
+            // What the ledger does not know yet: the job that builds the data.
+            backend.cancel_jobs_in(&path)?;
         }
         std::fs::remove_dir_all(&path)
             .map_err(|e| Failure::new(Exit::Incomplete, format!("cannot remove {}: {e}", path.display())))?;
     }
     Ok(None)
+}
+
+/// Whether a trial of a job has begun.
+fn has_attempt(folder: &JobDir, record: &JobRecord) -> Result<bool, Failure> {
+    for trial in &record.trials {
+        if !folder.attempts(&trial.id)?.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]

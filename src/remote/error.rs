@@ -101,15 +101,43 @@ pub enum RemoteError {
         /// The hash.
         hash: String,
     },
+    /// The bytes of a file did not all go out behind its header: no message may follow them.
+    #[error("{} was sent in part: {source}", path.display())]
+    SentInPart {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The folder of a host here has records of another machine, or of another folder there.
+    #[error("{} has records of {known}, and {host} is {given} now", folder.display())]
+    OtherAddress {
+        /// The host.
+        host: String,
+        /// Its folder here.
+        folder: PathBuf,
+        /// The address that the records are of.
+        known: String,
+        /// The address of the host now.
+        given: String,
+    },
     /// A submission ended without saying how.
     #[error("the submission ended midway ({status}): {said}; its log there is {}", log.display())]
     SubmissionDied {
         /// How its process ended.
         status: String,
-        /// Its last line.
+        /// Its exit code, if it has one.
+        exit: Option<i32>,
+        /// Its last error, else its last line.
         said: String,
         /// Its log.
         log: PathBuf,
+    },
+    /// The process that submits was killed.
+    #[error("it was killed ({status})")]
+    SubmissionKilled {
+        /// How it ended.
+        status: String,
     },
     /// The system refused to read or write.
     #[error("cannot {action} {}: {source}", path.display())]
@@ -161,11 +189,20 @@ impl From<RemoteError> for Failure {
         };
         let exit = match &error {
             RemoteError::NotQuotable { .. } => Exit::Config,
+            RemoteError::OtherAddress { folder, .. } => failure
+                .hint(format!("move {} away, or give this machine another name: [ssh.OTHER]", folder.display()))
+                .hint(format!("if both are the same folder: remove {}", folder.join("where.json").display())),
+            RemoteError::SubmissionDied { .. } => failure.hint("the same command again goes on"),
             RemoteError::Refused { refused, .. } => Exit::from_code(refused.exit).unwrap_or(Exit::Internal),
+            RemoteError::OtherAddress { .. } => Exit::Refused,
+            RemoteError::SubmissionDied { exit, .. } => {
+                exit.and_then(Exit::from_code).filter(|exit| *exit != Exit::Ok).unwrap_or(Exit::Incomplete)
+            }
             RemoteError::UnsafePath { .. }
             | RemoteError::Tree { .. }
             | RemoteError::OtherContent { .. }
-            | RemoteError::SubmissionDied { .. }
+            | RemoteError::SentInPart { .. }
+            | RemoteError::SubmissionKilled { .. }
             | RemoteError::Io { .. }
             | RemoteError::Ledger(_) => Exit::Incomplete,
             _ => Exit::Cluster,
@@ -184,5 +221,21 @@ impl From<RemoteError> for Failure {
             RemoteError::Refused { refused, .. } => refused.hints.iter().fold(failure, Self::hint),
             _ => failure,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_submission_that_died_keeps_its_exit_code() {
+        let died = |exit| {
+            let (status, said) = ("exit status: 4".to_owned(), "Slurm does not answer".to_owned());
+            Failure::from(RemoteError::SubmissionDied { status, exit, said, log: "/p/log".into() })
+        };
+        assert_eq!(died(Some(4)).exit, Exit::Cluster);
+        assert_eq!([died(None).exit, died(Some(0)).exit, died(Some(99)).exit], [Exit::Incomplete; 3]);
+        assert_eq!(died(Some(4)).hints, ["the same command again goes on"]);
     }
 }

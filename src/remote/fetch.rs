@@ -4,11 +4,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::path::Path;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use atomic_file::TEMPORARY_PREFIX;
 use expctl_ledger::{JobDir, write_json};
+use serde::{Deserialize, Serialize};
 
 use super::error::RemoteError;
 use super::job_files::{FetchExtent, ListedFile, ListedJob, files_of_job, is_file_of_job, job_of_path};
@@ -29,10 +31,23 @@ pub struct FetchedJobs {
     pub bytes: u64,
 }
 
+/// Jobs whose files are listed in one answer.
+const JOBS_PER_LIST: usize = 50;
+
+/// `fetched/<job>.json`: the job had completed when all its files were fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct FetchMark {
+    /// Which files.
+    extent: FetchExtent,
+    /// When it was submitted, seconds since the epoch: a later job may have its number.
+    submitted: i64,
+}
+
 /// Copy the files of `jobs`, or of all jobs if none is named, into `folder`, the one of the host here.
 ///
 /// # Errors
-/// The connection was lost: what had come is kept. Or the other side sends what was not asked for, or the disk is full.
+/// The connection was lost: what had come is kept. Or the folder is of another host, the other side sends what was not asked for, or the disk
+/// is full.
 pub fn fetch(
     session: &mut HostSession,
     folder: &Path,
@@ -43,41 +58,81 @@ pub fn fetch(
     for folder in [&runs, &marks] {
         std::fs::create_dir_all(folder).map_err(RemoteError::io("create", folder))?;
     }
-    let complete = complete_jobs(&runs, &marks, extent)?;
-    let skip: Vec<u64> = complete.iter().copied().filter(|job| jobs.is_empty() || jobs.contains(job)).collect();
-    if !jobs.is_empty() && jobs.iter().all(|job| skip.contains(job)) {
-        return Ok(FetchedJobs { jobs: skip, ..FetchedJobs::default() });
-    }
-    let request = HostRequest::List { jobs: jobs.to_vec(), skip: skip.clone(), extent };
-    let HostReply::Jobs { jobs: listed, unknown } = session.ask(&request)? else {
-        return Err(session.other_answer());
-    };
-    let mut fetched = FetchedJobs { jobs: skip, unknown, ..FetchedJobs::default() };
-    for job in listed {
-        fetch_job(session, &runs, &job, extent, &mut fetched)?;
-        fetched.jobs.push(job.job);
-        if job.completed {
-            write_json(&mark(&marks, job.job), &extent)?;
+    session.claim(folder)?;
+    let complete = complete_jobs(folder, extent)?;
+    let mut fetched = FetchedJobs::default();
+    let asked = if jobs.is_empty() { numbers(session)? } else { jobs.to_vec() };
+    for batch in asked.chunks(JOBS_PER_LIST) {
+        let skip: Vec<(u64, i64)> =
+            batch.iter().filter_map(|job| complete.get_key_value(job)).map(|(a, b)| (*a, *b)).collect();
+        let request = HostRequest::List { jobs: batch.to_vec(), skip: skip.clone(), extent };
+        let HostReply::Jobs { jobs: listed, unknown } = session.ask(&request)? else {
+            return Err(session.other_answer());
+        };
+        if listed.iter().any(|job| !batch.contains(&job.job)) {
+            return Err(session.other_answer());
+        }
+        fetched.jobs.extend(skip.iter().map(|(job, _)| *job).filter(|job| !unknown.contains(job)));
+        for job in listed {
+            let mark = mark(&marks, job.job);
+            // Of an earlier job of this number.
+            ignore_gone(std::fs::remove_file(&mark)).map_err(RemoteError::io("remove", &mark))?;
+            fetch_job(session, &runs, &job, extent, &mut fetched)?;
+            fetched.jobs.push(job.job);
+            if job.completed {
+                write_json(&mark, &FetchMark { extent, submitted: job.submitted })?;
+            }
+        }
+        if !jobs.is_empty() {
+            fetched.unknown.extend(unknown);
         }
     }
     fetched.jobs.sort_unstable();
+    fetched.jobs.dedup();
     Ok(fetched)
 }
 
-/// Jobs that had completed when all their files were fetched.
-fn complete_jobs(runs: &Path, marks: &Path, extent: FetchExtent) -> Result<BTreeSet<u64>, RemoteError> {
-    let entries = std::fs::read_dir(marks).map_err(RemoteError::io("list", marks))?;
-    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let jobs = names.filter_map(|name| name.strip_suffix(".json")?.parse::<u64>().ok());
-    let is_complete = |job: &u64| {
-        let is_here = JobDir::new(runs.join(job.to_string())).record_path().exists();
-        is_here && read_json(&mark(marks, *job)).ok().flatten().is_some_and(|had: FetchExtent| had >= extent)
-    };
-    Ok(jobs.filter(is_complete).collect())
+/// What [`fetch`] would return, if all of `jobs` are here and will not change; known without a connection.
+///
+/// # Errors
+/// The marks in `folder` cannot be read.
+pub fn fetched_before(folder: &Path, jobs: &[u64], extent: FetchExtent) -> Result<Option<FetchedJobs>, RemoteError> {
+    let complete = complete_jobs(folder, extent)?;
+    let are_here = !jobs.is_empty() && jobs.iter().all(|job| complete.contains_key(job));
+    Ok(are_here.then(|| FetchedJobs { jobs: jobs.to_vec(), ..FetchedJobs::default() }))
 }
 
-fn mark(marks: &Path, job: u64) -> std::path::PathBuf {
+fn numbers(session: &mut HostSession) -> Result<Vec<u64>, RemoteError> {
+    match session.ask(&HostRequest::Numbers)? {
+        HostReply::Numbers { jobs } => Ok(jobs),
+        _ => Err(session.other_answer()),
+    }
+}
+
+/// Jobs that had completed when all their files were fetched, each with the time of its submission.
+fn complete_jobs(folder: &Path, extent: FetchExtent) -> Result<BTreeMap<u64, i64>, RemoteError> {
+    let (runs, marks) = (folder.join("runs"), folder.join("fetched"));
+    let entries = match std::fs::read_dir(&marks) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        other => other.map_err(RemoteError::io("list", &marks))?,
+    };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let jobs = names.filter_map(|name| name.strip_suffix(".json")?.parse::<u64>().ok());
+    let complete = |job: u64| {
+        let mark: FetchMark = read_json(&mark(&marks, job)).ok().flatten()?;
+        let head = JobDir::new(runs.join(job.to_string())).head().ok()?;
+        (mark.extent >= extent && head.submitted == mark.submitted).then_some((job, mark.submitted))
+    };
+    Ok(jobs.filter_map(complete).collect())
+}
+
+fn mark(marks: &Path, job: u64) -> PathBuf {
     marks.join(format!("{job}.json"))
+}
+
+/// Another `fetch` at the same time may have removed it.
+fn ignore_gone(removed: std::io::Result<()>) -> std::io::Result<()> {
+    removed.or_else(|e| if e.kind() == ErrorKind::NotFound { Ok(()) } else { Err(e) })
 }
 
 fn fetch_job(
@@ -103,7 +158,7 @@ fn fetch_job(
     let there: BTreeSet<&str> = job.files.iter().map(|file| file.path.as_str()).collect();
     for path in here.keys().filter(|path| !there.contains(path.as_str())) {
         let whole = runs.join(path);
-        std::fs::remove_file(&whole).map_err(RemoteError::io("remove", &whole))?;
+        ignore_gone(std::fs::remove_file(&whole)).map_err(RemoteError::io("remove", &whole))?;
     }
     Ok(())
 }
@@ -128,7 +183,10 @@ fn receive(
         let folder = JobDir::new(runs.join(job.to_string()));
         if !folder.path().exists() {
             // For the user alone, as there.
-            folder.create().map_err(RemoteError::io("create", folder.path()))?;
+            let created = folder.create();
+            // Another `fetch` at the same time may be faster.
+            let created = created.or_else(|e| if e.kind() == ErrorKind::AlreadyExists { Ok(()) } else { Err(e) });
+            created.map_err(RemoteError::io("create", folder.path()))?;
         }
         write(session, &runs.join(&file.path), &file)?;
         fetched.files += 1;
@@ -145,6 +203,7 @@ fn write(session: &mut HostSession, path: &Path, file: &ListedFile) -> Result<()
     let mut staged = tempfile::Builder::new().prefix(TEMPORARY_PREFIX).tempfile_in(folder).map_err(failed())?;
     session.receive_content(file.size, staged.as_file_mut())?.map_err(failed())?;
     set_time(staged.as_file(), file.mtime_ns).map_err(failed())?;
+    staged.as_file().sync_all().map_err(failed())?;
     staged.persist(path).map_err(|e| failed()(e.error))?;
     Ok(())
 }

@@ -8,6 +8,7 @@ use std::process::Command;
 use expctl_config::{SshSettings, UserDefaults, has_profile};
 
 use super::error::RemoteError;
+use super::host_address::HostAddress;
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
 
@@ -32,9 +33,9 @@ impl Host {
         if !is_host_name(name) {
             return Err(Failure::new(Exit::Usage, format!("--on: {name:?} is no name of a cluster profile")));
         }
-        let own = UserDefaults::load(project)?.ssh.remove(name);
+        let of_user = UserDefaults::load(project)?.ssh.remove(name);
         let has_profile = has_profile(project, name);
-        let (settings, found) = match own {
+        let (settings, found) = match of_user {
             Some(settings) => (Some(settings), String::new()),
             None => {
                 let profile = expctl_config::profile(project, name)?;
@@ -66,6 +67,11 @@ impl Host {
     /// Folder of the project there.
     pub fn folder(&self) -> &str {
         &self.folder
+    }
+
+    /// What `ssh` takes, and the folder there.
+    pub fn address(&self) -> HostAddress {
+        HostAddress { host: self.settings.host.clone(), folder: self.folder.clone() }
     }
 
     /// The profile of configs that name none, if there is one of this name.

@@ -24,13 +24,13 @@ pub enum FetchExtent {
 impl FetchExtent {
     /// Whether it has an entry of the folder of a job or trial. `depth` is 0 in the folder of the job.
     fn has(self, name: &str, depth: usize) -> bool {
-        let least = match name {
+        let needed = match name {
             "code" if depth == 0 => Self::All,
             "checkpoint" | "weights" if depth == 1 => Self::All,
             name if name.starts_with("trace-") => Self::Traces,
             _ => Self::Records,
         };
-        self >= least && !name.starts_with(TEMPORARY_PREFIX) && !name.ends_with(".lock")
+        self >= needed && !name.starts_with(TEMPORARY_PREFIX) && !name.ends_with(".lock")
     }
 }
 
@@ -50,6 +50,8 @@ pub struct ListedFile {
 pub struct ListedJob {
     /// Its number.
     pub job: u64,
+    /// When it was submitted, seconds since the epoch; 0 if its record cannot be read.
+    pub submitted: i64,
     /// All its trials have completed: nothing will change any more.
     pub completed: bool,
     /// Its files.

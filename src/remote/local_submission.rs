@@ -3,21 +3,28 @@
 //!
 //! Invariant: while a process is at it, it holds the lock of its file; a file without an end and without a lock is one to go on with.
 
-use std::fs::File;
-use std::io::Read;
+use std::fs::{DirBuilder, File};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use expctl_ledger::{SourceState, write_json};
+use expctl_ledger::SourceState;
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 use super::error::RemoteError;
-use super::once_submission::{SubmissionOrder, SubmissionResult, SubmissionRoot, read_json};
+use super::host_address::HostAddress;
+use super::once_submission::{
+    PRIVATE, SubmissionOrder, SubmissionResult, SubmissionRoot, read_json, write_private_json,
+};
 
 /// `submissions/<token>.json` of a host here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct SubmissionFile {
     order: SubmissionOrder,
+    /// The machine and the folder there that it was asked of.
+    address: HostAddress,
     /// When it was asked for, seconds since the epoch.
     begun: i64,
     /// How it ended; none until that is known here.
@@ -41,19 +48,27 @@ impl LocalSubmission {
     /// The folder cannot be written.
     pub fn begin(
         folder: &Path,
+        address: HostAddress,
         root: SubmissionRoot,
         profile: Option<&str>,
         arguments: Vec<String>,
         source: Option<SourceState>,
     ) -> Result<Self, RemoteError> {
+        std::fs::create_dir_all(folder).map_err(RemoteError::io("create", folder))?;
         let folder = folder.join("submissions");
-        std::fs::create_dir_all(&folder).map_err(RemoteError::io("create", &folder))?;
+        match DirBuilder::new().mode(0o700).create(&folder) {
+            Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(RemoteError::io("create", &folder)(e)),
+            _ => {}
+        }
         for path in unfinished(&folder)? {
             let Some(lock) = try_lock(&path)? else { continue };
             // Read under the lock: another process may just have ended it.
             match read_json::<SubmissionFile>(&path) {
                 Ok(Some(file))
-                    if file.result.is_none() && file.order.arguments == arguments && file.order.root == root =>
+                    if file.result.is_none()
+                        && file.address == address
+                        && file.order.arguments == arguments
+                        && file.order.root == root =>
                 {
                     return Ok(Self { path, file, resumed: true, _lock: lock });
                 }
@@ -63,10 +78,9 @@ impl LocalSubmission {
         let token = new_token().map_err(RemoteError::io("read", Path::new("/dev/urandom")))?;
         let path = folder.join(format!("{token}.json"));
         let order = SubmissionOrder { token, root, profile: profile.map(str::to_owned), arguments, source };
-        let file = SubmissionFile { order, begun: jiff::Timestamp::now().as_second(), result: None };
-        let lock =
-            try_lock(&path)?.ok_or_else(|| RemoteError::io("lock", &path)(std::io::ErrorKind::WouldBlock.into()))?;
-        write_json(&path, &file)?;
+        let file = SubmissionFile { order, address, begun: jiff::Timestamp::now().as_second(), result: None };
+        let lock = try_lock(&path)?.ok_or_else(|| RemoteError::io("lock", &path)(ErrorKind::WouldBlock.into()))?;
+        write_private_json(&path, &file)?;
         Ok(Self { path, file, resumed: false, _lock: lock })
     }
 
@@ -86,7 +100,7 @@ impl LocalSubmission {
     /// The file cannot be written.
     pub fn end(mut self, result: &SubmissionResult) -> Result<(), RemoteError> {
         self.file.result = Some(result.clone());
-        Ok(write_json(&self.path, &self.file)?)
+        write_private_json(&self.path, &self.file)
     }
 }
 
@@ -110,9 +124,13 @@ fn unfinished(folder: &Path) -> Result<Vec<PathBuf>, RemoteError> {
 /// The lock of a submission; `None` if another process has it.
 fn try_lock(path: &Path) -> Result<Option<Flock<File>>, RemoteError> {
     let path = path.with_extension("lock");
-    let file = File::options().create(true).truncate(false).write(true).open(&path);
+    let file = File::options().create(true).truncate(false).write(true).mode(PRIVATE).open(&path);
     let file = file.map_err(RemoteError::io("create", &path))?;
-    Ok(Flock::lock(file, FlockArg::LockExclusiveNonblock).ok())
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => Ok(Some(lock)),
+        Err((_, Errno::EWOULDBLOCK)) => Ok(None),
+        Err((_, e)) => Err(RemoteError::io("lock", &path)(e.into())),
+    }
 }
 
 /// 128 random bits.
@@ -129,11 +147,13 @@ mod tests {
     #[test]
     fn a_submission_is_gone_on_with_until_its_end_is_known() {
         let folder = tempfile::tempdir().unwrap();
-        let begin = |argument: &str, tree: &str| {
+        let begin_on = |host: &str, argument: &str, tree: &str| {
+            let address = HostAddress { host: host.to_owned(), folder: "expctl/p".to_owned() };
             let root = SubmissionRoot::Tree(tree.to_owned());
             let arguments = vec!["submit".to_owned(), argument.to_owned()];
-            LocalSubmission::begin(folder.path(), root, Some("delta"), arguments, None).unwrap()
+            LocalSubmission::begin(folder.path(), address, root, Some("delta"), arguments, None).unwrap()
         };
+        let begin = |argument: &str, tree: &str| begin_on("me@delta", argument, tree);
         let first = begin("a.toml", "t");
         let token = first.order().token.clone();
         assert!(first.resumed_from().is_none() && token.len() == 32);
@@ -144,6 +164,7 @@ mod tests {
         second.end(&result).unwrap();
         drop(first);
         assert!(begin("b.toml", "t").resumed_from().is_none() && begin("a.toml", "u").resumed_from().is_none());
+        assert!(begin_on("me@mmli", "a.toml", "t").resumed_from().is_none());
         let again = begin("a.toml", "t");
         assert!(again.resumed_from().is_some() && again.order().token == token);
         again.end(&result).unwrap();

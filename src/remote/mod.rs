@@ -9,6 +9,7 @@
 mod error;
 mod fetch;
 mod host;
+mod host_address;
 mod job_files;
 mod local_submission;
 mod once_submission;
@@ -20,9 +21,10 @@ mod serve;
 mod session;
 
 pub use error::RemoteError;
-pub use fetch::{FetchedJobs, fetch};
+pub use fetch::{FetchedJobs, fetch, fetched_before};
 pub use host::Host;
 pub(crate) use host::is_host_name;
+pub use host_address::HostAddress;
 pub use job_files::FetchExtent;
 pub use local_submission::LocalSubmission;
 pub use once_submission::{OnceSubmission, SubmissionOrder, SubmissionResult, SubmissionRoot};

@@ -1,14 +1,15 @@
 //! [`OnceSubmission`]: a submission on the cluster that happens once, however often it is asked for. It has a token, which the other side chose.
 //!
 //! Invariant: under one token there is one job. The submission runs in a session of its own, so a connection that ends does not end it; whoever
-//! asks again under the token waits for it and gets the same answer. If it was killed midway, what it left is finished or withdrawn first.
+//! asks again under the token waits for it and gets the same answer. If it was killed midway, what there is of it is finished or withdrawn first.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use expctl_ledger::{SourceState, write_json};
+use expctl_ledger::{LedgerError, SourceState};
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::setsid;
 use serde::de::DeserializeOwned;
@@ -16,8 +17,12 @@ use serde::{Deserialize, Serialize};
 
 use super::error::RemoteError;
 use super::remote_folder::RemoteFolder;
+use crate::exit::Exit;
 use crate::launch::recover;
 use crate::provenance::SENT_SOURCE;
+
+/// Mode of files that nobody but the user can read.
+pub(crate) const PRIVATE: u32 = 0o600;
 
 /// What is submitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +49,7 @@ pub enum SubmissionRoot {
     Job(u64),
 }
 
-/// How a submission ended, as its process left it.
+/// How a submission ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubmissionResult {
     /// Its exit code.
@@ -53,6 +58,18 @@ pub struct SubmissionResult {
     pub stdout: String,
     /// Its messages.
     pub stderr: String,
+}
+
+impl SubmissionResult {
+    /// The job that was submitted.
+    pub fn job(&self) -> Option<u64> {
+        self.stdout.trim().lines().last().and_then(|line| line.trim().parse().ok())
+    }
+
+    /// Whether there is nothing to try again: there is a job, or nothing to submit, or the user has to change something first.
+    pub fn is_final(&self) -> bool {
+        self.job().is_some() || matches!(Exit::from_code(self.exit), Some(Exit::Ok | Exit::Usage | Exit::Config))
+    }
 }
 
 /// A submission under a token.
@@ -74,19 +91,20 @@ impl<'a> OnceSubmission<'a> {
         Err(RemoteError::Tree { reason: format!("{token:?} is no token") })
     }
 
-    /// Submit `order`, unless that was done; returns how it ended then or now.
+    /// Submit `order`, unless that was done; returns how it ended then or now. A failure that may pass, such as a Slurm that does not answer,
+    /// is no end: the next one who asks submits again.
     ///
     /// # Errors
     /// The folder cannot be written, or the submission was killed.
     pub fn submit(&self, order: &SubmissionOrder) -> Result<SubmissionResult, RemoteError> {
-        if let Some(result) = self.result()? {
+        if let Some(result) = self.result()?.filter(SubmissionResult::is_final) {
             return Ok(result);
         }
         if !self.path("order.json").exists() {
-            write_json(&self.path("order.json"), order)?;
+            write_private_json(&self.path("order.json"), order)?;
         }
         let log_path = self.path("log");
-        let log = File::options().create(true).append(true).open(&log_path);
+        let log = File::options().create(true).append(true).mode(PRIVATE).open(&log_path);
         let log = log.map_err(RemoteError::io("write", &log_path))?;
         let mut command = self.folder.command(self.folder.path())?;
         command.args(["remote", "run-submission", "--folder"]).arg(self.folder.path()).args(["--token", &self.token]);
@@ -94,21 +112,30 @@ impl<'a> OnceSubmission<'a> {
         let status = command.status().map_err(RemoteError::io("start", self.folder.path()))?;
         self.result()?.ok_or_else(|| {
             let said = std::fs::read_to_string(&log_path).unwrap_or_default();
-            let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().to_owned();
-            RemoteError::SubmissionDied { status: status.to_string(), said: last, log: log_path }
+            RemoteError::SubmissionDied {
+                status: status.to_string(),
+                exit: status.code(),
+                said: last_error(&said),
+                log: log_path,
+            }
         })
     }
 
     /// Run the submission in this process, which leaves the session of the connection.
     ///
     /// # Errors
-    /// The folder cannot be written, what an earlier process left cannot be withdrawn, or the submission was killed.
+    /// The folder cannot be written, what there is of an earlier one cannot be withdrawn, or the submission was killed.
     pub fn run(&self) -> Result<(), RemoteError> {
         // It fails where this process leads a session already.
         let _ = setsid();
         let lock = self.lock()?;
-        if self.result()?.is_some() {
-            return Ok(());
+        match self.result()? {
+            Some(result) if result.is_final() => return Ok(()),
+            Some(_) => {
+                let path = self.path("result.json");
+                std::fs::remove_file(&path).map_err(RemoteError::io("remove", &path))?;
+            }
+            None => {}
         }
         let order = self.order()?;
         let root = self.folder.root(&order.root)?;
@@ -121,7 +148,9 @@ impl<'a> OnceSubmission<'a> {
         let (mut stdout, mut stderr) =
             (tempfile::tempfile().map_err(failed())?, tempfile::tempfile().map_err(failed())?);
         let mut command = self.folder.command(&root)?;
-        command.args(&order.arguments).args(["--submission", &self.token]);
+        // Behind the verb: at the end it may be behind `--`.
+        let (verb, arguments) = order.arguments.split_at(order.arguments.len().min(1));
+        command.args(verb).args(["--submission", &self.token]).args(arguments);
         if let Some(profile) = &order.profile {
             command.env("EXPCTL_PROFILE", profile);
         }
@@ -135,11 +164,7 @@ impl<'a> OnceSubmission<'a> {
         command.stdout(stdout.try_clone().map_err(failed())?).stderr(stderr.try_clone().map_err(failed())?);
         let status = command.status().map_err(failed())?;
         let Some(exit) = status.code() else {
-            return Err(RemoteError::SubmissionDied {
-                status: status.to_string(),
-                said: "it was killed".to_owned(),
-                log: self.path("log"),
-            });
+            return Err(RemoteError::SubmissionKilled { status: status.to_string() });
         };
         let stdout = content(&mut stdout).map_err(failed())?;
         self.save(&SubmissionResult { exit, stdout, stderr: content(&mut stderr).map_err(failed())? })
@@ -163,13 +188,13 @@ impl<'a> OnceSubmission<'a> {
     }
 
     fn save(&self, result: &SubmissionResult) -> Result<(), RemoteError> {
-        Ok(write_json(&self.path("result.json"), result)?)
+        write_private_json(&self.path("result.json"), result)
     }
 
     /// Wait until no other process runs it.
     fn lock(&self) -> Result<Flock<File>, RemoteError> {
         let path = self.path("lock");
-        let file = File::options().create(true).truncate(false).read(true).write(true).open(&path);
+        let file = File::options().create(true).truncate(false).read(true).write(true).mode(PRIVATE).open(&path);
         let file = file.map_err(RemoteError::io("create", &path))?;
         Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, e)| RemoteError::io("lock", &path)(e.into()))
     }
@@ -182,6 +207,20 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, R
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
         Err(e) => Err(RemoteError::io("read", path)(e)),
     }
+}
+
+/// Write a file of JSON that nobody but the user can read: arguments may hold what is not for others.
+pub(crate) fn write_private_json<T: Serialize>(path: &Path, value: &T) -> Result<(), RemoteError> {
+    let mut text = serde_json::to_vec_pretty(value).map_err(|e| RemoteError::io("write", path)(e.into()))?;
+    text.push(b'\n');
+    Ok(atomic_file::write_private(path, &text).map_err(LedgerError::from)?)
+}
+
+/// The last error in a log, else its last line.
+fn last_error(log: &str) -> String {
+    let mut lines = log.lines().rev().map(str::trim).filter(|line| !line.is_empty());
+    let error = lines.clone().find_map(|line| line.strip_prefix("error: "));
+    error.or_else(|| lines.next()).unwrap_or_default().to_owned()
 }
 
 fn content(file: &mut File) -> std::io::Result<String> {
@@ -221,5 +260,28 @@ mod tests {
         };
         assert_eq!(once.submit(&order).unwrap(), result);
         assert!(!once.path("order.json").exists());
+    }
+
+    #[test]
+    fn a_failure_that_may_pass_is_no_end() {
+        let ended = |exit, stdout: &str| SubmissionResult { exit, stdout: stdout.to_owned(), stderr: String::new() };
+        assert!([0, 2, 3].into_iter().all(|exit| ended(exit, "").is_final()));
+        assert!([4, 6, 7, 70, 137].into_iter().all(|exit| !ended(exit, "").is_final()));
+        assert!(ended(5, "12\n").is_final() && ended(5, "12\n").job() == Some(12));
+    }
+
+    #[test]
+    fn the_last_error_of_a_log_is_found_before_its_hints() {
+        assert_eq!(last_error("note: a\nerror: no disk\n  hint: buy one\n"), "no disk");
+        assert_eq!((last_error("a\nb\n\n"), last_error("")), ("b".to_owned(), String::new()));
+    }
+
+    #[test]
+    fn files_of_submissions_are_private() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.json");
+        write_private_json(&path, &1).unwrap();
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, PRIVATE);
     }
 }

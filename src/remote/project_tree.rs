@@ -1,5 +1,6 @@
 //! [`ProjectTree`]: the code of a project as it travels to a cluster: what a snapshot has, and no content that the cluster has already.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use expctl_config::SnapshotSettings;
@@ -36,7 +37,7 @@ pub struct SentTree {
 }
 
 impl ProjectTree {
-    /// The code of `project` as it is now. The profile of `host` goes along if it is the user's own: it is not there.
+    /// The code of `project` as it is now. The profile of `host` goes along if it is the user's: it is not there.
     ///
     /// # Errors
     /// Exit 3 if settings are wrong; exit 6 if the project cannot be read or the ledger not be written.
@@ -48,7 +49,7 @@ impl ProjectTree {
         let store = Store::named(project.runs(), &taken.store);
         let stays = taken.entries.iter().filter_map(stays_here).collect();
         let mut entries: Vec<SnapshotEntry> = taken.copied().cloned().collect();
-        if let Some((path, text)) = own_profile(project, host)
+        if let Some((path, text)) = user_profile(project, host)
             && !entries.iter().any(|entry| entry.path.0 == path)
         {
             let content = SnapshotContent::File { mode: 0o644, size: text.len() as u64, hash: store.insert(&text)? };
@@ -87,8 +88,10 @@ impl ProjectTree {
         let request = HostRequest::Lacks { entries: self.snapshot.entries.clone() };
         let HostReply::Lacks { hashes } = session.ask(&request)? else { return Err(session.other_answer()) };
         let mut sent = SentTree { contents: 0, bytes: 0 };
+        let sendable = self.hashes();
         for hash in hashes {
-            if !self.has_content(&hash) {
+            // The other side gets no other content of the store.
+            if !sendable.contains(hash.as_str()) {
                 return Err(session.other_answer());
             }
             let content = self.store.read(&hash)?;
@@ -101,11 +104,14 @@ impl ProjectTree {
         Ok(sent)
     }
 
-    /// Whether the tree has a content. The other side gets no other content of the store.
-    fn has_content(&self, asked: &str) -> bool {
-        let is_asked =
-            |content: &SnapshotContent| matches!(content, SnapshotContent::File { hash, .. } if hash == asked);
-        self.snapshot.entries.iter().any(|entry| is_asked(&entry.content))
+    /// The hashes of its contents.
+    fn hashes(&self) -> BTreeSet<&str> {
+        let contents = self.snapshot.entries.iter().map(|entry| &entry.content);
+        let hashes = contents.filter_map(|content| match content {
+            SnapshotContent::File { hash, .. } => Some(hash.as_str()),
+            _ => None,
+        });
+        hashes.collect()
     }
 }
 
@@ -121,8 +127,8 @@ fn stays_here(entry: &SnapshotEntry) -> Option<String> {
     }
 }
 
-/// The profile of a host that is in the user's own folder: the place in a project where it is found, and its text.
-fn own_profile(project: &Project, host: &Host) -> Option<(PathBuf, Vec<u8>)> {
+/// The profile of a host that is in the user's folder: the path in a project where it is found, and its text.
+fn user_profile(project: &Project, host: &Host) -> Option<(PathBuf, Vec<u8>)> {
     let file = format!("{}.toml", host.profile()?);
     let text = std::fs::read(project.config_home()?.join("profiles").join(&file)).ok()?;
     Some((PathBuf::from("slurm").join("profiles").join(file), text))

@@ -12,7 +12,7 @@ use super::job_files::{FetchExtent, ListedFile, ListedJob};
 use super::once_submission::{SubmissionOrder, SubmissionResult};
 
 /// Number of this protocol. Both sides have to have the same.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Start of the first line of the far side. What a login prints comes before it.
 pub const GREETING: &str = "expctl-remote ";
@@ -31,7 +31,7 @@ pub struct HostGreeting {
 
 impl HostGreeting {
     /// That of this program.
-    pub fn own() -> Self {
+    pub fn of_this_program() -> Self {
         Self { version: env!("CARGO_PKG_VERSION").to_owned(), protocol: PROTOCOL }
     }
 }
@@ -61,12 +61,14 @@ pub enum HostRequest {
         /// The job.
         job: u64,
     },
+    /// The numbers of all jobs; answered by [`HostReply::Numbers`].
+    Numbers,
     /// The files of jobs; answered by [`HostReply::Jobs`].
     List {
-        /// The jobs; empty means all.
+        /// The jobs.
         jobs: Vec<u64>,
-        /// Jobs that are not asked for.
-        skip: Vec<u64>,
+        /// Those of them whose files are not asked for, each with the time of its submission: another job of that number is asked for.
+        skip: Vec<(u64, i64)>,
         /// Which files.
         extent: FetchExtent,
     },
@@ -99,6 +101,11 @@ pub enum HostReply {
         summary: String,
         /// Nothing runs it any more.
         ended: bool,
+    },
+    /// The numbers of all jobs.
+    Numbers {
+        /// The numbers.
+        jobs: Vec<u64>,
     },
     /// Jobs and their files.
     Jobs {

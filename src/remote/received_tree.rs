@@ -122,7 +122,7 @@ impl ReceivedTree {
 
 /// Whether a path stays below the folder that it is joined to.
 pub(crate) fn is_below(path: &Path) -> bool {
-    !path.as_os_str().is_empty() && path.components().all(|part| matches!(part, Component::Normal(_)))
+    !path.as_os_str().is_empty() && path.components().all(|component| matches!(component, Component::Normal(_)))
 }
 
 #[cfg(test)]

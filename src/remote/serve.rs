@@ -3,7 +3,8 @@
 //! Invariant: what it writes is complete under its name, wherever the connection ends.
 
 use std::fs::File;
-use std::io::{BufRead, Read, Write};
+use std::io::{BufRead, ErrorKind, Read, Write};
+use std::path::Path;
 
 use expctl_ledger::{AttemptState, JobDir};
 
@@ -20,30 +21,56 @@ use crate::exit::Failure;
 use crate::launch::slurm;
 use crate::launch::status::{JobStatus, JobStatuses};
 
-/// Answer what is asked until the other side closes the connection.
+/// Answer what is asked until the other side closes the connection. A folder that cannot be opened is the answer to the first request.
 ///
 /// # Errors
-/// The other side has gone, or is no expctl. What cannot be done is said to it, and then the connection is closed.
-pub fn serve(folder: &RemoteFolder, input: &mut impl BufRead, output: &mut impl Write) -> Result<(), RemoteError> {
+/// The other side has gone, or is no expctl, or bytes of a file are missing, which only the end of the connection can tell it. What cannot be
+/// done is said to it, and then the connection is closed.
+pub fn serve(
+    open: impl FnOnce() -> Result<RemoteFolder, RemoteError>,
+    input: &mut impl BufRead,
+    output: &mut impl Write,
+) -> Result<(), RemoteError> {
     let gone = |source| RemoteError::Io { action: "answer", path: "the other side".into(), source };
     // What a login prints need not end its last line.
     output.write_all(b"\n").and_then(|()| output.write_all(GREETING.as_bytes())).map_err(gone)?;
-    write_message(output, &HostGreeting::own()).and_then(|()| output.flush()).map_err(gone)?;
+    write_message(output, &HostGreeting::of_this_program()).and_then(|()| output.flush()).map_err(gone)?;
+    let opened = open();
+    let Some(mut request) = next_request(input)? else { return Ok(()) };
+    let folder = match opened {
+        Ok(folder) => folder,
+        Err(error) => return refuse(refused(error), output).map_err(gone),
+    };
     let mut tree = None;
     loop {
-        let request = match read_message(input) {
-            Ok(request) => request,
-            Err(MessageError::Closed) => return Ok(()),
-            Err(source) => return Err(other_side(source)),
-        };
-        if let Err(error) = answer(folder, &mut tree, request, input, output) {
-            let Failure { exit, message, hints, .. } = Failure::from(error);
-            let refused = RefusedRequest { exit: exit as i32, message, hints };
-            write_message(output, &HostReply::Failed(refused)).and_then(|()| output.flush()).map_err(gone)?;
-            return Ok(());
+        match answer(&folder, &mut tree, request, input, output) {
+            Ok(()) => output.flush().map_err(gone)?,
+            Err(error @ RemoteError::SentInPart { .. }) => return Err(error),
+            Err(error) => return refuse(refused(error), output).map_err(gone),
         }
-        output.flush().map_err(gone)?;
+        request = match next_request(input)? {
+            Some(request) => request,
+            None => return Ok(()),
+        };
     }
+}
+
+/// The next request; `None`: the other side has closed the connection.
+fn next_request(input: &mut impl BufRead) -> Result<Option<HostRequest>, RemoteError> {
+    match read_message(input) {
+        Ok(request) => Ok(Some(request)),
+        Err(MessageError::Closed) => Ok(None),
+        Err(source) => Err(other_side(source)),
+    }
+}
+
+fn refuse(refused: RefusedRequest, output: &mut impl Write) -> std::io::Result<()> {
+    write_message(output, &HostReply::Failed(refused)).and_then(|()| output.flush())
+}
+
+fn refused(error: RemoteError) -> RefusedRequest {
+    let Failure { exit, message, hints, .. } = Failure::from(error);
+    RefusedRequest { exit: exit as i32, message, hints }
 }
 
 fn other_side(source: MessageError) -> RemoteError {
@@ -79,6 +106,7 @@ fn answer(
             let (status, _) = JobStatus::load(&folder.job(job))?;
             HostReply::State { summary: status.summary(), ended: !status.is_active() }
         }
+        HostRequest::Numbers => HostReply::Numbers { jobs: folder.jobs() },
         HostRequest::List { jobs, skip, extent } => list(folder, &jobs, &skip, extent)?,
         HostRequest::Send { files } => {
             for path in &files {
@@ -95,23 +123,42 @@ fn answer(
 }
 
 /// The files of jobs that are there, and the numbers of those that are not.
-fn list(folder: &RemoteFolder, jobs: &[u64], skip: &[u64], extent: FetchExtent) -> Result<HostReply, RemoteError> {
-    let there = folder.jobs();
-    let named: Vec<u64> = if jobs.is_empty() { there.clone() } else { jobs.to_vec() };
-    let (known, unknown): (Vec<u64>, Vec<u64>) = named.into_iter().partition(|job| there.contains(job));
-    let asked: Vec<JobDir> = known.iter().filter(|job| !skip.contains(job)).map(|job| folder.job(*job)).collect();
+fn list(
+    folder: &RemoteFolder,
+    jobs: &[u64],
+    skip: &[(u64, i64)],
+    extent: FetchExtent,
+) -> Result<HostReply, RemoteError> {
+    let is_there = |job: &u64| folder.job(*job).record_path().exists();
+    let (known, unknown): (Vec<u64>, Vec<u64>) = jobs.iter().copied().partition(is_there);
+    // A job of that number that was submitted at another time is another one.
+    let is_skipped = |job: u64| {
+        let submitted = skip.iter().find(|(skipped, _)| *skipped == job).map(|(_, submitted)| *submitted);
+        submitted.is_some_and(|submitted| folder.job(job).head().is_ok_and(|head| head.submitted == submitted))
+    };
+    let asked: Vec<JobDir> = known.into_iter().filter(|job| !is_skipped(*job)).map(|job| folder.job(job)).collect();
+    let statuses = JobStatuses::load(&asked)?;
     let mut listed = Vec::new();
-    for status in JobStatuses::load(&asked)?.jobs {
-        let job = status.record.job;
-        let completed = status.trials.iter().all(|trial| trial.state == AttemptState::Completed);
-        if completed && status.record.on_slurm() {
+    for status in statuses.jobs {
+        let (record, job) = (&status.record, status.record.job);
+        let mut completed = status.trials.iter().all(|trial| trial.state == AttemptState::Completed);
+        if completed && record.on_slurm() {
             // Without it, the note has no figures of Slurm's.
             let project = folder.project(&folder.root_of_job(job))?;
-            if let Err(failure) = slurm::collect_missing_usage(&project, &status.record) {
+            if let Err(failure) = slurm::collect_missing_usage(&project, record) {
                 tracing::debug!("{failure}");
             }
+            completed = !slurm::awaits_usage(&status.folder, record)?;
         }
-        listed.push(ListedJob { job, completed, files: files_of_job(&folder.runs(), job, extent)? });
+        let files = files_of_job(&folder.runs(), job, extent)?;
+        listed.push(ListedJob { job, submitted: record.submitted, completed, files });
+    }
+    // What is wrong with them is said where they are read.
+    for (unreadable, _) in statuses.unreadable {
+        if let Ok(job) = unreadable.name().parse() {
+            let files = files_of_job(&folder.runs(), job, extent)?;
+            listed.push(ListedJob { job, submitted: 0, completed: false, files });
+        }
     }
     Ok(HostReply::Jobs { jobs: listed, unknown })
 }
@@ -132,12 +179,16 @@ fn send(folder: &RemoteFolder, path: &str, output: &mut impl Write) -> Result<()
     let size = file.metadata().map_err(RemoteError::io("read", &whole))?.len();
     let mtime_ns = mtime_ns(&file).map_err(RemoteError::io("read", &whole))?;
     write_message(output, &HostReply::File(ListedFile { path: path.to_owned(), size, mtime_ns })).map_err(gone)?;
-    let sent = std::io::copy(&mut Read::by_ref(&mut file).take(size), output).map_err(gone)?;
-    if sent == size {
-        return Ok(());
+    copy(&whole, &mut file, size, output)
+}
+
+/// Send the bytes that the header of a file has announced.
+fn copy(path: &Path, file: &mut impl Read, size: u64, output: &mut impl Write) -> Result<(), RemoteError> {
+    let sent_in_part = |source| RemoteError::SentInPart { path: path.to_owned(), source };
+    match std::io::copy(&mut file.take(size), output).map_err(sent_in_part)? {
+        sent if sent == size => Ok(()),
+        _ => Err(sent_in_part(ErrorKind::UnexpectedEof.into())),
     }
-    // The other side expects more bytes: only the end of the connection tells it.
-    Err(RemoteError::io("read", &whole)(std::io::ErrorKind::UnexpectedEof.into()))
 }
 
 fn mtime_ns(file: &File) -> std::io::Result<i64> {
@@ -155,15 +206,60 @@ mod tests {
         let mut asked = Vec::new();
         requests.iter().for_each(|request| write_message(&mut asked, request).unwrap());
         let mut answered = Vec::new();
-        serve(folder, &mut &asked[..], &mut answered).unwrap();
+        serve(|| Ok(folder.clone()), &mut &asked[..], &mut answered).unwrap();
         let mut rest = answered.strip_prefix(format!("\n{GREETING}").as_bytes()).unwrap();
         let greeting: HostGreeting = read_message(&mut rest).unwrap();
-        assert_eq!(greeting, HostGreeting::own());
+        assert_eq!(greeting, HostGreeting::of_this_program());
         let mut replies = Vec::new();
         while let Ok(reply) = read_message(&mut rest) {
             replies.push(reply);
         }
         replies
+    }
+
+    #[test]
+    fn a_file_that_is_cut_is_followed_by_no_message() {
+        struct Failing;
+        impl Read for Failing {
+            fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+                Err(ErrorKind::TimedOut.into())
+            }
+        }
+        let mut sent = Vec::new();
+        for file in [&mut (&b"ab"[..]).chain(Failing) as &mut dyn Read, &mut &b"ab"[..]] {
+            let mut file = file;
+            let failed = copy(Path::new("1/job.json"), &mut file, 3, &mut sent);
+            assert!(matches!(failed, Err(RemoteError::SentInPart { .. })), "{failed:?}");
+        }
+        assert_eq!(sent, b"abab");
+        copy(Path::new("1/job.json"), &mut &b"abcd"[..], 3, &mut sent).unwrap();
+        assert_eq!(sent, b"abababc");
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_opened_is_said_after_the_greeting() {
+        let mut asked = Vec::new();
+        write_message(&mut asked, &HostRequest::Numbers).unwrap();
+        let open = || Err(RemoteError::io("create", Path::new("/home/me/p"))(ErrorKind::StorageFull.into()));
+        let mut answered = Vec::new();
+        serve(open, &mut &asked[..], &mut answered).unwrap();
+        let mut rest = answered.strip_prefix(format!("\n{GREETING}").as_bytes()).unwrap();
+        read_message::<HostGreeting>(&mut rest).unwrap();
+        let reply: HostReply = read_message(&mut rest).unwrap();
+        assert!(matches!(reply, HostReply::Failed(refused) if refused.message.contains("/home/me/p")));
+    }
+
+    #[test]
+    fn a_job_that_cannot_be_read_is_listed_and_a_later_one_of_a_number_is_not_skipped() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = RemoteFolder::open(home.path().to_str().unwrap()).unwrap();
+        std::fs::create_dir(folder.runs().join("3")).unwrap();
+        std::fs::write(folder.job(3).record_path(), "{").unwrap();
+        let list = HostRequest::List { jobs: vec![3], skip: vec![(3, 5)], extent: FetchExtent::All };
+        let replies = answers(&folder, &[HostRequest::Numbers, list]);
+        assert_eq!(replies[0], HostReply::Numbers { jobs: vec![3] });
+        let HostReply::Jobs { jobs, unknown } = &replies[1] else { panic!("{replies:?}") };
+        assert!(unknown.is_empty() && !jobs[0].completed && jobs[0].files.len() == 1, "{replies:?}");
     }
 
     #[test]

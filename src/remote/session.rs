@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use wait_timeout::ChildExt;
 
 use super::error::RemoteError;
 use super::host::{Host, ssh_program};
+use super::host_address::HostAddress;
 use super::protocol::{
     GREETING, HostGreeting, HostReply, HostRequest, MessageError, PROTOCOL, read_message, write_message,
 };
@@ -32,12 +34,13 @@ const UNKNOWN_VERB: i32 = 2;
 #[derive(Debug)]
 pub struct HostSession {
     host: String,
+    address: HostAddress,
     program: String,
     ssh: Child,
     input: Option<BufWriter<ChildStdin>>,
     output: BufReader<ChildStdout>,
-    /// Passes on what `ssh` says; returns its last line.
-    messages: Option<JoinHandle<String>>,
+    /// Passes on what `ssh` says.
+    messages: Option<JoinHandle<SshWords>>,
     /// The far side has answered before.
     has_greeted: bool,
 }
@@ -57,6 +60,7 @@ impl HostSession {
         };
         let mut session = Self {
             host: host.name().to_owned(),
+            address: host.address(),
             program: host.program().to_owned(),
             ssh,
             input: Some(BufWriter::new(input)),
@@ -95,6 +99,14 @@ impl HostSession {
     /// Name of the host.
     pub fn host(&self) -> &str {
         &self.host
+    }
+
+    /// Make a folder here the one of this host.
+    ///
+    /// # Errors
+    /// It has records of another one, or cannot be written.
+    pub fn claim(&self, folder: &Path) -> Result<(), RemoteError> {
+        self.address.claim(&self.host, folder)
     }
 
     /// Ask, and wait for the answer.
@@ -142,11 +154,11 @@ impl HostSession {
     /// # Errors
     /// The connection was lost. Second: the file cannot be written.
     pub fn receive_content(&mut self, size: u64, file: &mut File) -> Result<std::io::Result<()>, RemoteError> {
-        let mut left = size;
-        while left > 0 {
+        let mut remaining = size;
+        while remaining > 0 {
             let read = match self.output.fill_buf() {
                 Ok(bytes) => {
-                    let length = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                    let length = bytes.len().min(usize::try_from(remaining).unwrap_or(usize::MAX));
                     if let Err(e) = file.write_all(&bytes[..length]) {
                         return Ok(Err(e));
                     }
@@ -159,7 +171,7 @@ impl HostSession {
                 return Err(self.lost());
             }
             self.output.consume(read);
-            left -= read as u64;
+            remaining -= read as u64;
         }
         Ok(Ok(()))
     }
@@ -180,13 +192,13 @@ impl HostSession {
     /// Why there is no answer.
     fn lost(&mut self) -> RemoteError {
         let status = self.end();
-        let said = self.messages.take().map_or_else(String::new, last_line);
+        let SshWords { last: said, names_remote } = self.messages.take().map_or_else(SshWords::default, words_of);
         let host = self.host.clone();
         match status.and_then(|status| status.code()) {
             Some(code) if !self.has_greeted && NO_PROGRAM.contains(&code) => {
                 RemoteError::NotInstalled { host, program: self.program.clone() }
             }
-            Some(UNKNOWN_VERB) if !self.has_greeted => RemoteError::TooOld { host },
+            Some(UNKNOWN_VERB) if !self.has_greeted && names_remote => RemoteError::TooOld { host },
             _ if !said.is_empty() => RemoteError::Unreachable { host, said },
             _ => {
                 let how = status.map_or_else(|| "it does not end".to_owned(), |status| status.to_string());
@@ -223,13 +235,17 @@ impl Drop for HostSession {
 /// The host cannot be reached, or has no expctl.
 pub fn run_there(host: &Host, arguments: &[&str], terminal: bool) -> Result<i32, RemoteError> {
     let mut command = host.command(arguments, terminal)?;
+    if !terminal {
+        // ssh would read what is meant for others: the lines of a loop in a script.
+        command.stdin(Stdio::null());
+    }
     // A terminal there has one stream for both.
     command.stderr(if terminal { Stdio::inherit() } else { Stdio::piped() });
     let no_ssh = |source| RemoteError::NoSsh { program: ssh_program().to_string_lossy().into_owned(), source };
     let mut ssh = command.spawn().map_err(no_ssh)?;
     let messages = ssh.stderr.take().map(|errors| std::thread::spawn(move || pass_on(BufReader::new(errors))));
     let status = ssh.wait().map_err(no_ssh)?;
-    let said = messages.map_or_else(String::new, last_line);
+    let said = messages.map_or_else(SshWords::default, words_of).last;
     let name = host.name().to_owned();
     match status.code() {
         Some(code) if NO_PROGRAM.contains(&code) => {
@@ -241,30 +257,40 @@ pub fn run_there(host: &Host, arguments: &[&str], terminal: bool) -> Result<i32,
     }
 }
 
-/// The last line that a thread has read. It may go on after `ssh`: a shared connection of the user's may keep the pipe.
-fn last_line(messages: JoinHandle<String>) -> String {
+/// What `ssh` and the far side said, as far as it tells why they ended.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct SshWords {
+    /// The last line that is not empty.
+    last: String,
+    /// A line names the verb `remote`, which an older expctl does not know.
+    names_remote: bool,
+}
+
+/// What a thread has read. It may go on after `ssh`: a shared connection of the user's may keep the pipe.
+fn words_of(messages: JoinHandle<SshWords>) -> SshWords {
     for _ in 0..100 {
         if messages.is_finished() {
             return messages.join().unwrap_or_default();
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    String::new()
+    SshWords::default()
 }
 
-/// Print what `ssh` and the far side say; returns the last line.
-fn pass_on(mut messages: impl BufRead) -> String {
-    let mut last = String::new();
+/// Print what `ssh` and the far side say.
+fn pass_on(mut messages: impl BufRead) -> SshWords {
+    let mut words = SshWords::default();
     let mut line = Vec::new();
     while messages.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
         let text = String::from_utf8_lossy(&line).trim_end().to_owned();
         say(&text);
         if !text.trim().is_empty() {
-            last = text.trim().to_owned();
+            text.trim().clone_into(&mut words.last);
         }
+        words.names_remote |= text.contains("'remote'");
         line.clear();
     }
-    last
+    words
 }
 
 #[cfg(test)]
@@ -274,7 +300,10 @@ mod tests {
     #[test]
     fn the_last_words_of_ssh_are_known() {
         let said = &b"Warning: new key\r\nssh: connect to host delta: Connection refused\r\n\r\n"[..];
-        assert_eq!(pass_on(said), "ssh: connect to host delta: Connection refused");
-        assert_eq!(pass_on(&b""[..]), "");
+        let last = "ssh: connect to host delta: Connection refused".to_owned();
+        assert_eq!(pass_on(said), SshWords { last, names_remote: false });
+        assert_eq!(pass_on(&b""[..]), SshWords::default());
+        let old = &b"error: unrecognized subcommand 'remote'\n\nFor more information, try '--help'.\n"[..];
+        assert!(pass_on(old).names_remote);
     }
 }

@@ -4,6 +4,8 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use expctl::remote::protocol::PROTOCOL;
+
 use crate::common::far_side::FarSide;
 use crate::common::ledger::two_variants;
 use crate::common::programs::BARE;
@@ -115,12 +117,15 @@ fn a_machine_that_sends_what_was_not_asked_for_writes_nothing() {
     let project = TestProject::new();
     let far = FarSide::without_network();
     far.connect(&project);
-    let greeting = format!("expctl-remote {{\"version\":\"{}\",\"protocol\":1}}", env!("CARGO_PKG_VERSION"));
+    let greeting = format!("expctl-remote {{\"version\":\"{}\",\"protocol\":{PROTOCOL}}}", env!("CARGO_PKG_VERSION"));
     let jobs = |path: &str| {
         let file = format!("{{\"path\":\"{path}\",\"size\":3,\"mtime_ns\":0}}");
-        format!("{{\"jobs\":{{\"jobs\":[{{\"job\":1,\"completed\":true,\"files\":[{file}]}}],\"unknown\":[]}}}}")
+        format!(
+            "{{\"jobs\":{{\"jobs\":[{{\"job\":1,\"submitted\":5,\"completed\":true,\"files\":[{file}]}}],\"unknown\":[]}}}}"
+        )
     };
     let file = |path: &str| format!("{{\"file\":{{\"path\":\"{path}\",\"size\":3,\"mtime_ns\":0}}}}");
+    let runs = project.path().join("results/hosts/far/runs");
     for lines in [
         vec![jobs("1/../../../../pwned")],
         vec![jobs("/tmp/pwned")],
@@ -132,15 +137,69 @@ fn a_machine_that_sends_what_was_not_asked_for_writes_nothing() {
         let lines = [vec![greeting.clone()], lines].concat();
         let printed: Vec<String> = lines.iter().map(|line| format!("echo '{line}'")).collect();
         far.ssh_program(&format!("{}\necho abc\ncat > /dev/null", printed.join("\n")));
-        let (_, stderr) = far.expect(&project, &["fetch", "--on", "far"], 6);
+        let (_, stderr) = far.expect(&project, &["fetch", "far:1"], 6);
         assert!(stderr.contains("is no path of a file that was asked for; nothing was written there"), "{stderr}");
-        assert_eq!(files(&project.path().join("results")), Vec::<PathBuf>::new());
+        assert_eq!(files(&runs), Vec::<PathBuf>::new());
     }
+    // Of a job that was not asked for.
+    let printed = [greeting.clone(), jobs("1/job.json")].map(|line| format!("echo '{line}'")).join("\n");
+    far.ssh_program(&format!("{printed}\ncat > /dev/null"));
+    let (_, stderr) = far.expect(&project, &["fetch", "far:2"], 4);
+    assert!(stderr.contains("far answers something that was not asked"), "{stderr}");
     // Cut off within a file: it is not there.
     let printed = [greeting, jobs("1/job.json"), file("1/job.json")].map(|line| format!("echo '{line}'")).join("\n");
     far.ssh_program(&format!("{printed}\nprintf ab"));
-    far.expect(&project, &["fetch", "--on", "far"], 4);
-    assert_eq!(files(&project.path().join("results")), Vec::<PathBuf>::new());
+    far.expect(&project, &["fetch", "far:1"], 4);
+    assert_eq!(files(&runs), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn another_job_or_machine_is_not_taken_for_the_one_before() {
+    let (far, project) = with_job();
+    far.expect(&project, &["fetch", "--on", "far"], 0);
+    // The folder there was emptied, and has another job 7 now.
+    let record = far.project().join("results/runs/7/job.json");
+    let mut job: serde_json::Value = serde_json::from_slice(&std::fs::read(&record).unwrap()).unwrap();
+    job["submitted"] = (job["submitted"].as_i64().unwrap() + 1).into();
+    std::fs::write(&record, job.to_string()).unwrap();
+    let (_, stderr) = far.expect(&project, &["fetch", "--on", "far"], 0);
+    assert!(stderr.contains("1 job of far: 1 file, "), "{stderr}");
+    let here = project.path().join("results/hosts/far/runs/7/job.json");
+    assert_eq!(std::fs::read(here).unwrap(), std::fs::read(&record).unwrap());
+    // Another folder there.
+    let settings = project.path().join("config/expctl/config.toml");
+    let other = std::fs::read_to_string(&settings).unwrap().replace("expctl/p", "expctl/q");
+    std::fs::write(&settings, other).unwrap();
+    project.conf("small", &conf());
+    for verb in [&["fetch", "far:7"][..], &["report", "far:7"], &["submit", "conf/small.toml", "--on", "far"]] {
+        let (stdout, stderr) = far.expect(&project, verb, 7);
+        assert!(
+            stdout.is_empty() && stderr.contains("has records of far:expctl/p, and far is far:expctl/q now"),
+            "{stderr}"
+        );
+        assert!(stderr.contains("where.json"), "{stderr}");
+    }
+}
+
+#[test]
+fn the_profile_and_the_job_go_along_and_options_for_this_machine_do_not() {
+    let (far, project) = with_job();
+    let profiles = project.path().join("config/expctl/profiles");
+    std::fs::create_dir_all(&profiles).unwrap();
+    std::fs::write(profiles.join("far.toml"), "backend = \"local\"\n").unwrap();
+    project.conf("small", &conf());
+    let ssh = std::fs::read_to_string(far.ssh()).unwrap();
+    far.replace_ssh(&ssh.replace("exec sh -c", "echo \"$3\" >> asked\nexec sh -c"));
+    far.expect(&project, &["submit", "conf/small.toml", "--on", "far", "--dry-run"], 0);
+    // The first number is not the job's.
+    far.expctl(&project, &["logs", "--tail", "12", "far:7"]).output().unwrap();
+    let asked = std::fs::read_to_string(far.home().join("asked")).unwrap();
+    assert!(asked.lines().any(|line| line.contains("--profile far") && line.contains("--dry-run")), "{asked}");
+    assert!(asked.lines().any(|line| line.contains("--job 7") && line.contains("logs --tail 12 7")), "{asked}");
+    for verb in [&["watch", "far:7", "--metrics", "x.prom"][..], &["site", "pages", "--every", "5", "--on", "far"]] {
+        let (_, stderr) = far.expect(&project, verb, 2);
+        assert!(stderr.contains("--on far: "), "{stderr}");
+    }
 }
 
 #[test]
@@ -157,8 +216,9 @@ fn a_config_is_submitted_there_with_the_code_that_is_not_there_yet() {
     let (stdout, stderr) = far.expect(&project, &["submit", "conf/small.toml", "--on", "far"], 0);
     assert_eq!(stdout, "far:1\n");
     assert!(!stderr.contains("sent to far"), "{stderr}");
+    assert!(stderr.contains("expctl watch far:1") && !stderr.contains("watch 1"), "{stderr}");
     std::fs::write(project.path().join("new.py"), "a = 1\n").unwrap();
-    let (stdout, stderr) = far.expect(&project, &["submit", "conf/small.toml", "--on", "far"], 0);
+    let (stdout, stderr) = far.expect(&project, &["submit", "--on", "far", "--", "conf/../conf/small.toml"], 0);
     assert_eq!(stdout, "far:2\n");
     assert!(stderr.contains("sent to far: 1 file, "), "{stderr}");
     assert_eq!(far.jobs(), [1, 2]);

@@ -192,3 +192,36 @@ fn only_a_task_that_somebody_cancelled_before_its_attempt_is_interrupted() {
     let expected = "the task ended before it had an attempt; Slurm says FAILED (NonZeroExitCode); see slurm-7_0.log";
     assert_eq!(flow.outcome(7, 0).message, expected);
 }
+
+#[test]
+fn a_submission_that_was_cut_off_is_withdrawn_only_if_nothing_of_it_was_released() {
+    let flow = Flow::new("ledger");
+    flow.submit_to(&FakeTools::cluster("7", "").slurm(), job("cut", &["a", "b"], 1)).unwrap();
+    let folder = flow.project.job(7);
+    let record = folder.record().unwrap();
+    let finish = |rows: &str| {
+        let squeue = format!("printf 'JOBID|STATE|REASON\\n{rows}'");
+        let tools = FakeTools::new(&[
+            ("squeue", squeue.as_str()),
+            ("scontrol", "echo \"$*\" >> done"),
+            ("scancel", "echo \"cancel $*\" >> done"),
+        ]);
+        let finished = SlurmBackend::new(tools.slurm()).finish_submission(&folder, &record).unwrap();
+        (finished, std::fs::read_to_string(tools.folder().join("done")).unwrap_or_default())
+    };
+    let held = "7_0|PENDING|JobHeldUser\\n7_1|PENDING|JobHeldUser\\n";
+    assert_eq!(finish(held), (false, "cancel 7\n".to_owned()));
+    assert_eq!(finish("7_0|PENDING|Dependency\\n7_1|PENDING|JobHeldAdmin\\n"), (false, "cancel 7\n".to_owned()));
+    // One task that its user holds is no array on hold.
+    assert_eq!(finish("7_0|PENDING|JobHeldUser\\n7_1|PENDING|Priority\\n"), (true, String::new()));
+    // It ran, so it was released, whoever holds it now.
+    folder.next_attempt(&record.trials[0].id).unwrap();
+    assert_eq!(finish(held), (true, String::new()));
+    // Its figures may come for an hour.
+    let awaits = |age_s: i64| {
+        let mut job = record.clone();
+        job.submitted = jiff::Timestamp::now().as_second() - age_s;
+        slurm::awaits_usage(&folder, &job).unwrap()
+    };
+    assert!(awaits(60) && !awaits(7200));
+}

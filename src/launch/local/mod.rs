@@ -28,8 +28,9 @@ use crate::console::say;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::launch::attempt::{conclude, failed_log, last_lines_of_program, stage};
-use crate::launch::backend::{Backend, SubmitOrder};
+use crate::launch::backend::{Backend, SubmitOrder, submission_of};
 use crate::launch::command;
+use crate::launch::fault_point::fault_point;
 use crate::launch::pack::{Beside, rounds};
 use crate::launch::slurm::Adjustment;
 use crate::program::{needed_worker, needed_worker_here};
@@ -55,7 +56,13 @@ impl Backend for LocalBackend {
 
     fn detach(&self, project: &Project, job: &JobRecord) -> Result<(), Failure> {
         let log = start_launcher(project, job)?;
+        fault_point("detached");
         let id = job.job;
+        if submission_of(project.job(id).path()).is_some() {
+            // From another machine, which names the job with this one.
+            say("the job runs in the background; it writes its note when it ends");
+            return Ok(());
+        }
         say(format!("job {id} runs in the background; it writes its note when it ends"));
         say(format!("  progress: expctl watch {id}, or {}\n  stop it: expctl cancel {id}", log.display()));
         Ok(())
@@ -167,7 +174,11 @@ fn allocate(project: &Project, mut job: JobRecord, order: SubmitOrder<'_>) -> Re
         match dir.create().and_then(|()| dir.admit(job.readers())) {
             Ok(()) => {
                 job.job = id;
-                let written = order.place_code(&dir, &job).and_then(|()| Ok(write_json(&dir.record_path(), &job)?));
+                let written = order.place_code(&dir, &job).and_then(|()| {
+                    fault_point("staged");
+                    Ok(write_json(&dir.record_path(), &job)?)
+                });
+                fault_point("recorded");
                 return written.map(|()| job).inspect_err(|_| {
                     let _ = std::fs::remove_dir_all(dir.path());
                 });

@@ -19,6 +19,7 @@ use crate::console::say;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::launch::backend::{Backend, SubmitOrder};
+use crate::launch::fault_point::fault_point;
 use crate::program::{Programs, needed_worker};
 use crate::project::Project;
 
@@ -133,8 +134,10 @@ impl SlurmBackend {
         folder.admit(job.readers()).map_err(|e| not_written(folder.path(), &e))?;
         write_json(&folder.record_path(), &job)?;
         order.place_code(&folder, &job)?;
+        fault_point("staged");
         let held = SubmitOptions { hold: true, ..SubmitOptions::default() };
         let submitted = self.queue(&folder, "batch.sh", &script, &held)?;
+        fault_point("queued");
         job.job = submitted.id;
         let scripts = JobScripts { project, job: &job, programs, profile: &profile };
         let mut arrays = JobArrays { cluster: submitted.cluster.clone(), ..JobArrays::default() };
@@ -146,12 +149,17 @@ impl SlurmBackend {
             .and_then(|()| {
                 // The folder is the job's own now: it is not removed with `staged`.
                 let _ = staged.keep();
+                fault_point("entered");
                 let folder = project.job(job.job);
                 let chained = if order.chain { self.chain(scripts, order, &folder, &mut arrays) } else { Ok(()) };
                 chained
                     .and_then(|()| self.alone_last(&plans, &arrays))
                     .and_then(|()| {
-                        arrays.arrays.iter().try_for_each(|array| Ok(self.slurm.release(&job_id(&arrays, array.id))?))
+                        arrays.arrays.iter().try_for_each(|array| {
+                            self.slurm.release(&job_id(&arrays, array.id))?;
+                            fault_point("released");
+                            Ok(())
+                        })
                     })
                     .inspect_err(|_| {
                         let _ = std::fs::remove_dir_all(folder.path());

@@ -16,7 +16,7 @@ pub use array_task::{Lane, TaskStop, conclude_task, stage_task};
 pub use backend::{Adjustment, SlurmBackend};
 pub use script::{SHIPPED_TEMPLATE, batch_template, render, scripts};
 use slurm_client::{RestOptions, SetupError, Slurm, SlurmError};
-pub use usage::{collect_missing_usage, collect_usage};
+pub use usage::{awaits_usage, collect_missing_usage, collect_usage};
 pub use wait::{Standing, Standings, TrialProgress, WaitProgress};
 
 use crate::exit::{Exit, Failure};

@@ -197,6 +197,24 @@ fn lacks_usage(attempt: &AttemptDir) -> bool {
     !attempt.slurm_usage().is_ok_and(|usage| usage.is_some_and(|usage| usage.source == "sacct"))
 }
 
+/// Seconds after the end of a job during which its accounting may still come.
+const ACCOUNTING_DELAY_S: i64 = 3600;
+
+/// Whether Slurm may still say more of a job that has ended: attempts have no figures from the accounting, and it ended not long ago.
+///
+/// # Errors
+/// The ledger cannot be read.
+pub fn awaits_usage(folder: &JobDir, job: &JobRecord) -> Result<bool, Failure> {
+    let (mut lacks, mut ended) = (false, job.submitted);
+    for trial in &job.trials {
+        for attempt in folder.attempts(&trial.id)? {
+            lacks |= lacks_usage(&attempt);
+            ended = attempt.outcome()?.map_or(ended, |outcome| ended.max(outcome.ended));
+        }
+    }
+    Ok(lacks && jiff::Timestamp::now().as_second() - ended < ACCOUNTING_DELAY_S)
+}
+
 /// Whether an attempt is not over. A requeued attempt may have no outcome, but has a successor.
 fn is_running(attempt: &AttemptDir, all: &[&AttemptDir]) -> bool {
     let succeeds =

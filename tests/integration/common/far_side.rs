@@ -1,18 +1,28 @@
 //! Another machine, as `--on far` finds it: a home folder of its own on this machine, behind a real sshd or behind a script in the place of
 //! `ssh`.
 
-use std::net::TcpListener;
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use test_support::{Requirement, skip};
 
 use super::{Guard, PATIENCE, TestProject, program, text, wait_until};
 
 /// Variables of this side that a login there does not have.
-const NOT_THERE: &str = "XDG_CONFIG_HOME EXPCTL_WORKER EXPCTL_ROOT EXPCTL_DATA EXPCTL_RUNS EXPCTL_BACKEND EXPCTL_SSH EXPCTL_ON_END \
+const NOT_THERE: &str = "XDG_CONFIG_HOME XDG_CACHE_HOME EXPCTL_WORKER EXPCTL_ROOT EXPCTL_DATA EXPCTL_RUNS EXPCTL_BACKEND EXPCTL_SSH EXPCTL_ON_END \
                          EXPCTL_PROFILE EXPCTL_SOURCE";
+
+/// Whether a server of ssh answers on a port of this machine, and not another program.
+fn speaks_ssh(port: u16) -> bool {
+    let mut banner = [0; 7];
+    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
+    let limited = stream.set_read_timeout(Some(Duration::from_secs(5)));
+    limited.and_then(|()| stream.read_exact(&mut banner)).is_ok() && &banner == b"SSH-2.0"
+}
 
 /// A machine called `far`; it ends with the value.
 pub struct FarSide {
@@ -49,34 +59,52 @@ impl FarSide {
         let mut far = Self::with_home();
         far.new_key("host");
         far.new_key("user");
-        let folder = far.folder.path().to_owned();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let path = |name: &str| folder.join(name).display().to_string();
-        let config = format!(
-            "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nUsePAM no\nStrictModes no\n\
-             PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\nLogLevel ERROR\nMaxStartups 100\n",
-            path("host"),
-            path("user.pub")
-        );
-        std::fs::write(path("sshd_config"), config).unwrap();
+        let path = |name: &str| far.folder.path().join(name).display().to_string();
+        let (port, server) = far.start_sshd(&sshd);
         far.trust_host(port, "host");
         let client = format!(
             "Host far\n  HostName 127.0.0.1\n  Port {port}\n  IdentityFile {}\n  IdentitiesOnly yes\n  UserKnownHostsFile {}\n  \
-             GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n",
+             GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n  SendEnv EXPCTL_DIE_AT\n",
             path("user"),
             path("known_hosts")
         );
-        std::fs::write(path("config"), client).unwrap();
-        // Of the system's unit; sshd separates its privileges there.
-        let _ = std::fs::create_dir_all("/run/sshd");
-        let mut server = Command::new(sshd);
-        server.args(["-D", "-e", "-f", &path("sshd_config")]).stdin(Stdio::null()).stdout(Stdio::null());
-        far._sshd = Some(Guard(server.stderr(std::fs::File::create(path("sshd.log")).unwrap()).spawn().unwrap()));
-        far.ssh_program(&format!("exec ssh -F '{}' \"$@\"", path("config")));
+        let config = path("config");
+        std::fs::write(&config, client).unwrap();
+        far._sshd = Some(server);
+        far.ssh_program(&format!("exec ssh -F '{config}' \"$@\""));
         far.setup.push(format!("unset {NOT_THERE}"));
         far.setup.push(format!("export HOME='{}'", far.home().display()));
-        wait_until("sshd", PATIENCE, || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
         Some(far)
+    }
+
+    /// Start the server; returns its port once it speaks there. Another process may take a port that was free a moment ago.
+    fn start_sshd(&self, program: &str) -> (u16, Guard) {
+        let path = |name: &str| self.folder.path().join(name).display().to_string();
+        // Of the system's unit; sshd separates its privileges there.
+        let _ = std::fs::create_dir_all("/run/sshd");
+        for _ in 0..5 {
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let config = format!(
+                "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nUsePAM no\nStrictModes no\n\
+                 PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\nLogLevel ERROR\nMaxStartups 100\n\
+                 AcceptEnv EXPCTL_DIE_AT\n",
+                path("host"),
+                path("user.pub")
+            );
+            std::fs::write(path("sshd_config"), config).unwrap();
+            let mut command = Command::new(program);
+            command.args(["-D", "-e", "-f", &path("sshd_config")]).stdin(Stdio::null()).stdout(Stdio::null());
+            let log = std::fs::File::create(path("sshd.log")).unwrap();
+            let mut server = Guard(command.stderr(log).spawn().unwrap());
+            let speaks = wait_until("sshd", PATIENCE, || match server.0.try_wait().unwrap() {
+                Some(_) => Some(false),
+                None => speaks_ssh(port).then_some(true),
+            });
+            if speaks {
+                return (port, server);
+            }
+        }
+        panic!("sshd does not start: {}", std::fs::read_to_string(path("sshd.log")).unwrap_or_default());
     }
 
     fn with_home() -> Self {
@@ -98,10 +126,22 @@ impl FarSide {
 
     /// A shell script; returns its path.
     pub fn script(&self, name: &str, line: &str) -> PathBuf {
+        self.program(name, &format!("#!/bin/sh\n{line}\n"))
+    }
+
+    /// A program with this text; one of that name is replaced at once, for it may be running.
+    fn program(&self, name: &str, text: &str) -> PathBuf {
         let path = self.folder.path().join(name);
-        std::fs::write(&path, format!("#!/bin/sh\n{line}\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let beside = path.with_extension("new");
+        std::fs::write(&beside, text).unwrap();
+        std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::rename(&beside, &path).unwrap();
         path
+    }
+
+    /// Put this text in the place of the script `ssh`.
+    pub fn replace_ssh(&self, text: &str) {
+        self.program("ssh", text);
     }
 
     /// The script in the place of `ssh`.
@@ -110,12 +150,12 @@ impl FarSide {
     }
 
     fn new_key(&self, name: &str) {
-        let made = Command::new("ssh-keygen")
+        let output = Command::new("ssh-keygen")
             .args(["-q", "-t", "ed25519", "-N", "", "-f"])
             .arg(self.folder.path().join(name))
             .output()
             .unwrap();
-        assert!(made.status.success(), "{}", text(&made.stderr));
+        assert!(output.status.success(), "{}", text(&output.stderr));
     }
 
     /// Take the key of this name for that of the host.
@@ -194,7 +234,9 @@ impl FarSide {
     /// Wait until no job runs there.
     pub fn wait_for_jobs(&self) {
         wait_until("the jobs there", PATIENCE, || {
-            let shown = text(&self.there(&["status"]).stdout);
+            let status = self.there(&["status"]);
+            assert!(status.status.success(), "{}", text(&status.stderr));
+            let shown = text(&status.stdout);
             (!shown.contains("running") && !shown.contains("waiting")).then_some(())
         });
     }

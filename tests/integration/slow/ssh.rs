@@ -156,10 +156,48 @@ impl<'a> Cut<'a> {
                 self.at(way, bytes * point / points);
             }
         }
-        let left = std::fs::read_dir(self.far.project().join("results/runs")).unwrap();
-        let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
-        assert!(left.iter().all(|name| !name.to_string_lossy().starts_with(".staged-")), "{left:?}");
+        assert_eq!(staged(self.far), Vec::<String>::new());
     }
+}
+
+/// Folders of jobs there that did not get a number.
+fn staged(far: &FarSide) -> Vec<String> {
+    let entries = std::fs::read_dir(far.project().join("results/runs")).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with(".staged-")).collect()
+}
+
+/// Submit, where the process that submits there is killed at a point of its way; then the same again: there is exactly one job more.
+fn die_at(far: &FarSide, project: &TestProject, point: &str) {
+    let before = far.jobs();
+    let submit = ["submit", "conf/small.toml", "--on", "far"];
+    let output = far.expctl(project, &submit).env("EXPCTL_DIE_AT", point).output().unwrap();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(6), "{point}: {stdout}{stderr}");
+    assert!(stdout.is_empty() && stderr.contains("it was killed (signal: 9"), "{point}: {stdout}{stderr}");
+    assert!(stderr.contains("hint: the same command again goes on"), "{point}: {stderr}");
+    let (stdout, stderr) = far.expect(project, &submit, 0);
+    assert!(stderr.contains("going on with the submission of "), "{point}: {stderr}");
+    let new: Vec<String> =
+        far.jobs().iter().filter(|job| !before.contains(job)).map(|job| format!("far:{job}\n")).collect();
+    assert_eq!(new, [stdout], "{point}: {stderr}");
+    assert_eq!(staged(far), Vec::<String>::new(), "{point}");
+}
+
+#[test]
+fn a_submission_that_is_killed_anywhere_leaves_one_job() {
+    let (far, project) = (FarSide::without_network(), TestProject::new());
+    far.connect(&project);
+    project.conf("small", &conf());
+    for point in ["staged", "recorded", "detached"] {
+        die_at(&far, &project, point);
+    }
+    far.wait_for_jobs();
+    // Whoever started their launchers, all of them ran.
+    let status = text(&far.there(&["status", "--json"]).stdout);
+    let jobs: Json = serde_json::from_str(&status).unwrap();
+    let states: Vec<&Json> = jobs.as_array().unwrap().iter().map(|job| &job["trials"][0]["state"]).collect();
+    assert_eq!(states, ["failed"; 3], "{status}");
 }
 
 #[test]
@@ -248,7 +286,7 @@ fn waiting_goes_on_after_a_lost_connection() {
         }
     }
     said("job far:1 goes on, and I try again until Ctrl-C");
-    std::fs::write(far.ssh(), working).unwrap();
+    far.replace_ssh(&working);
     said("far answers again");
     std::fs::write(go, "").unwrap();
     // The program reported no steps, so the trial failed.
@@ -281,6 +319,9 @@ fn a_slurm_cluster_behind_ssh_runs_jobs_once() {
     // Cut off while Slurm is asked: one job each time, and none on hold.
     project.conf("small", &conf());
     Cut::new(&far, &project).everywhere(4);
+    for point in ["staged", "queued", "entered", "released"] {
+        die_at(&far, &project, point);
+    }
     let held = cluster.ask("squeue", &["--noheader", "--states=PENDING", "--format=%i %r"]);
     assert!(!held.contains("JobHeldUser"), "{held}");
 }

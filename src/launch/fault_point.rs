@@ -1,0 +1,10 @@
+//! [`fault_point`]: where a test ends a submission, to see what the next one makes of what is there then.
+
+use nix::sys::signal::{Signal, raise};
+
+/// For tests: with `EXPCTL_DIE_AT=NAME` this process kills itself where it gets to the point NAME.
+pub(super) fn fault_point(name: &str) {
+    if std::env::var_os("EXPCTL_DIE_AT").is_some_and(|point| point == name) {
+        let _ = raise(Signal::SIGKILL);
+    }
+}
