@@ -189,10 +189,6 @@ impl From<RemoteError> for Failure {
         };
         let exit = match &error {
             RemoteError::NotQuotable { .. } => Exit::Config,
-            RemoteError::OtherAddress { folder, .. } => failure
-                .hint(format!("move {} away, or give this machine another name: [ssh.OTHER]", folder.display()))
-                .hint(format!("if both are the same folder: remove {}", folder.join("where.json").display())),
-            RemoteError::SubmissionDied { .. } => failure.hint("the same command again goes on"),
             RemoteError::Refused { refused, .. } => Exit::from_code(refused.exit).unwrap_or(Exit::Internal),
             RemoteError::OtherAddress { .. } => Exit::Refused,
             RemoteError::SubmissionDied { exit, .. } => {
@@ -219,6 +215,10 @@ impl From<RemoteError> for Failure {
             }
             RemoteError::TooOld { host } => failure.hint(format!("update expctl on {host}")),
             RemoteError::Refused { refused, .. } => refused.hints.iter().fold(failure, Self::hint),
+            RemoteError::OtherAddress { folder, .. } => failure
+                .hint(format!("move {} away, or give this machine another name: [ssh.OTHER]", folder.display()))
+                .hint(format!("if both are the same folder: remove {}", folder.join("where.json").display())),
+            RemoteError::SubmissionDied { .. } => failure.hint("the same command again goes on"),
             _ => failure,
         }
     }
