@@ -64,7 +64,11 @@ fn a_job_runs_the_code_that_was_sent_however_the_project_changes() {
     let project = TestProject::new();
     far.connect(&project);
     let go = far.home().join("go");
-    script(&project, "show.sh", &format!("while [ ! -e '{}' ]; do sleep 0.05; done; cat settings.txt; echo", go.display()));
+    script(
+        &project,
+        "show.sh",
+        &format!("while [ ! -e '{}' ]; do sleep 0.05; done; cat settings.txt; echo", go.display()),
+    );
     let settings = |text: &str| std::fs::write(project.path().join("settings.txt"), text).unwrap();
     settings("old");
     project.conf(
