@@ -168,7 +168,7 @@ pub fn series_of(rates: Vec<JobRates>) -> Vec<RateSeries> {
     parallel_map::map(&grouped(rates), |series| series.clone().with_levels())
 }
 
-/// [`series_of`] without levels and changes.
+/// `series_of` without levels and changes.
 pub fn grouped(mut rates: Vec<JobRates>) -> Vec<RateSeries> {
     // The sort is stable: the variants of a job stay in order.
     rates.sort_by_key(|rates| (rates.submitted, rates.job));
