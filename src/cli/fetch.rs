@@ -42,7 +42,7 @@ pub fn no_host() -> Failure {
     Failure::new(Exit::Usage, "fetch copies records from another machine: name it").hint("expctl fetch --on NAME")
 }
 
-/// Copy the records of jobs, or of all, over a connection of its own; without one if they are here.
+/// Open a connection and copy the records of jobs, or of all jobs. Connects to nothing if all were fetched before.
 pub fn fetch_jobs(
     project: &Project,
     host: &Host,

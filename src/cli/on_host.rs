@@ -137,7 +137,7 @@ fn are_here(there: &Project, jobs: &[u64]) -> bool {
     there.runs().is_dir() && jobs.iter().all(|job| there.job(*job).record_path().exists())
 }
 
-/// Send a tree over a connection of its own.
+/// Open a connection and send a tree.
 fn send(host: &Host, tree: &ProjectTree) -> Result<(), Failure> {
     let sent = tree.send(&mut HostSession::open(host)?)?;
     remote_submit::say_sent(host, &sent);
@@ -153,7 +153,7 @@ struct ThereOptions<'a> {
     job: Option<u64>,
     /// The profile of configs that name none.
     profile: Option<&'a str>,
-    /// A terminal is there.
+    /// Standard output is a terminal.
     terminal: bool,
 }
 

@@ -1,4 +1,4 @@
-//! [`fault_point`]: where a test ends a submission, to see what the next one makes of what is there then.
+//! [`fault_point`]: where a test kills a submission, to check that the next one recovers.
 
 use nix::sys::signal::{Signal, raise};
 

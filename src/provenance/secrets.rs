@@ -109,7 +109,7 @@ pub(crate) fn variables(secrets: &Secrets) -> (BTreeMap<String, String>, Vec<Str
     let all =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let (mut recorded, mut left_out) = (BTreeMap::new(), Vec::new());
-    // The source is a record of its own.
+    // The source is recorded separately.
     let is_recorded =
         |name: &str| name != SENT_SOURCE && RECORDED_VARIABLES.iter().any(|prefix| name.starts_with(prefix));
     for (name, value) in all.filter(|(name, _)| is_recorded(name)) {

@@ -41,7 +41,7 @@ pub enum RemoteError {
         /// The program that was looked for.
         program: String,
     },
-    /// Another expctl is there.
+    /// The expctl there speaks another protocol.
     #[error(
         "expctl {theirs} on {host} speaks version {protocol} of the protocol, this expctl {} speaks version {}",
         env!("CARGO_PKG_VERSION"),
@@ -55,7 +55,7 @@ pub enum RemoteError {
         /// Its protocol.
         protocol: u32,
     },
-    /// An expctl is there that nobody can be connected to.
+    /// The expctl there has no verb `remote`.
     #[error("the expctl on {host} is older than this one, {}, and takes no connections", env!("CARGO_PKG_VERSION"))]
     TooOld {
         /// The host.

@@ -91,7 +91,7 @@ impl Host {
     pub fn command(&self, arguments: &[&str], terminal: bool) -> Result<Command, RemoteError> {
         let mut command = Command::new(ssh_program());
         command.arg(if terminal { "-t" } else { "-T" }).args(ALIVE);
-        // Nobody is there to be asked for a password.
+        // Without a terminal nobody can type a password.
         if !std::io::stdin().is_terminal() {
             command.args(["-o", "BatchMode=yes"]);
         }

@@ -218,7 +218,7 @@ impl Config {
             run.values.derive(Measure::REPEATS, Some(1));
             // On the same nodes, one after another: what slows a node slows all points of a round.
             run.values.derive(Measure::INTERLEAVE, Some(is_alike));
-            // Beside another point none has a rate of its own.
+            // Side by side, the rate of a point would depend on the other points.
             run.values.derive(Slurm::PACK, Some(1));
             run
         };
