@@ -17,7 +17,7 @@ use crate::{JobDir, LedgerError, write_json};
 /// `job.json`: what was submitted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobRecord {
-    /// [`TRIAL_SCHEMA_VERSION`](expctl_settings::TRIAL_SCHEMA_VERSION).
+    /// [`TRIAL_SCHEMA_VERSION`].
     pub schema: u32,
     /// Job id, as Slurm or the local backend gave it.
     pub job: u64,
@@ -58,7 +58,7 @@ pub struct JobRecord {
 /// The head of `job.json`: what the job is, without its trials, which take longer to read.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct JobHead {
-    /// [`TRIAL_SCHEMA_VERSION`](expctl_settings::TRIAL_SCHEMA_VERSION).
+    /// [`TRIAL_SCHEMA_VERSION`].
     pub schema: u32,
     /// Name of the config.
     pub config: String,
