@@ -13,6 +13,8 @@ use expctl::launch::slurm::SlurmBackend;
 use slurm_client::{Availability, Slurm};
 use test_support::{Requirement, skip};
 
+use super::second_user::SecondUser;
+
 /// A running development cluster; ended and wiped when dropped, also by a failing test, and by its guard when the test process
 /// is killed.
 pub struct Cluster {
@@ -26,13 +28,23 @@ impl Cluster {
     /// Start a cluster of two nodes, or as `options` of up.sh say; `None`, with a line on stderr that no test harness hides,
     /// where that cannot work.
     pub fn start(options: &[&str]) -> Option<Self> {
+        Self::start_by(options, Command::new)
+    }
+
+    /// The same where a second user is known, who may submit to it. What [`installed`] installs has to be there before that user.
+    pub fn start_for(user: &SecondUser, options: &[&str]) -> Option<Self> {
+        Self::start_by(options, |up| user.command(up))
+    }
+
+    /// Start it by the command that `command` makes of the path of up.sh.
+    fn start_by(options: &[&str], command: impl FnOnce(PathBuf) -> Command) -> Option<Self> {
         if !installed(options) {
             return None;
         }
         let folder = tempfile::Builder::new().prefix("expctl-slurm-").tempdir().unwrap();
         let (path, owner) = (folder.path().to_str().unwrap().to_owned(), std::process::id().to_string());
         let mut cluster = Self { folder, environment: Vec::new(), slurm: Slurm::from_environment() };
-        let up = script("up.sh", &[&[path.as_str(), "--owner", &owner], options].concat());
+        let up = command(script_path("up.sh")).args([path.as_str(), "--owner", &owner]).args(options).output().unwrap();
         assert!(up.status.success(), "up.sh: {}", String::from_utf8_lossy(&up.stderr));
         cluster.environment = variables(&cluster.path().join("env"));
         for (name, value) in &cluster.environment {
@@ -279,8 +291,11 @@ pub fn script(name: &str, arguments: &[&str]) -> Output {
 }
 
 fn command(name: &str, arguments: &[&str]) -> Command {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("slurm/dev-cluster").join(name);
-    let mut command = Command::new(path);
+    let mut command = Command::new(script_path(name));
     command.args(arguments);
     command
+}
+
+fn script_path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("slurm/dev-cluster").join(name)
 }

@@ -1,5 +1,5 @@
 //! Another machine, as `--on far` finds it: a home folder of its own on this machine, behind a real sshd or behind a script in the place of
-//! `ssh`.
+//! `ssh`. Whoever logs in is the user of this process, or, where that is asked for, a second user who has nothing of this side.
 
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use test_support::{Requirement, skip};
 
+use super::second_user::SecondUser;
 use super::{Guard, PATIENCE, TestProject, program, text, wait_until};
 
 /// Variables of this side that a login there does not have.
@@ -24,11 +25,28 @@ fn speaks_ssh(port: u16) -> bool {
     limited.and_then(|()| stream.read_exact(&mut banner)).is_ok() && &banner == b"SSH-2.0"
 }
 
+/// The program that starts sshd; `None`, and said, where there is none.
+fn installed_sshd() -> Option<String> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/sshd.sh");
+    let found = Command::new("bash").arg(script).stderr(Stdio::inherit()).output().unwrap();
+    match found.status.code() {
+        Some(0) => Some(text(&found.stdout).trim().to_owned()),
+        Some(75) => {
+            skip(Requirement::Ssh, "no sshd is there, and none can be installed here");
+            None
+        }
+        other => panic!("scripts/sshd.sh failed ({other:?})"),
+    }
+}
+
 /// A machine called `far`; it ends with the value.
 pub struct FarSide {
-    folder: tempfile::TempDir,
-    setup: Vec<String>,
     _sshd: Option<Guard>,
+    /// Who logs in there, if not the user of this process.
+    user: Option<SecondUser>,
+    setup: Vec<String>,
+    /// Behind the others: what still writes into it ends with them.
+    folder: tempfile::TempDir,
 }
 
 impl FarSide {
@@ -45,36 +63,47 @@ impl FarSide {
 
     /// One behind a real sshd on a port of its own; `None`, and said, where there is none.
     pub fn behind_sshd() -> Option<Self> {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/sshd.sh");
-        let found = Command::new("bash").arg(script).stderr(Stdio::inherit()).output().unwrap();
-        match found.status.code() {
-            Some(0) => {}
-            Some(75) => {
-                skip(Requirement::Ssh, "no sshd is there, and none can be installed here");
-                return None;
-            }
-            other => panic!("scripts/sshd.sh failed ({other:?})"),
-        }
-        let sshd = text(&found.stdout).trim().to_owned();
+        let sshd = installed_sshd()?;
         let mut far = Self::with_home();
-        far.new_key("host");
-        far.new_key("user");
-        let path = |name: &str| far.folder.path().join(name).display().to_string();
-        let (port, server) = far.start_sshd(&sshd);
-        far.trust_host(port, "host");
+        far.serve(&sshd);
+        far.setup.push(format!("unset {NOT_THERE}"));
+        far.setup.push(format!("export HOME='{}'", far.home().display()));
+        Some(far)
+    }
+
+    /// One behind a real sshd where a second user logs in, whose home is empty; `None`, and said, where that cannot be.
+    pub fn of_second_user() -> Option<Self> {
+        // It comes with a user of its own, who has to be known there.
+        let sshd = installed_sshd()?;
+        let mut far = Self::with_home();
+        far.user = Some(SecondUser::new(far.folder.path())?);
+        far.serve(&sshd);
+        Some(far)
+    }
+
+    /// Start `sshd`, and let `ssh` find it.
+    fn serve(&mut self, sshd: &str) {
+        self.new_key("host");
+        self.new_key("user");
+        let (port, server) = self.start_sshd(sshd);
+        self._sshd = Some(server);
+        self.trust_host(port, "host");
+        let path = |name: &str| self.folder.path().join(name).display().to_string();
+        let user = self.user.as_ref().map_or_else(String::new, |_| format!("  User {}\n", SecondUser::NAME));
         let client = format!(
-            "Host far\n  HostName 127.0.0.1\n  Port {port}\n  IdentityFile {}\n  IdentitiesOnly yes\n  UserKnownHostsFile {}\n  \
+            "Host far\n  HostName 127.0.0.1\n  Port {port}\n{user}  IdentityFile {}\n  IdentitiesOnly yes\n  UserKnownHostsFile {}\n  \
              GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n  SendEnv EXPCTL_DIE_AT\n",
             path("user"),
             path("known_hosts")
         );
         let config = path("config");
         std::fs::write(&config, client).unwrap();
-        far._sshd = Some(server);
-        far.ssh_program(&format!("exec ssh -F '{config}' \"$@\""));
-        far.setup.push(format!("unset {NOT_THERE}"));
-        far.setup.push(format!("export HOME='{}'", far.home().display()));
-        Some(far)
+        self.ssh_program(&format!("exec ssh -F '{config}' \"$@\""));
+    }
+
+    /// A command of that machine's administrator there.
+    fn command(&self, program: &str) -> Command {
+        self.user.as_ref().map_or_else(|| Command::new(program), |user| user.command(program))
     }
 
     /// Start the server; returns its port once it speaks there. Another process may take a port that was free a moment ago.
@@ -92,7 +121,7 @@ impl FarSide {
                 path("user.pub")
             );
             std::fs::write(path("sshd_config"), config).unwrap();
-            let mut command = Command::new(program);
+            let mut command = self.command(program);
             command.args(["-D", "-e", "-f", &path("sshd_config")]).stdin(Stdio::null()).stdout(Stdio::null());
             let log = std::fs::File::create(path("sshd.log")).unwrap();
             let mut server = Guard(command.stderr(log).spawn().unwrap());
@@ -111,7 +140,17 @@ impl FarSide {
         let folder = tempfile::Builder::new().prefix("expctl-far-").tempdir().unwrap();
         std::fs::create_dir(folder.path().join("home")).unwrap();
         // Jobs there are processes of this machine, unless a test has a Slurm.
-        Self { folder, setup: vec!["export EXPCTL_BACKEND=local".to_owned()], _sshd: None }
+        Self { _sshd: None, user: None, setup: vec!["export EXPCTL_BACKEND=local".to_owned()], folder }
+    }
+
+    /// The second user who logs in there.
+    pub fn user(&self) -> &SecondUser {
+        self.user.as_ref().expect("a machine of a second user")
+    }
+
+    /// Run a line of the shell there, as a login does.
+    pub fn shell(&self, line: &str) -> Output {
+        Command::new(self.ssh()).args(["-T", "--", "far", line]).stdin(Stdio::null()).output().unwrap()
     }
 
     /// Another shell line there, before expctl.

@@ -7,6 +7,7 @@ pub mod job;
 pub mod ledger;
 pub mod local;
 pub mod programs;
+pub mod second_user;
 pub mod traces;
 
 use std::path::{Path, PathBuf};

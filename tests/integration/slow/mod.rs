@@ -20,6 +20,7 @@ mod predict;
 mod python_loaders;
 mod rest;
 mod results;
+mod second_user;
 mod slurm;
 mod snapshot;
 mod ssh;

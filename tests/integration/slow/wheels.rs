@@ -12,7 +12,7 @@ fn root() -> &'static Path {
 }
 
 /// The folder of everything that is fetched.
-fn cache() -> PathBuf {
+pub(super) fn cache() -> PathBuf {
     let home = || Path::new(&std::env::var("HOME").unwrap()).join(".cache/expctl");
     std::env::var("EXPCTL_CACHE").map_or_else(|_| home(), PathBuf::from)
 }
