@@ -1,6 +1,6 @@
 //! `expctl fetch`, and the fetching before verbs that read the records of another machine.
 
-use expctl_text::format::{bytes, count};
+use expctl_text::format::count;
 
 use crate::console::{out, say};
 use crate::exit::{Exit, Failure};
@@ -24,9 +24,9 @@ pub fn run(project: &Project, host: &Host, args: &FetchArgs) -> Result<(), Failu
     let extent = if args.all { FetchExtent::All } else { FetchExtent::Records };
     let fetched = fetch_jobs(project, host, &args.jobs, extent)?;
     let jobs = count(fetched.jobs.len() as u64, "job");
-    say(match fetched.files {
+    say(match fetched.transferred.files {
         0 => format!("{jobs} of {}: all is here", host.name()),
-        files => format!("{jobs} of {}: {}, {}", host.name(), count(files as u64, "file"), bytes(fetched.bytes as f64)),
+        _ => format!("{jobs} of {}: {}", host.name(), fetched.transferred.words()),
     });
     out(project.clone().of_host(host.name()).runs().display());
     if fetched.unknown.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use expctl_text::format::{bytes, count, moment};
+use expctl_text::format::moment;
 
 use super::submit::SubmitArgs;
 use crate::console::{say, try_out};
@@ -11,7 +11,7 @@ use crate::project::Project;
 use crate::provenance::source_state;
 use crate::remote::protocol::{HostReply, HostRequest};
 use crate::remote::{
-    Host, HostSession, LocalSubmission, ProjectTree, RemoteError, SentTree, SubmissionResult, SubmissionRoot,
+    Host, HostSession, LocalSubmission, ProjectTree, RemoteError, SubmissionResult, SubmissionRoot, Transferred,
 };
 
 /// A submission there.
@@ -78,10 +78,9 @@ fn without_wait(words: &[String]) -> Vec<String> {
 }
 
 /// Say what was sent.
-pub fn say_sent(host: &Host, sent: &SentTree) {
-    if sent.contents > 0 {
-        let (files, size) = (count(sent.contents as u64, "file"), bytes(sent.bytes as f64));
-        say(format!("sent to {}: {files}, {size}", host.name()));
+pub fn say_sent(host: &Host, sent: &Transferred) {
+    if sent.files > 0 {
+        say(format!("sent to {}: {}", host.name(), sent.words()));
     }
 }
 

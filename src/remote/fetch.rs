@@ -17,6 +17,7 @@ use super::job_files::{FetchExtent, ListedFile, ListedJob, files_of_job, is_file
 use super::once_submission::read_json;
 use super::protocol::{HostReply, HostRequest};
 use super::session::HostSession;
+use super::transfer::{Transfer, Transferred};
 
 /// What was fetched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,9 +27,7 @@ pub struct FetchedJobs {
     /// Jobs that were asked for and are not there.
     pub unknown: Vec<u64>,
     /// Files that were not here, or not as they are.
-    pub files: usize,
-    /// Their bytes.
-    pub bytes: u64,
+    pub transferred: Transferred,
 }
 
 /// Jobs whose files are listed in one answer.
@@ -61,6 +60,7 @@ pub fn fetch(
     session.claim(folder)?;
     let complete = complete_jobs(folder, extent)?;
     let mut fetched = FetchedJobs::default();
+    let mut transfer = Transfer::new(format!("fetching from {}", session.host()));
     let asked = if jobs.is_empty() { numbers(session)? } else { jobs.to_vec() };
     for batch in asked.chunks(JOBS_PER_LIST) {
         let skip: Vec<(u64, i64)> =
@@ -73,11 +73,14 @@ pub fn fetch(
             return Err(session.other_answer());
         }
         fetched.jobs.extend(skip.iter().map(|(job, _)| *job).filter(|job| !unknown.contains(job)));
-        for job in listed {
+        let differences: Vec<FilesToFetch> =
+            listed.iter().map(|job| FilesToFetch::of(&runs, job, extent)).collect::<Result<_, _>>()?;
+        differences.iter().for_each(|files| transfer.expect(files.asked.len() as u64, files.bytes));
+        for (job, files) in listed.iter().zip(differences) {
             let mark = mark(&marks, job.job);
             // Of an earlier job of this number.
             ignore_gone(std::fs::remove_file(&mark)).map_err(RemoteError::io("remove", &mark))?;
-            fetch_job(session, &runs, &job, extent, &mut fetched)?;
+            fetch_job(session, &runs, files, &mut transfer)?;
             fetched.jobs.push(job.job);
             if job.completed {
                 write_json(&mark, &FetchMark { extent, submitted: job.submitted })?;
@@ -89,6 +92,7 @@ pub fn fetch(
     }
     fetched.jobs.sort_unstable();
     fetched.jobs.dedup();
+    fetched.transferred = transfer.end();
     Ok(fetched)
 }
 
@@ -135,28 +139,46 @@ fn ignore_gone(removed: std::io::Result<()>) -> std::io::Result<()> {
     removed.or_else(|e| if e.kind() == ErrorKind::NotFound { Ok(()) } else { Err(e) })
 }
 
+/// What of a job is here otherwise than there.
+struct FilesToFetch {
+    /// Files that are not here, or not as they are; the record is the last.
+    asked: Vec<String>,
+    /// Their bytes.
+    bytes: u64,
+    /// Files that are not there any more: a journal that became a table.
+    gone: Vec<String>,
+}
+
+impl FilesToFetch {
+    /// Compare the ledger `runs` with what is listed.
+    fn of(runs: &Path, job: &ListedJob, extent: FetchExtent) -> Result<Self, RemoteError> {
+        if let Some(file) = job.files.iter().find(|file| !is_file_of_job(&file.path, job.job)) {
+            return Err(RemoteError::UnsafePath { path: file.path.clone() });
+        }
+        let here: BTreeMap<String, ListedFile> =
+            files_of_job(runs, job.job, extent)?.into_iter().map(|file| (file.path.clone(), file)).collect();
+        let other: Vec<&ListedFile> = job.files.iter().filter(|file| here.get(&file.path) != Some(*file)).collect();
+        let bytes = other.iter().fold(0, |bytes: u64, file| bytes.saturating_add(file.size));
+        let mut asked: Vec<String> = other.into_iter().map(|file| file.path.clone()).collect();
+        // The record comes last: without it, a folder is no job.
+        asked.sort_by_key(|path| path.ends_with("/job.json"));
+        let there: BTreeSet<&str> = job.files.iter().map(|file| file.path.as_str()).collect();
+        let gone = here.into_keys().filter(|path| !there.contains(path.as_str())).collect();
+        Ok(Self { asked, bytes, gone })
+    }
+}
+
+/// Make a job here what it is there.
 fn fetch_job(
     session: &mut HostSession,
     runs: &Path,
-    job: &ListedJob,
-    extent: FetchExtent,
-    fetched: &mut FetchedJobs,
+    files: FilesToFetch,
+    transfer: &mut Transfer,
 ) -> Result<(), RemoteError> {
-    if let Some(file) = job.files.iter().find(|file| !is_file_of_job(&file.path, job.job)) {
-        return Err(RemoteError::UnsafePath { path: file.path.clone() });
+    if !files.asked.is_empty() {
+        receive(session, runs, files.asked, transfer)?;
     }
-    let here: BTreeMap<String, ListedFile> =
-        files_of_job(runs, job.job, extent)?.into_iter().map(|file| (file.path.clone(), file)).collect();
-    let is_other = |file: &&ListedFile| here.get(&file.path) != Some(*file);
-    let mut asked: Vec<String> = job.files.iter().filter(is_other).map(|file| file.path.clone()).collect();
-    // The record comes last: without it, a folder is no job.
-    asked.sort_by_key(|path| path.ends_with("/job.json"));
-    if !asked.is_empty() {
-        receive(session, runs, asked, fetched)?;
-    }
-    // Gone there: a journal that became a table.
-    let there: BTreeSet<&str> = job.files.iter().map(|file| file.path.as_str()).collect();
-    for path in here.keys().filter(|path| !there.contains(path.as_str())) {
+    for path in files.gone {
         let whole = runs.join(path);
         ignore_gone(std::fs::remove_file(&whole)).map_err(RemoteError::io("remove", &whole))?;
     }
@@ -168,7 +190,7 @@ fn receive(
     session: &mut HostSession,
     runs: &Path,
     asked: Vec<String>,
-    fetched: &mut FetchedJobs,
+    transfer: &mut Transfer,
 ) -> Result<(), RemoteError> {
     let mut expected: BTreeSet<String> = asked.iter().cloned().collect();
     let mut reply = session.ask(&HostRequest::Send { files: asked })?;
@@ -188,20 +210,25 @@ fn receive(
             let created = created.or_else(|e| if e.kind() == ErrorKind::AlreadyExists { Ok(()) } else { Err(e) });
             created.map_err(RemoteError::io("create", folder.path()))?;
         }
-        write(session, &runs.join(&file.path), &file)?;
-        fetched.files += 1;
-        fetched.bytes += file.size;
+        write(session, &runs.join(&file.path), &file, transfer)?;
+        transfer.add_file();
         reply = session.receive()?;
     }
 }
 
 /// Write the bytes that come into a file, which gets its name once it is complete.
-fn write(session: &mut HostSession, path: &Path, file: &ListedFile) -> Result<(), RemoteError> {
+fn write(
+    session: &mut HostSession,
+    path: &Path,
+    file: &ListedFile,
+    transfer: &mut Transfer,
+) -> Result<(), RemoteError> {
     let failed = || RemoteError::io("write", path);
     let folder = path.parent().unwrap_or(path);
     std::fs::create_dir_all(folder).map_err(RemoteError::io("create", folder))?;
     let mut staged = tempfile::Builder::new().prefix(TEMPORARY_PREFIX).tempfile_in(folder).map_err(failed())?;
-    session.receive_content(file.size, staged.as_file_mut())?.map_err(failed())?;
+    let arrived = |bytes| transfer.add_bytes(bytes);
+    session.receive_content(file.size, staged.as_file_mut(), arrived)?.map_err(failed())?;
     set_time(staged.as_file(), file.mtime_ns).map_err(failed())?;
     staged.as_file().sync_all().map_err(failed())?;
     staged.persist(path).map_err(|e| failed()(e.error))?;

@@ -1,8 +1,9 @@
 //! A cluster that is reached from outside, with the user's own `ssh`: its code is sent, its jobs are submitted once, its records are fetched.
 //!
 //! Here: [`Host`] starts the program `ssh`, [`HostSession`] asks over one connection ([`protocol`]), [`ProjectTree`] sends the code,
-//! [`LocalSubmission`] remembers what was asked for, [`fn@fetch`] copies the records of jobs. There: `expctl remote serve` is [`fn@serve`] in the
-//! folder of the project ([`RemoteFolder`]); [`ReceivedTree`] takes the code, [`OnceSubmission`] submits.
+//! [`LocalSubmission`] remembers what was asked for, [`fn@fetch`] copies the records of jobs; [`Transferred`] is what went in either direction.
+//! There: `expctl remote serve` is [`fn@serve`] in the folder of the project ([`RemoteFolder`]); [`ReceivedTree`] takes the code,
+//! [`OnceSubmission`] submits.
 //!
 //! Invariant: a connection that ends at any point leaves no file that is cut off, and no submission that happens twice.
 
@@ -19,6 +20,7 @@ mod received_tree;
 mod remote_folder;
 mod serve;
 mod session;
+mod transfer;
 
 pub use error::RemoteError;
 pub use fetch::{FetchedJobs, fetch, fetched_before};
@@ -28,8 +30,9 @@ pub use host_address::HostAddress;
 pub use job_files::FetchExtent;
 pub use local_submission::LocalSubmission;
 pub use once_submission::{OnceSubmission, SubmissionOrder, SubmissionResult, SubmissionRoot};
-pub use project_tree::{ProjectTree, SentTree};
+pub use project_tree::ProjectTree;
 pub use received_tree::ReceivedTree;
 pub use remote_folder::RemoteFolder;
 pub use serve::serve;
 pub use session::{HostSession, run_there};
+pub use transfer::Transferred;

@@ -1,6 +1,6 @@
 //! [`ProjectTree`]: the code of a project as it travels to a cluster: what a snapshot has, and no content that the cluster has already.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use expctl_config::SnapshotSettings;
@@ -11,6 +11,7 @@ use super::error::RemoteError;
 use super::host::Host;
 use super::protocol::{HostReply, HostRequest};
 use super::session::HostSession;
+use super::transfer::{Transfer, Transferred};
 use crate::exit::Failure;
 use crate::project::Project;
 use crate::snapshot::{SnapshotLimits, Store, take};
@@ -25,15 +26,6 @@ pub struct ProjectTree {
     store: Store,
     /// Files of the code that stay here, with the reason.
     stays: Vec<String>,
-}
-
-/// What was sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SentTree {
-    /// Number of contents.
-    pub contents: usize,
-    /// Their bytes.
-    pub bytes: u64,
 }
 
 impl ProjectTree {
@@ -80,38 +72,38 @@ impl ProjectTree {
         Some(format!("warning: stays here, so programs there do not find it: {shown}{more}"))
     }
 
-    /// Send it, and have its folder made there.
+    /// Send it, and have its folder made there; returns the contents that were not there yet.
     ///
     /// # Errors
     /// The connection was lost, or the disk there is full.
-    pub fn send(&self, session: &mut HostSession) -> Result<SentTree, RemoteError> {
+    pub fn send(&self, session: &mut HostSession) -> Result<Transferred, RemoteError> {
         let request = HostRequest::Lacks { entries: self.snapshot.entries.clone() };
         let HostReply::Lacks { hashes } = session.ask(&request)? else { return Err(session.other_answer()) };
-        let mut sent = SentTree { contents: 0, bytes: 0 };
-        let sendable = self.hashes();
+        let sizes = self.sizes();
+        let asked: Option<Vec<u64>> = hashes.iter().map(|hash| sizes.get(hash.as_str()).copied()).collect();
+        // The other side gets no other content of the store.
+        let Some(asked) = asked else { return Err(session.other_answer()) };
+        let mut transfer = Transfer::new(format!("sending to {}", session.host()));
+        transfer.expect(asked.len() as u64, asked.iter().sum());
         for hash in hashes {
-            // The other side gets no other content of the store.
-            if !sendable.contains(hash.as_str()) {
-                return Err(session.other_answer());
-            }
             let content = self.store.read(&hash)?;
             let size = content.len() as u64;
             session.send(&HostRequest::Content { hash, size }, &content)?;
-            sent.contents += 1;
-            sent.bytes += size;
+            transfer.add_bytes(size);
+            transfer.add_file();
         }
         let HostReply::Tree { .. } = session.ask(&HostRequest::Unpack)? else { return Err(session.other_answer()) };
-        Ok(sent)
+        Ok(transfer.end())
     }
 
-    /// The hashes of its contents.
-    fn hashes(&self) -> BTreeSet<&str> {
+    /// Lengths of its contents, by hash.
+    fn sizes(&self) -> BTreeMap<&str, u64> {
         let contents = self.snapshot.entries.iter().map(|entry| &entry.content);
-        let hashes = contents.filter_map(|content| match content {
-            SnapshotContent::File { hash, .. } => Some(hash.as_str()),
+        let sizes = contents.filter_map(|content| match content {
+            SnapshotContent::File { hash, size, .. } => Some((hash.as_str(), *size)),
             _ => None,
         });
-        hashes.collect()
+        sizes.collect()
     }
 }
 

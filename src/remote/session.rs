@@ -149,11 +149,16 @@ impl HostSession {
         }
     }
 
-    /// Write the bytes of the last answer into a file.
+    /// Write the bytes of the last answer into a file; `arrived` hears how many there are each time that some come.
     ///
     /// # Errors
     /// The connection was lost. Second: the file cannot be written.
-    pub fn receive_content(&mut self, size: u64, file: &mut File) -> Result<std::io::Result<()>, RemoteError> {
+    pub fn receive_content(
+        &mut self,
+        size: u64,
+        file: &mut File,
+        mut arrived: impl FnMut(u64),
+    ) -> Result<std::io::Result<()>, RemoteError> {
         let mut remaining = size;
         while remaining > 0 {
             let read = match self.output.fill_buf() {
@@ -172,6 +177,7 @@ impl HostSession {
             }
             self.output.consume(read);
             remaining -= read as u64;
+            arrived(read as u64);
         }
         Ok(Ok(()))
     }
