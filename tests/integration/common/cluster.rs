@@ -44,7 +44,11 @@ impl Cluster {
         let folder = tempfile::Builder::new().prefix("expctl-slurm-").tempdir().unwrap();
         let (path, owner) = (folder.path().to_str().unwrap().to_owned(), std::process::id().to_string());
         let mut cluster = Self { folder, environment: Vec::new(), slurm: Slurm::from_environment() };
-        let up = command(script_path("up.sh")).args([path.as_str(), "--owner", &owner]).args(options).output().unwrap();
+        let up = command(script_path("up.sh"))
+            .args([path.as_str(), "--owner", owner.as_str()])
+            .args(options)
+            .output()
+            .unwrap();
         assert!(up.status.success(), "up.sh: {}", String::from_utf8_lossy(&up.stderr));
         cluster.environment = variables(&cluster.path().join("env"));
         for (name, value) in &cluster.environment {

@@ -69,7 +69,7 @@ fn with_wheels() -> Option<FarSide> {
     assert!(installed.status.success(), "{}{}", text(&installed.stdout), text(&installed.stderr));
     let torch = Path::new(text(&installed.stdout).trim()).join("torch");
     // There alone: in the folder as it is here, nothing is below `torch`.
-    stdout_of(far.user().command("mount").args(["-o", "bind,ro"]).args([Path::new(&libtorch), &torch]));
+    stdout_of(far.user().command("mount").args(["-o", "bind,ro"]).args([Path::new(&libtorch), torch.as_path()]));
     Some(far)
 }
 
