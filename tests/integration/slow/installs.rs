@@ -35,8 +35,8 @@ fn commands() -> Vec<&'static str> {
 
 /// The commands of the row for those who have `what`.
 fn row(what: &str) -> Vec<&'static str> {
-    let mut rows = GUIDE.lines().filter(|line| line.strip_prefix("| ").is_some_and(|cell| cell.starts_with(what)));
-    let row = rows.next().unwrap_or_else(|| panic!("no row for {what}"));
+    let is_row = |line: &&str| line.strip_prefix("| ").is_some_and(|cell| cell.starts_with(what));
+    let row = GUIDE.lines().find(is_row).unwrap_or_else(|| panic!("no row for {what}"));
     row.split('`').skip(1).step_by(2).collect()
 }
 
