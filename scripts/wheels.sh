@@ -64,8 +64,11 @@ else
   say "==> wheels: cargo, profile dist, into $built"
   (
     export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER=$OLDER_GCC
-    # Messages name files of the project, not of the one who built it.
-    export RUSTFLAGS="--remap-path-prefix=$root=/expctl --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
+    # Messages name files of the project, not of the one who built it; those of C and C++ too.
+    cargo_home=${CARGO_HOME:-$HOME/.cargo}
+    export RUSTFLAGS="--remap-path-prefix=$root=/expctl --remap-path-prefix=$cargo_home=/cargo"
+    prefixes="-ffile-prefix-map=$root=/expctl -ffile-prefix-map=$cargo_home=/cargo -ffile-prefix-map=$LIBTORCH=/libtorch"
+    export CFLAGS="${CFLAGS:-} $prefixes" CXXFLAGS="${CXXFLAGS:-} $prefixes"
     # Without --workspace: what only tests need of a library is left out.
     cargo build --profile dist --locked -p expctl -p expctl-worker -p python-loaders --lib --bin expctl --bin expctl-worker --target $triple
   ) >&2

@@ -18,6 +18,30 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 TAG = "manylinux_2_28_x86_64"
 TORCH = "torch==2.11.*"
 
+# C libraries whose source a package has and compiles, with their licences.
+C_LIBRARIES = {
+    "blosc-src": {"c-blosc": "BSD-3-Clause AND MIT"},
+    "bzip2-sys": {"bzip2": "bzip2-1.0.6"},
+    "hdf5-metno-src": {"HDF5": "LicenseRef-HDF5"},
+    "libdeflate-sys": {"libdeflate": "MIT"},
+    "libz-sys": {"zlib": "Zlib"},
+    "lmdb-master-sys": {"LMDB": "OLDAP-2.8"},
+    "lz4-sys": {"lz4": "BSD-2-Clause"},
+    "zstd-sys": {"zstd": "BSD-3-Clause"},
+}
+# These say that they link a library, and it is code of their own, or one that stays outside: libtorch, Python, libstdc++.
+WITHOUT_C_LIBRARY = {"cxx", "hdf5-metno-sys", "link-cplusplus", "pyo3", "pyo3-ffi", "ring", "torch-sys"}
+# Folders of packages that are not compiled: their licences are not those of a program.
+NOT_BUILT = {"benches", "contrib", "doc", "docs", "examples", "programs", "test", "tests", "zlib-ng"}
+# Texts that packages of crates.io come without.
+LICENCES = ROOT / "scripts/wheels/licences"
+KEPT = {"blosc-src": "c-blosc.txt", "heed": "heed.txt", "heed-traits": "heed.txt", "heed-types": "heed.txt"}
+# What else is in the programs: name, licence, text.
+OTHERS = (
+    ("DejaVu Sans", "Bitstream-Vera", ROOT / "crates/charts/src/font/LICENCE.txt"),
+    ("the standard library of Rust", "MIT OR Apache-2.0", ROOT / "LICENSE-APACHE"),
+)
+
 
 def project():
     return tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]
@@ -42,11 +66,32 @@ def packages():
 
 
 def licence_files(package):
+    """The files that state its licence: its own, those of the C libraries whose source it has, and what is kept here where it has none."""
     folder = pathlib.Path(package["manifest_path"]).parent
     named = [folder / package["license_file"]] if package["license_file"] else []
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    found = [path for path in files if path.name.lower().startswith(("license", "licence", "copying", "notice", "unlicense"))]
-    return list(dict.fromkeys(named + found))
+    found = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name.lower() not in NOT_BUILT)
+        texts = sorted(name for name in files if is_licence(name))
+        # Of two below the package, LICENSE is the one that is chosen here and COPYING the other: zstd may be taken under the GPL.
+        if pathlib.Path(place) != folder and any(name.lower().startswith("licen") for name in texts):
+            texts = [name for name in texts if not name.lower().startswith("copying")]
+        found += [pathlib.Path(place) / name for name in texts]
+    kept = [LICENCES / KEPT[package["name"]]] if package["name"] in KEPT else []
+    own = named + kept + [path for path in found if path.parent == folder]
+    # Several state Apache-2.0 in their manifest and come without its text.
+    if not own and "Apache-2.0" in (package["license"] or ""):
+        own = [ROOT / "LICENSE-APACHE"]
+    if not own:
+        sys.exit(f"pack: {package['name']} {package['version']} comes without its licence\n  hint: put the text into {LICENCES}, and name it in KEPT")
+    return list(dict.fromkeys(own + found))
+
+
+def is_licence(name):
+    """Whether a file of this name has the text of a licence."""
+    lower = name.lower()
+    starts = ("license", "licence", "copying", "copyright", "notice", "unlicense")
+    return lower.startswith(starts) and not lower.endswith((".c", ".h", ".html", ".py", ".rs", ".sh"))
 
 
 def third_party(all_packages):
@@ -55,12 +100,26 @@ def third_party(all_packages):
     lines = ["Packages of crates.io that are part of this program, with their licences. The texts follow.", ""]
     for package in all_packages:
         lines.append(f"{package['name']} {package['version']}: {package['license'] or 'see its text'}")
+        for library, licence in C_LIBRARIES.get(package["name"], {}).items():
+            lines.append(f"{library}, C source in {package['name']}: {licence}")
         for path in licence_files(package):
             text = path.read_text(errors="replace").strip()
             texts.setdefault(text, []).append(f"{package['name']} {package['version']}")
+    for name, licence, path in OTHERS:
+        lines.append(f"{name}: {licence}")
+        texts.setdefault(path.read_text().strip(), []).append(name)
     for text, users in texts.items():
-        lines += ["", "=" * 80, "Of " + ", ".join(users), "", text]
+        # A package may have the same text in two files.
+        lines += ["", "=" * 80, "Of " + ", ".join(dict.fromkeys(users)), "", text]
     return "\n".join(lines) + "\n"
+
+
+def check_c_libraries(all_packages):
+    """Stops for a package with a library that C_LIBRARIES does not tell of."""
+    known = C_LIBRARIES.keys() | WITHOUT_C_LIBRARY
+    for package in all_packages:
+        if package["links"] and package["name"] not in known:
+            sys.exit(f"pack: {package['name']} links the library {package['links']}\n  hint: C_LIBRARIES in {__file__} says what is in a wheel")
 
 
 def sbom(name, version, all_packages):
@@ -76,12 +135,21 @@ def sbom(name, version, all_packages):
             entry["licenses"] = [{"expression": package["license"].replace("/", " OR ")}]
         return entry
 
+    # Those are no packages of their own: their version is that of the package which has the source.
+    def parts(package):
+        source = f"C source in {package['name']} {package['version']}"
+        for library, licence in C_LIBRARIES.get(package["name"], {}).items():
+            yield {"type": "library", "name": library, "description": source, "licenses": [{"expression": licence}]}
+
+    others = [{"type": "library", "name": one, "licenses": [{"expression": licence}]} for one, licence, _ in OTHERS]
+    bundled = [part for package in all_packages for part in parts(package)]
+
     return json.dumps({
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
         "version": 1,
         "metadata": {"component": {"type": "application", "name": name, "version": version}},
-        "components": [component(package) for package in all_packages],
+        "components": [component(package) for package in all_packages] + bundled + others,
     }, indent=1) + "\n"
 
 
@@ -166,6 +234,7 @@ def main():
     for old in out.glob("expctl_*.whl"):
         old.unlink()
     all_packages = packages()
+    check_c_libraries(all_packages)
     version = project()["version"]
 
     def launcher(folder, data):

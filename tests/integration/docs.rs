@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use test_support::{Requirement, skip};
+
 use crate::common::text;
 
 fn root() -> &'static Path {
@@ -141,6 +143,40 @@ mod slow {
 
     /// Cells of each type in the file, as h5py reads it.
     const CELLS: [u64; 10] = [68, 8, 19, 54, 43, 129, 95, 13, 31, 240];
+
+    /// As somebody with the rights publishes them, up to the upload: each after those that it needs. The registry is asked whether a version is free.
+    #[test]
+    fn public_crates_pass_a_dry_run() {
+        let target = tempfile::tempdir().unwrap();
+        let mut publish = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        publish.args(["publish", "--dry-run", "--no-verify", "--allow-dirty", "--target-dir"]).arg(target.path());
+        for name in PUBLIC_CRATES {
+            publish.args(["-p", name]);
+        }
+        let output = publish.current_dir(root()).stdin(Stdio::null()).output().unwrap();
+        let said = text(&output.stderr);
+        // What cargo says where the registry is out of reach; a crate that cannot be published has other errors.
+        let unreachable =
+            ["failed to update", "failed to download", "config.json failed", "network error", "--offline"];
+        if !output.status.success() && unreachable.iter().any(|words| said.contains(words)) {
+            return skip(Requirement::Other, "the registry of crates cannot be reached");
+        }
+        assert!(output.status.success(), "{said}");
+        let mut warnings = said.lines().filter(|line| line.starts_with("warning"));
+        assert!(warnings.all(|line| line == "warning: aborting upload due to dry run"), "{said}");
+        let place = |name: &str| {
+            let line = format!("Uploading {name} v{}", env!("CARGO_PKG_VERSION"));
+            said.find(&line).unwrap_or_else(|| panic!("{line}: {said}"))
+        };
+        for name in PUBLIC_CRATES {
+            place(name);
+        }
+        for (needed, by) in
+            [("anndata-io", "cell-loader"), ("loader-core", "cell-loader"), ("loader-core", "graph-loader")]
+        {
+            assert!(place(needed) < place(by), "{by} needs {needed}: {said}");
+        }
+    }
 
     #[test]
     fn programs_outside_the_workspace_read_rows_and_batches() {

@@ -15,12 +15,13 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Va
 use super::records::{FigureRecord, FigureRecords, Source, sources};
 
 /// Templates in docs/templates, and the document that each makes.
-pub const DOCS: [(&str, &str); 10] = [
+pub const DOCS: [(&str, &str); 11] = [
     ("README.md.j2", "README.md"),
     ("choosing.md.j2", "docs/guide/choosing.md"),
     ("claims.md.j2", "docs/guide/claims.md"),
     ("command-workers.md.j2", "docs/guide/command-workers.md"),
     ("gpu.md.j2", "docs/guide/gpu.md"),
+    ("install.md.j2", "docs/guide/install.md"),
     ("launcher-cost.md.j2", "docs/reference/launcher-cost.md"),
     ("peers.md.j2", "docs/guide/peers.md"),
     ("performance.md.j2", "docs/reference/performance.md"),

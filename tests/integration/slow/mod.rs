@@ -11,6 +11,7 @@ mod faults;
 mod gpu_script;
 mod hardware;
 mod html;
+mod installs;
 mod life;
 mod load;
 mod local;

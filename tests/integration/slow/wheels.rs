@@ -1,5 +1,6 @@
-//! The wheels, on an older system.
+//! The wheels: what is in them, on an older system, and beside each PyTorch that a user may have.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -46,7 +47,8 @@ fn wheels_run_where_the_c_library_is_older() {
     assert!(said.contains("GLIBC 2.31") && text(&stdout).contains("samples/s"), "{}\n{said}", text(&stdout));
 }
 
-/// Metadata, licences and the list of what is inside are made of the tree, and can be checked without a build.
+/// Metadata, licences and the list of what is inside are made of the tree, and can be checked without a build: the same programs give the same
+/// wheels, byte for byte.
 #[test]
 fn a_program_of_this_machine_is_no_wheel_for_old_ones() {
     let tools = cache().join("wheel-tools/bin/python");
@@ -54,22 +56,37 @@ fn a_program_of_this_machine_is_no_wheel_for_old_ones() {
         return skip(Requirement::Other, "the tools of make wheels are not there");
     }
     let folder = tempfile::tempdir().unwrap();
-    let (built, out) = (folder.path().join("built"), folder.path().join("dist"));
+    let built = folder.path().join("built");
     std::fs::create_dir(&built).unwrap();
-    // What ran this is linked with this system's libraries, whose symbols are newer.
-    let program = env!("CARGO_BIN_EXE_expctl");
-    for name in ["expctl", "expctl-worker", "libpython_loaders.so"] {
-        std::fs::hard_link(program, built.join(name))
-            .or_else(|_| std::fs::copy(program, built.join(name)).map(drop))
-            .unwrap();
+    // What ran this is linked with this system's libraries, whose symbols are newer. Small programs stand in for the other parts.
+    let program = Path::new(env!("CARGO_BIN_EXE_expctl"));
+    for (name, of) in [
+        ("expctl", program),
+        ("expctl-worker", Path::new("/bin/true")),
+        ("libpython_loaders.so", Path::new("/bin/true")),
+    ] {
+        std::fs::hard_link(of, built.join(name)).or_else(|_| std::fs::copy(of, built.join(name)).map(drop)).unwrap();
     }
     let python = |script: &str, arguments: &[&Path]| {
         Command::new(&tools).arg(root().join("scripts/wheels").join(script)).args(arguments).output().unwrap()
     };
-    let packed = python("pack.py", &[&built, &out]);
-    assert!(packed.status.success(), "{}", text(&packed.stderr));
-    let wheels: Vec<PathBuf> = std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let [wheels, again] = ["dist", "again"].map(|name| {
+        let out = folder.path().join(name);
+        let packed = python("pack.py", &[&built, &out]);
+        assert!(packed.status.success(), "{}", text(&packed.stderr));
+        let mut wheels: Vec<PathBuf> = std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path()).collect();
+        wheels.sort();
+        wheels
+    });
     assert_eq!(wheels.len(), 2, "{wheels:?}");
+    for (one, other) in wheels.iter().zip(&again) {
+        assert_eq!(one.file_name(), other.file_name());
+        assert!(
+            std::fs::read(one).unwrap() == std::fs::read(other).unwrap(),
+            "{} is another one each time",
+            one.display()
+        );
+    }
     let checked = python("check.py", &wheels.iter().map(PathBuf::as_path).collect::<Vec<_>>());
     assert_eq!(checked.status.code(), Some(1), "{}", text(&checked.stderr));
     assert!(text(&checked.stderr).contains("which manylinux_2_28 does not have"), "{}", text(&checked.stderr));
@@ -120,6 +137,63 @@ impl Environment {
         let lines: Vec<&str> = stdout.lines().filter(|line| line.contains("libtorch")).collect();
         let [line] = lines[..] else { panic!("not one line on libtorch\n{stdout}\n{stderr}") };
         line.to_owned()
+    }
+}
+
+/// What comes along with a program: the licences of all that is in it, the list of that, manual pages and completions.
+#[test]
+fn a_wheel_tells_what_is_in_it() {
+    let Some(environment) = Environment::install() else {
+        return skip(Requirement::Other, "there are no wheels: make test links them, make wheels makes them");
+    };
+    let packages = environment.packages();
+    for wheel in ["expctl_hpc", "expctl_worker"] {
+        let info = packages.join(format!("{wheel}-{}.dist-info", env!("CARGO_PKG_VERSION")));
+        let read = |file: &str| {
+            std::fs::read_to_string(info.join(file)).unwrap_or_else(|error| panic!("{wheel}: {file}: {error}"))
+        };
+        for licence in ["LICENSE-APACHE", "LICENSE-MIT"] {
+            assert_eq!(read(&format!("licenses/{licence}")), std::fs::read_to_string(root().join(licence)).unwrap());
+        }
+        let licences = read("licenses/THIRD_PARTY.txt");
+        let heads = licences.lines().filter_map(|line| line.strip_prefix("Of "));
+        let with_text: BTreeSet<&str> = heads.flat_map(|line| line.split(", ")).collect();
+        let parts: serde_json::Value = serde_json::from_str(&read("sboms/expctl.cyclonedx.json")).unwrap();
+        let parts = parts["components"].as_array().unwrap();
+        for part in parts {
+            let name = part["name"].as_str().unwrap();
+            // The text of a C library is that of the package that has its source.
+            let source = part["description"].as_str().and_then(|text| text.strip_prefix("C source in "));
+            let of = source.map(str::to_owned).unwrap_or_else(|| match part["version"].as_str() {
+                Some(version) => format!("{name} {version}"),
+                None => name.to_owned(),
+            });
+            assert!(with_text.contains(of.as_str()), "{wheel}: {name} is in it without the licence of {of}");
+        }
+        for (library, holder) in [
+            ("bzip2", "Julian R Seward"),
+            ("c-blosc", "Francesc Alted"),
+            ("DejaVu Sans", "Bitstream"),
+            ("HDF5", "The HDF Group"),
+            ("libdeflate", "Eric Biggers"),
+            ("LMDB", "Howard Chu"),
+            ("lz4", "Yann Collet"),
+            ("zlib", "Mark Adler"),
+            ("zstd", "Meta Platforms"),
+        ] {
+            assert!(parts.iter().any(|part| part["name"] == library), "{wheel}: {library}");
+            assert!(licences.contains(holder), "{wheel}: {library} is of {holder}");
+        }
+    }
+    for file in [
+        "man/man1/expctl.1",
+        "man/man1/expctl-submit.1",
+        "bash-completion/completions/expctl",
+        "fish/vendor_completions.d/expctl.fish",
+        "zsh/site-functions/_expctl",
+    ] {
+        let text = std::fs::read_to_string(packages.join("share").join(file)).unwrap_or_default();
+        assert!(text.contains("expctl") && text.len() > 500, "{file}: {text}");
     }
 }
 
