@@ -19,10 +19,16 @@ mib=$1; shift
 bytes=$((mib << 20))
 reasons=()
 
-# Runs the command in a group, then removes the group.
-run_in() { # GROUP COMMAND…
-  local group=$1 status=0
-  shift
+# Makes a group with the limit in FILE, runs the command in it, removes it and ends with the command's exit code. Where there can be no such
+# group, returns with the reason.
+in_new_group() { # VERSION PARENT FILE COMMAND…
+  local version=$1 parent=$2 file=$3 group=$2/expctl-memory-$$ status=0
+  shift 3
+  if ! { mkdir "$group" && echo "$bytes" > "$group/$file"; } 2>/dev/null; then
+    rmdir "$group" 2>/dev/null || true
+    reasons+=("cgroup $version: no group with $file may be made in $parent")
+    return
+  fi
   say "==> at most $mib MiB of memory: $group"
   # The shell in between joins the group: this script stays outside, or the group could not be removed.
   sh -c 'echo $$ > "$0/cgroup.procs" && exec "$@"' "$group" "$@" || status=$?
@@ -32,17 +38,6 @@ run_in() { # GROUP COMMAND…
     sleep 1
   done
   exit "$status"
-}
-
-# A new group with a limit; prints its folder.
-make_group() { # PARENT FILE
-  local group=$1/expctl-memory-$$
-  mkdir "$group" 2>/dev/null || return 1
-  if ! { echo "$bytes" > "$group/$2"; } 2>/dev/null; then
-    rmdir "$group"
-    return 1
-  fi
-  echo "$group"
 }
 
 with_systemd() {
@@ -62,7 +57,7 @@ with_systemd() {
 }
 
 in_version_2() {
-  local root=/sys/fs/cgroup own parent group
+  local root=/sys/fs/cgroup own parent
   if [ "$(stat -fc %T "$root" 2>/dev/null)" != cgroup2fs ]; then
     reasons+=("cgroup v2: it is not mounted at $root")
     return
@@ -74,26 +69,18 @@ in_version_2() {
     reasons+=("cgroup v2: $parent does not give memory limits to the groups below it")
     return
   fi
-  if ! group=$(make_group "$parent" memory.high); then
-    reasons+=("cgroup v2: no group with memory.high may be made in $parent")
-    return
-  fi
-  run_in "$group" "$@"
+  in_new_group v2 "$parent" memory.high "$@"
 }
 
 in_version_1() {
-  local own parent group
+  local own parent
   own=$(sed -n 's/^[0-9]*:memory://p' /proc/self/cgroup)
   parent=/sys/fs/cgroup/memory$own
   if [ -z "$own" ] || [ ! -e "$parent/memory.limit_in_bytes" ]; then
     reasons+=("cgroup v1: there is no $parent with memory.limit_in_bytes")
     return
   fi
-  if ! group=$(make_group "$parent" memory.limit_in_bytes); then
-    reasons+=("cgroup v1: no group with memory.limit_in_bytes may be made in $parent")
-    return
-  fi
-  run_in "$group" "$@"
+  in_new_group v1 "$parent" memory.limit_in_bytes "$@"
 }
 
 with_systemd "$@"

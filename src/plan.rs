@@ -190,8 +190,8 @@ pub fn cost(plan: &Plan) -> Option<Cost> {
     })
 }
 
-/// A trial for each lane that a task asks resources for and no trial of the plan runs in.
-fn empty_lanes(trials: &[Trial]) -> Vec<&Trial> {
+/// The trials of a plan that run side by side: the first one of each row, and how many repeats that ask for the same it has.
+fn packed_rows(trials: &[Trial]) -> Vec<(&Trial, usize)> {
     let asks_for = |trial: &Trial| {
         let Settings { launch, slurm, .. } = &trial.settings;
         (trial.settings_hash().to_owned(), launch.ranks, slurm.clone(), trial.settings.can_resume())
@@ -203,8 +203,13 @@ fn empty_lanes(trials: &[Trial]) -> Vec<&Trial> {
             None => alike.push((trial, 1)),
         }
     }
+    alike
+}
+
+/// A trial for each lane that a task asks resources for and no trial of the plan runs in.
+fn empty_lanes(trials: &[Trial]) -> Vec<&Trial> {
     let mut empty = Vec::new();
-    for (trial, n) in alike {
+    for (trial, n) in packed_rows(trials) {
         let pack = trial.settings.slurm.pack as usize;
         empty.extend(std::iter::repeat_n(trial, n.next_multiple_of(pack) - n));
     }
@@ -296,18 +301,48 @@ fn model_of_variant(plan: &Plan, variant: String, genes: &mut dyn FnMut(&Setting
 
 /// Remarks on the models of a plan, a line each: the variants, and a sentence about them.
 pub fn remarks(plan: &Plan) -> Vec<String> {
+    let trials = plan.trials.iter();
+    by_variants(trials.flat_map(|trial| model_remarks(&trial.settings).into_iter().map(move |said| (trial, said))))
+}
+
+/// Warnings of trials that are to run side by side and of which fewer will, a line each: the variants, and a sentence about them.
+pub fn pack_warnings(plan: &Plan) -> Vec<String> {
+    let rows = packed_rows(&plan.trials);
+    by_variants(rows.into_iter().filter_map(|(trial, n)| Some((trial, pack_warning(trial.settings.slurm.pack, n)?))))
+}
+
+/// What `repeats` of a trial do that do not fill packs of `pack`; `None` if they do.
+fn pack_warning(pack: u32, repeats: usize) -> Option<String> {
+    let (pack, repeats) = (u64::from(pack), repeats as u64);
+    let left = repeats.checked_rem(pack).filter(|left| *left > 0)?;
+    let asks = format!("on Slurm the task asks for the resources of {pack} trials all the same");
+    Some(if repeats < pack {
+        format!(
+            "too few repeats ({repeats}) for {pack} side by side (slurm.pack), and {asks}; set measure.repeats to a multiple of {pack}, or \
+             slurm.pack to {repeats}"
+        )
+    } else {
+        let full = repeats - left;
+        format!(
+            "{repeats} repeats are no whole packs of {pack} (slurm.pack): a rest of {left} runs with fewer side by side, and {asks}; set \
+             measure.repeats to {full} or {}",
+            full + pack
+        )
+    })
+}
+
+/// Sentences about trials, each once, behind the variants of its trials.
+fn by_variants<'a>(all: impl Iterator<Item = (&'a Trial, String)>) -> Vec<String> {
     let mut found: Vec<(String, Vec<&str>)> = Vec::new();
-    for trial in &plan.trials {
-        for said in model_remarks(&trial.settings) {
-            let known = found.iter().position(|(sentence, _)| *sentence == said);
-            let known = known.unwrap_or_else(|| {
-                found.push((said, Vec::new()));
-                found.len() - 1
-            });
-            let variants = &mut found[known].1;
-            if !variants.contains(&trial.variant.as_str()) {
-                variants.push(&trial.variant);
-            }
+    for (trial, said) in all {
+        let known = found.iter().position(|(sentence, _)| *sentence == said);
+        let known = known.unwrap_or_else(|| {
+            found.push((said, Vec::new()));
+            found.len() - 1
+        });
+        let variants = &mut found[known].1;
+        if !variants.contains(&trial.variant.as_str()) {
+            variants.push(&trial.variant);
         }
     }
     found.into_iter().map(|(said, variants)| format!("{}: {said}", variants.join(", "))).collect()

@@ -24,6 +24,9 @@ use crate::{Failure, Outcome};
 const CASES: u64 = 400;
 /// Time after which a case counts as a hang. On a busy machine cases take less than a second.
 const CASE_LIMIT: Duration = Duration::from_secs(30);
+/// What to do where the corpus is not there: it is part of the repository.
+const RESTORE_CORPUS: &str =
+    concat!("`git -C ", env!("CARGO_MANIFEST_DIR"), " checkout -- corpus` brings back the corpus of the repository");
 /// Address space of a child, bytes: what asks for more is refused, and the child ends.
 const ADDRESS_SPACE: u64 = 1 << 30;
 
@@ -213,11 +216,32 @@ fn without_numbers(error: &str, case: &Path) -> String {
 /// Seeds of a target, sorted.
 ///
 /// # Errors
-/// The folder cannot be read, or has none.
+/// The folder cannot be read, or has none: with its path, and the command that brings back the corpus of the repository.
 pub fn seeds(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let fail = |reason: &dyn std::fmt::Display| format!("{}: {reason}", folder.display());
+    let fail = |reason: &dyn std::fmt::Display| {
+        format!(
+            "no seeds of a reader in {}: {reason}\n  {RESTORE_CORPUS}\n  or give a folder that has a folder for each reader with --corpus",
+            folder.display()
+        )
+    };
     let entries = fs::read_dir(folder).map_err(|e| fail(&e))?;
     let mut seeds: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
     seeds.sort();
-    if seeds.is_empty() { Err(fail(&"no seeds").into()) } else { Ok(seeds) }
+    if seeds.is_empty() { Err(fail(&"it is empty").into()) } else { Ok(seeds) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_corpus_the_folder_and_what_brings_it_back_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let gone = folder.path().join("h5ad");
+        for (path, why) in [(gone.as_path(), "No such file"), (folder.path(), "it is empty")] {
+            let said = seeds(path).unwrap_err().to_string();
+            assert!(said.contains(&format!("in {}: {why}", path.display())), "{said}");
+            assert!(said.contains("checkout -- corpus` brings back") && said.contains("--corpus"), "{said}");
+        }
+    }
 }

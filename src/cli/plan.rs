@@ -139,6 +139,9 @@ pub fn run(project: &Project, args: &PlanArgs) -> Result<(), Failure> {
         for remark in plan::remarks(&plan) {
             say(format_args!("note: {remark}"));
         }
+        for warning in plan::pack_warnings(&plan) {
+            say(format_args!("warning: {warning}"));
+        }
         if let Some(search) = &config.search {
             say_search(search, &args.config);
         }

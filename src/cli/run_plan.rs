@@ -201,6 +201,9 @@ pub fn submit_plan(
     if let Some(cost) = plan::cost(&plan) {
         say(if slurm { cost.to_string() } else { cost.on_this_machine() });
     }
+    for warning in plan::pack_warnings(&plan) {
+        say(format!("warning: {warning}"));
+    }
     if only_asks {
         needed_worker(&job.trials)?;
         if args.test_only {

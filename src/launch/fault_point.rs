@@ -1,4 +1,7 @@
 //! [`fault_point`]: where a test kills a submission, to check that the next one recovers.
+//!
+//! It is in every build, so that the tests run the program that users have. With it a process can only end itself, and whoever may set its
+//! environment may end it anyway.
 
 use nix::sys::signal::{Signal, raise};
 

@@ -158,6 +158,11 @@ impl VariantRow {
         self.settings.get(Slurm::PACK.name()).map(String::as_str)
     }
 
+    /// What [`Self::n`] counts: what ran side by side is one value.
+    pub fn counted(&self) -> &'static str {
+        if self.side_by_side().is_some_and(|pack| pack != "1") { "pack" } else { "run" }
+    }
+
     /// Accelerator utilisation of emulated steps, in words; `None` for other steps, and without a completed run.
     pub fn utilisation(&self) -> Option<String> {
         Some(self.emulation.as_ref()?.utilisation.as_ref()?.words())

@@ -1,6 +1,8 @@
-//! The views of a job in `expctl watch`: a [`View`] per look, as JSON, as lines ([`Lines`]), on a terminal ([`frame`], [`Screen`]) or as
+//! The views of a job in `expctl watch`: a [`View`] per look, as JSON, as lines ([`Lines`]), on a terminal ([`frame()`], [`Screen`]) or as
 //! metrics ([`JobMetrics`]).
 
+mod frame;
+mod lines;
 mod metrics;
 mod screen;
 mod text;
@@ -11,9 +13,10 @@ use expctl_ledger::{AttemptDir, AttemptState, JobArrays};
 use expctl_settings::Mode;
 use serde::Serialize;
 
+pub use self::frame::frame;
+pub use self::lines::Lines;
 pub use self::metrics::JobMetrics;
 pub use self::screen::Screen;
-pub use self::text::{Lines, frame};
 use crate::exit::Failure;
 use crate::launch::status::{Follow, Pace, TrialStatus, estimated_s_left};
 

@@ -1,119 +1,31 @@
-//! A [`View`] of a job as text: [`frame`] fills a terminal with it, [`Lines`] prints one line for each change.
+//! What is said of a job and of its running trials, in a frame of a terminal as in a line.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use console::{measure_text_width, truncate_str};
-use expctl_settings::{EMULATED, with_point};
+use expctl_settings::EMULATED;
 use expctl_text::format::{MISSING, moment, percent, rate};
 
-use super::{RunningTrial, View};
+use super::View;
 use crate::launch::status::{Pace, RankPace, WINDOW_S};
 
-/// From this time without a step on, s, a trial's line says how long ago its last step was.
-const MIN_SILENCE: f64 = 5.0;
-/// Maximum number of lines that are reserved for failed trials before the running ones are laid out. Failed trials also
-/// get all lines that are free afterwards.
-const MAX_RESERVED_FAILURES: usize = 5;
-
-/// The view as lines for a terminal of `height` rows and `width` columns: header, summary and progress of the job, its
-/// running trials, its failed ones, and a foot. Trials that do not fit are counted, and lines that are too long are cut
-/// off.
-pub fn frame(view: &View, height: usize, width: usize) -> Vec<String> {
-    let (total, over) = (view.total(), view.over());
-    let mut lines = vec![header(view), format!("{}{}", view.summary(), remaining_time(view.estimated_s_left))];
-    lines.push(format!("{} {over} of {total} ended", bar(over, total, 24)));
-    lines.extend(view.trouble.iter().map(|trouble| format!("Slurm cannot be asked: {trouble}")));
-    let failed: Vec<String> = view
-        .failures
-        .iter()
-        .map(|f| if f.reason.is_empty() { String::new() } else { format!(": {}", f.reason) })
-        .zip(&view.failures)
-        .map(|(reason, f)| format!("{} {}{reason}", f.state.name(), with_point(&f.trial, &f.point)))
-        .collect();
-    let running: Vec<Vec<String>> = view.running.iter().map(|running| trial(running, width)).collect();
-    // One line is for the foot. An empty line stands before the running trials, and one before the failed ones.
-    let free = height.saturating_sub(lines.len() + 1);
-    let for_failed = if failed.is_empty() { 0 } else { 1 + failed.len().min(MAX_RESERVED_FAILURES) };
-    let for_running = free - for_failed.min(free / 2);
-    let mut running_lines = vec![String::new()];
-    let mut shown = 0;
-    for trial in &running {
-        // A line for the number of trials that are not shown, unless this one is the last.
-        let more = usize::from(shown + 1 < running.len());
-        if running_lines.len() + trial.len() + more > for_running {
-            break;
-        }
-        running_lines.extend(trial.iter().cloned());
-        shown += 1;
-    }
-    if shown < running.len() && running_lines.len() < for_running {
-        running_lines.push(format!("… and {} more that run", running.len() - shown));
-    }
-    let free = free.saturating_sub(running_lines.len());
-    lines.extend(running_lines);
-    if !failed.is_empty() && free > 1 {
-        lines.push(String::new());
-        // The last ones are shown. Where not all fit, one line is for their number.
-        let fit = failed.len().min(free - 1);
-        let fit = if fit < failed.len() { fit - 1 } else { fit };
-        lines.extend(failed[failed.len() - fit..].iter().cloned());
-        if fit < failed.len() {
-            lines.push(format!("… and {} more that did not complete", failed.len() - fit));
-        }
-    }
-    lines.truncate(height.saturating_sub(1));
-    lines.push(if view.ended { String::new() } else { "q leaves; the job goes on".to_owned() });
-    lines.iter().map(|line| truncate_str(line, width, "…").into_owned()).collect()
-}
-
-/// `job 12, small on slurm, array 12 and 15, submitted 2026-01-02 03:04 UTC, 5 min ago`.
-fn header(view: &View) -> String {
+/// `job 12, small on slurm, array 12 and 15, submitted 2026-01-02 03:04 UTC, 5 min ago`. `config`: its name, or as much
+/// of it as fits.
+pub fn header(view: &View, config: &str) -> String {
     let arrays: Vec<String> = view.arrays.iter().map(u64::to_string).collect();
     let arrays = if arrays.is_empty() { String::new() } else { format!(", array {}", arrays.join(" and ")) };
     let (submitted, elapsed) = (moment(view.submitted), duration(view.elapsed_s as f64));
     let elapsed = if view.ended { format!("took {elapsed}") } else { format!("{elapsed} ago") };
-    format!("job {}, {} on {}{arrays}, submitted {submitted}, {elapsed}", view.job, view.config, view.backend)
-}
-
-/// A line for a running trial, with its rates on a second one where they do not fit into `width`, and another line for its ranks if it has
-/// several.
-fn trial(running: &RunningTrial, width: usize) -> Vec<String> {
-    let again = if running.attempt > 1 { format!(", attempt {}", running.attempt) } else { String::new() };
-    let reason = if running.reason.is_empty() { String::new() } else { format!(", {}", running.reason) };
-    let name = with_point(&running.trial, &running.point);
-    let Some(pace) = &running.pace else { return vec![format!("{name}{again}{reason}: starting")] };
-    let last_step = pace.last_step_s.filter(|s| *s >= MIN_SILENCE).map(|s| format!(", last step {} ago", duration(s)));
-    let rates =
-        if pace.ranks.iter().all(|r| r.step == 0) { "no step yet".to_owned() } else { rates(pace, running.emulated) };
-    let progress = bar(pace.step as usize, pace.steps_total as usize, 12);
-    let progress = format!("{name}{again}{reason}: {progress} {}/{}", pace.step, pace.steps_total);
-    let more = format!("{}{}", remaining_time(pace.estimated_s_left), last_step.unwrap_or_default());
-    let mut lines = if measure_text_width(&progress) + measure_text_width(&rates) + 2 > width {
-        vec![progress, format!("    {rates}{more}")]
-    } else {
-        vec![format!("{progress}, {rates}{more}")]
-    };
-    if pace.ranks.len() < 2 {
-        return lines;
-    }
-    // Stragglers first: a terminal that is too narrow shows the beginning of the line.
-    let stragglers = pace.ranks.iter().filter(|r| r.straggler).map(straggler_text);
-    let ranks = pace.ranks.iter().map(|r| format!("r{} {}", r.rank, r.it_per_s.map_or(MISSING.to_owned(), rate)));
-    let all = format!("{} it/s", ranks.collect::<Vec<_>>().join("  "));
-    lines.push(format!("    {}", stragglers.chain([all]).collect::<Vec<_>>().join("; ")));
-    lines
+    format!("job {}, {config} on {}{arrays}, submitted {submitted}, {elapsed}", view.job, view.backend)
 }
 
 /// `rank 3 on n2 takes 18 % longer than the median of the ranks`: for a step, without the wait for other ranks.
-fn straggler_text(rank: &RankPace) -> String {
+pub fn straggler_text(rank: &RankPace) -> String {
     let node = rank.node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
     let more = (rank.own_time.unwrap_or(1.0) - 1.0) * 100.0;
     format!("rank {}{node} takes {more:.0} % longer than the median of the ranks", rank.rank)
 }
 
-/// `waits most for collate (62 %), 12.3 it/s, 98 samples/s (last 10 s)`. The stage is first, because a terminal that is
-/// too narrow shows the beginning of the line. Of emulated steps the end is `(emulated, last 10 s)`.
-fn rates(pace: &Pace, emulated: bool) -> String {
+/// `waits most for collate (62 %), 12.3 it/s, 98 samples/s (last 10 s)`. Of emulated steps the end is
+/// `(emulated, last 10 s)`.
+pub fn rates(pace: &Pace, emulated: bool) -> String {
     let shown = |value: Option<f64>| value.map_or_else(|| MISSING.to_owned(), rate);
     let stage = pace.slowest_stage.zip(pace.slowest_share);
     let stage = stage.map(|(stage, share)| format!("waits most for {stage} ({}), ", percent(share)));
@@ -123,12 +35,12 @@ fn rates(pace: &Pace, emulated: bool) -> String {
 }
 
 /// `, about 3 min left (estimated)`; empty without an estimate.
-fn remaining_time(seconds: Option<f64>) -> String {
+pub fn remaining_time(seconds: Option<f64>) -> String {
     seconds.map(|s| format!(", about {} left (estimated)", duration(s))).unwrap_or_default()
 }
 
 /// A duration in at most two units: `12 s`, `3 min 5 s`, `5 h 20 min`, `9 d 3 h`. Below 0 it is `0 s`.
-fn duration(seconds: f64) -> String {
+pub fn duration(seconds: f64) -> String {
     let s = seconds.max(0.0).round() as u64;
     let two_units = |n: u64, unit: &str, rest: u64, smaller_unit: &str| match rest {
         0 => format!("{n} {unit}"),
@@ -142,117 +54,15 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-/// A progress bar of `width` characters: `████░░░░`. It is empty where `total` is 0.
-fn bar(done: usize, total: usize, width: usize) -> String {
-    let full = (width * done.min(total)).checked_div(total).unwrap_or(0);
-    format!("{}{}", "█".repeat(full), "░".repeat(width - full))
-}
-
-/// A running trial gets a line whenever another one of so many equal fractions of its steps is done.
-const PROGRESS_LINES: u64 = 10;
-
-/// Output where there is no terminal: a line, with its time, for each change between two views of a job. The fields are
-/// what has been printed so far.
-#[derive(Debug, Default)]
-pub struct Lines {
-    /// Whether there was a view before.
-    begun: bool,
-    summary: String,
-    trouble: Option<String>,
-    /// Of each running trial, by its id: its attempt, and how many of the [`PROGRESS_LINES`] fractions of its steps were
-    /// done.
-    running: BTreeMap<String, (u32, u64)>,
-    /// Trial and rank.
-    stragglers: BTreeSet<(String, u32)>,
-    /// Lines of the failed trials.
-    failed: BTreeSet<String>,
-    /// Ids of the completed trials.
-    completed: BTreeSet<String>,
-}
-
-impl Lines {
-    /// The changes since the last view, a line each: `2026-01-02T03:05:45Z job 12: …`. The first view gives the header, too.
-    pub fn changes(&mut self, view: &View) -> Vec<String> {
-        let mut messages = Vec::new();
-        if !self.begun {
-            // Without `job 12, `: every line begins with the job.
-            messages.push(header(view).split_once(", ").map_or_else(String::new, |(_, rest)| rest.to_owned()));
-        }
-        let previous = std::mem::take(&mut self.running);
-        for now in &view.running {
-            let name = with_point(&now.trial, &now.point);
-            let fractions = now.pace.as_ref().map_or(0, |p| p.step * PROGRESS_LINES / p.steps_total.max(1));
-            let before = previous.get(&now.trial).filter(|(attempt, _)| *attempt == now.attempt);
-            if before.is_none() {
-                messages.push(format!("{name}: attempt {} runs", now.attempt));
-            }
-            let has_progress = fractions > before.map_or(0, |(_, fractions)| *fractions);
-            if let Some(pace) = now.pace.as_ref().filter(|_| has_progress) {
-                let (step, of) = (pace.step, pace.steps_total);
-                let remaining = remaining_time(pace.estimated_s_left);
-                messages.push(format!("{name}: step {step}/{of}, {}{remaining}", rates(pace, now.emulated)));
-            }
-            for rank in now.pace.iter().flat_map(|pace| &pace.ranks) {
-                let key = (now.trial.clone(), rank.rank);
-                if !rank.straggler {
-                    self.stragglers.remove(&key);
-                } else if self.stragglers.insert(key) {
-                    messages.push(format!("{name}: {}", straggler_text(rank)));
-                }
-            }
-            self.running.insert(now.trial.clone(), (now.attempt, fractions));
-        }
-        for done in &view.completed {
-            if self.completed.insert(done.trial.clone()) {
-                let rates = done.it_per_s.zip(done.samples_per_s);
-                let emulated = if done.emulated { format!(" ({EMULATED})") } else { String::new() };
-                let rates =
-                    rates.map(|(it, samples)| format!(", {} it/s, {} samples/s{emulated}", rate(it), rate(samples)));
-                let name = with_point(&done.trial, &done.point);
-                messages.push(format!("{name}: completed{}", rates.unwrap_or_default()));
-            }
-        }
-        let mut failed = BTreeSet::new();
-        for failure in &view.failures {
-            let reason = if failure.reason.is_empty() { String::new() } else { format!(": {}", failure.reason) };
-            let name = with_point(&failure.trial, &failure.point);
-            let line = format!("{name}: {}{reason}", failure.state.name());
-            if !self.failed.contains(&line) {
-                messages.push(line.clone());
-            }
-            failed.insert(line);
-        }
-        self.failed = failed;
-        if self.trouble != view.trouble {
-            self.trouble.clone_from(&view.trouble);
-            messages.push(match &view.trouble {
-                Some(trouble) => format!("Slurm cannot be asked: {trouble}"),
-                None => "Slurm answers again".to_owned(),
-            });
-        }
-        let summary = view.summary();
-        if summary != self.summary {
-            messages.push(format!("{summary}{}", remaining_time(view.estimated_s_left)));
-            self.summary = summary;
-        }
-        if view.ended {
-            messages.push(format!("ended after {}", duration(view.elapsed_s as f64)));
-        }
-        self.begun = true;
-        let time = jiff::Timestamp::from_second(view.time).map(|t| t.to_string()).unwrap_or_default();
-        messages.into_iter().map(|line| format!("{time} job {}: {line}", view.job)).collect()
-    }
-}
-
+/// A job to be shown.
 #[cfg(test)]
-mod tests {
+pub mod sample {
     use super::*;
-    use crate::watch::{CompletedTrial, FailedTrial, StateCount, WaitingTrials};
-    use expctl_ledger::AttemptState;
-    use expctl_ledger::Stage;
+    use crate::watch::{FailedTrial, RunningTrial, StateCount, WaitingTrials};
+    use expctl_ledger::{AttemptState, Stage};
 
     /// A job with running trials of two ranks, of which rank 1 is a straggler, with failed trials, and with three that wait.
-    fn view(running: usize, failures: usize) -> View {
+    pub fn view(running: usize, failures: usize) -> View {
         let rank = |rank: u32| RankPace {
             rank,
             node: Some(format!("n{rank}")),
@@ -312,115 +122,5 @@ mod tests {
             waiting: vec![WaitingTrials { reason: "JobArrayTaskLimit".into(), trials: 3 }],
             failures: (0..failures).map(failed).collect(),
         }
-    }
-
-    #[test]
-    fn a_frame_shows_running_and_failed_trials() {
-        insta::assert_snapshot!(frame(&view(2, 1), 24, 120).join("\n"), @r"
-        job 12, 086_ddp on slurm, array 12 and 15, submitted 2026-01-02 03:04 UTC, 1 min 40 s ago
-        1 failed, 2 running, 3 waiting (JobArrayTaskLimit), about 3 min 20 s left (estimated)
-        ████░░░░░░░░░░░░░░░░░░░░ 1 of 6 ended
-
-        lazy-r0: ████░░░░░░░░ 40/100, waits most for collate (62.5 %), 9.5 it/s, 152 samples/s (last 10 s), about 6 s left (est…
-            rank 1 on n1 takes 18 % longer than the median of the ranks; r0 9.5  r1 9.5 it/s
-        lazy-r1: ████░░░░░░░░ 40/100, waits most for collate (62.5 %), 9.5 it/s, 152 samples/s (last 10 s), about 6 s left (est…
-            rank 1 on n1 takes 18 % longer than the median of the ranks; r0 9.5  r1 9.5 it/s
-
-        failed ids-r0: it broke
-        q leaves; the job goes on
-        ");
-    }
-
-    #[test]
-    fn a_narrow_terminal_shows_what_a_trial_waits_for() {
-        let mut view = view(1, 0);
-        view.running[0].point = "loader.workers=0, pipeline.store=\"lmdb\"".into();
-        insta::assert_snapshot!(frame(&view, 24, 80)[4..7].join("\n"), @r#"
-        lazy-r0 (loader.workers=0, pipeline.store="lmdb"): ████░░░░░░░░ 40/100
-            waits most for collate (62.5 %), 9.5 it/s, 152 samples/s (last 10 s), about…
-            rank 1 on n1 takes 18 % longer than the median of the ranks; r0 9.5  r1 9.5…
-        "#);
-    }
-
-    #[test]
-    fn rates_of_emulated_steps_are_called_so() {
-        let mut now = view(1, 0);
-        now.running[0].emulated = true;
-        assert!(frame(&now, 24, 200).join("\n").contains("9.5 it/s, 152 samples/s (emulated, last 10 s)"));
-        let mut lines = Lines::default();
-        let first = lines.changes(&now);
-        assert!(first.iter().any(|line| line.contains("152 samples/s (emulated, last 10 s)")), "{first:?}");
-        now.completed = vec![CompletedTrial {
-            trial: "lazy-r9".into(),
-            point: String::new(),
-            it_per_s: Some(5.0),
-            samples_per_s: Some(40.0),
-            emulated: true,
-        }];
-        let said = lines.changes(&now);
-        assert!(said[0].ends_with("lazy-r9: completed, 5 it/s, 40 samples/s (emulated)"), "{said:?}");
-    }
-
-    #[test]
-    fn it_fits_every_terminal() {
-        for (height, width) in [(3, 11), (4, 20), (5, 40), (8, 80), (24, 80), (50, 200)] {
-            for (running, failures) in [(0, 0), (1, 0), (0, 30), (3, 2), (30, 30), (500, 1)] {
-                let lines = frame(&view(running, failures), height, width);
-                assert!(lines.len() <= height, "{running} {failures} in {height}: {lines:?}");
-                assert!(lines.iter().all(|line| console::measure_text_width(line) <= width), "{lines:?}");
-            }
-        }
-        let lines = frame(&view(30, 30), 24, 100);
-        assert!(lines.iter().any(|l| l.starts_with("… and ") && l.ends_with(" more that run")), "{lines:?}");
-        assert!(lines.iter().any(|l| l.ends_with(" more that did not complete")), "{lines:?}");
-    }
-
-    #[test]
-    fn a_line_for_each_change_and_none_without() {
-        let mut lines = Lines::default();
-        let mut now = view(1, 0);
-        let first = lines.changes(&now);
-        assert!(first.iter().all(|line| line.starts_with("2026-01-02T03:05:45Z job 12: ")), "{first:?}");
-        let words: Vec<&str> = first.iter().map(|line| line.split_once("job 12: ").unwrap().1).collect();
-        assert!(words[0].starts_with("086_ddp on slurm, "), "{words:?}");
-        assert_eq!(
-            words[1..4],
-            [
-                "lazy-r0: attempt 1 runs",
-                "lazy-r0: step 40/100, waits most for collate (62.5 %), 9.5 it/s, 152 samples/s (last 10 s), about 6 s left (estimated)",
-                "lazy-r0: rank 1 on n1 takes 18 % longer than the median of the ranks",
-            ]
-        );
-        now.time += 1;
-        now.estimated_s_left = Some(199.0);
-        assert_eq!(lines.changes(&now), [""; 0]);
-        // The rates of a completed trial are printed once.
-        let rates = |it| CompletedTrial {
-            trial: "lazy-r9".into(),
-            point: "loader.workers=2".into(),
-            it_per_s: it,
-            samples_per_s: it,
-            emulated: false,
-        };
-        now.completed = vec![rates(Some(75.6249))];
-        let said = lines.changes(&now);
-        assert!(
-            said.len() == 1
-                && said[0].ends_with("lazy-r9 (loader.workers=2): completed, 75.625 it/s, 75.625 samples/s"),
-            "{said:?}"
-        );
-        assert_eq!(lines.changes(&now), [""; 0]);
-        // Step 49 is in the same tenth of the steps as step 40; step 50 begins another one.
-        for (step, said) in [(49, 0), (50, 1)] {
-            now.running[0].pace.as_mut().unwrap().step = step;
-            assert_eq!(lines.changes(&now).len(), said, "step {step}");
-        }
-        now.trouble = Some("no answer".into());
-        assert!(lines.changes(&now)[0].ends_with("Slurm cannot be asked: no answer"));
-        let mut later = view(0, 1);
-        later.ended = true;
-        let last = lines.changes(&later);
-        assert!(last[0].ends_with("ids-r0: failed: it broke") && last[1].ends_with("Slurm answers again"), "{last:?}");
-        assert!(last.last().unwrap().ends_with("job 12: ended after 1 min 40 s"), "{last:?}");
     }
 }

@@ -290,6 +290,8 @@ fn a_note_says_what_running_side_by_side_costs_a_trial_and_gives_together() {
     assert!(note.contains("- **Side by side** (derived): lazy (2 side by side): a trial runs at 0.75× ["), "{note}");
     let warning = "lazy (2 side by side): measured beside 1 other trial; rates of lone trials differ";
     assert!(note.contains(warning), "{note}");
+    assert!(note.contains("per run; 2 to 3 runs or packs each"), "{note}");
+    assert!(note.contains("Of trials side by side n counts packs: "), "{note}");
 }
 
 #[test]

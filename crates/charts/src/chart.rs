@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
+use crate::theme::NEUTRAL;
+
 /// A picture with one or more panels.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Chart {
@@ -119,6 +121,21 @@ pub enum Layer {
         /// Height of the line, on the y axis.
         y: f64,
     },
+}
+
+impl Layer {
+    /// The same in a neutral colour, for a panel beside another one whose colours have a meaning.
+    #[must_use]
+    pub fn neutral(mut self) -> Self {
+        match &mut self {
+            Self::Line { colour, .. }
+            | Self::Dots { colour, .. }
+            | Self::Bars { colour, .. }
+            | Self::Boxes { colour, .. } => *colour = NEUTRAL,
+            Self::Cells { .. } | Self::Rule { .. } => {}
+        }
+        self
+    }
 }
 
 /// One bar.

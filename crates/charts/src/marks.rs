@@ -7,7 +7,7 @@ use crate::chart::{Bar, BoxMark, Layer, Point, ShadedCell};
 use crate::layout::PlacedPanel;
 use crate::scale::four_digits;
 use crate::svg::{Pen, at};
-use crate::theme::{COLOURS, shade};
+use crate::theme::{class, shade};
 
 /// Number of dots in a panel above which they are small, and dots at the same position are drawn once.
 const MANY_DOTS: usize = 600;
@@ -21,7 +21,7 @@ pub fn dash(colour: usize) -> &'static str {
 
 /// CSS class and line cap of dots: round for the first five colours, square for the next five.
 pub fn mark_classes(colour: usize) -> (String, &'static str) {
-    (format!("dots s{}", colour % COLOURS), if (colour / 5).is_multiple_of(2) { "round" } else { "square" })
+    (format!("dots {}", class('s', colour)), if (colour / 5).is_multiple_of(2) { "round" } else { "square" })
 }
 
 /// Draw a layer; `values` are the lowest and highest value of all cells of the picture.
@@ -32,7 +32,7 @@ pub fn draw(pen: &mut Pen, placed: &PlacedPanel<'_>, layer: &Layer, values: [f64
             if path.is_empty() {
                 return;
             }
-            let class = format!("line s{}", colour % COLOURS);
+            let class = format!("line {}", class('s', *colour));
             pen.open("g", &[("data-name", name)]);
             pen.words("title", &[], name);
             pen.mark("path", &[("class", &class), ("stroke-dasharray", &dash(*colour)), ("d", &path)]);
@@ -160,7 +160,7 @@ fn bar(pen: &mut Pen, placed: &PlacedPanel<'_>, name: &str, colour: usize, bar: 
         return;
     }
     let words = bar_title(placed, name, bar);
-    let class = format!("bar edge f{}", colour % COLOURS);
+    let class = format!("bar edge {}", class('f', colour));
     pen.open("rect", &[("class", &class), ("x", &x), ("y", &y), ("width", &w), ("height", &h)]);
     pen.words("title", &[], words.trim_start_matches(": "));
     pen.close("rect");
@@ -225,7 +225,7 @@ fn box_mark(pen: &mut Pen, placed: &PlacedPanel<'_>, [name, whiskers]: [&str; 2]
     let (width, height) = (at(w), at(h));
     // A box without height is only the line at its median.
     if width != "0" && height != "0" {
-        let class = format!("bar edge f{}", colour % COLOURS);
+        let class = format!("bar edge {}", class('f', colour));
         pen.mark("rect", &[("class", &class), ("x", &left), ("y", &at(y)), ("width", &width), ("height", &height)]);
     }
     let (from, to) = (at(x + w / 4.0), at(x + w * 3.0 / 4.0));

@@ -10,7 +10,7 @@ use crate::chart::{Chart, ChartError, Layer, Scale, Size};
 use crate::layout::{ChartLayout, EDGE, FONT_SIZE, LEAN, LINE, Labels, PlacedPanel, shorten, text_width};
 use crate::marks;
 use crate::scale::{AxisMap, ticks};
-use crate::theme::{COLOURS, Theme, shade, style};
+use crate::theme::{Theme, class, shade, style};
 
 /// A chart as an SVG file. It follows the light or dark scheme of the reader's system, keeps text as text, and has no script.
 ///
@@ -330,7 +330,7 @@ fn legend(pen: &mut Pen, chart: &Chart, across: f64, top: f64) {
         match entry.layer {
             Layer::Line { colour, .. } => {
                 let path = format!("M{from} {y}H{to}");
-                let class = format!("line s{}", colour % COLOURS);
+                let class = format!("line {}", class('s', *colour));
                 pen.mark("path", &[("class", &class), ("stroke-dasharray", &marks::dash(*colour)), ("d", &path)]);
             }
             Layer::Dots { colour, .. } => {
@@ -339,7 +339,7 @@ fn legend(pen: &mut Pen, chart: &Chart, across: f64, top: f64) {
                 pen.mark("path", &[("class", &class), ("stroke-linecap", &cap), ("d", &path)]);
             }
             Layer::Bars { colour, .. } | Layer::Boxes { colour, .. } => {
-                let class = format!("bar f{}", colour % COLOURS);
+                let class = format!("bar {}", class('f', *colour));
                 let top = at(middle - 5.0);
                 pen.mark("rect", &[("class", &class), ("x", &from), ("y", &top), ("width", &"16"), ("height", &"10")]);
             }
@@ -467,7 +467,23 @@ pub fn chart_files(chart: &Chart, size: Option<Size>, stem: &str) -> Result<[(St
 #[cfg(test)]
 mod tests {
     use super::svg;
-    use crate::{Axis, Chart, Layer, Panel};
+    use crate::{Axis, Bar, Chart, Layer, Panel};
+
+    #[test]
+    fn neutral_marks_have_no_colour_of_a_series() {
+        let bar = Bar { x: 0.0, width: 0.7, from: 0.0, to: 1.0, interval: None };
+        let layers = vec![
+            Layer::Bars { name: "mean".into(), colour: 0, bars: vec![bar] }.neutral(),
+            Layer::Dots { name: "each run".into(), colour: 1, points: vec![[0.0, 1.0]] }.neutral(),
+        ];
+        let panels = vec![Panel { title: String::new(), x: Axis::new("x"), y: Axis::new("y"), layers }];
+        let text = String::from;
+        let (name, title, alt, caption) = (text("rates"), text("Rates"), text("Bars."), text("measured"));
+        let drawn = svg(&Chart { name, title, alt, caption, panels, columns: 1 }, None).unwrap();
+        // The bar, its entry of the legend, and the dots with their entry.
+        let counts = ["\"bar edge fn\"", "\"bar fn\"", "\"dots sn\"", "\"bar edge f0\"", "\"dots s1\""];
+        assert_eq!(counts.map(|class| drawn.matches(class).count()), [1, 1, 2, 0, 0], "{drawn}");
+    }
 
     #[test]
     fn an_entry_has_the_name_of_its_marks_however_long() {

@@ -10,6 +10,15 @@ use std::fmt::Write as _;
 /// for lines.
 pub const COLOURS: usize = 10;
 
+/// The colour of marks that are of no series, an index beyond all of them: the fill of the grid in the outline of the axes. Beside a panel of
+/// coloured series they are taken for none of it.
+pub const NEUTRAL: usize = 1_000_000;
+
+/// CSS class of a fill (`f`) or stroke (`s`) in the colour of a layer.
+pub fn class(kind: char, colour: usize) -> String {
+    if colour == NEUTRAL { format!("{kind}n") } else { format!("{kind}{}", colour % COLOURS) }
+}
+
 /// The background that a picture is drawn for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Theme {
@@ -66,6 +75,8 @@ fn rules(colours: &Colours, scope: &str) -> String {
     for (i, colour) in series.iter().enumerate() {
         let _ = write!(css, "{scope}.f{i}{{fill:{colour}}}{scope}.s{i}{{stroke:{colour}}}");
     }
+    // Behind the edges of bars, whose stroke it replaces.
+    let _ = write!(css, "{scope}.fn{{fill:{grid};stroke:{quiet}}}{scope}.sn{{stroke:{quiet}}}");
     css
 }
 
@@ -182,6 +193,15 @@ mod tests {
             for words in [colours.ink, colours.quiet] {
                 assert!(contrast(words, colours.ground) >= 4.5, "{words} on {}", colours.ground);
             }
+        }
+    }
+
+    #[test]
+    fn neutral_marks_are_seen_and_are_no_series() {
+        for colours in [&LIGHT, &DARK] {
+            assert!(!colours.series.contains(&colours.grid) && !colours.series.contains(&colours.quiet));
+            // Outline on the ground, and a whisker on the fill.
+            assert!(contrast(colours.quiet, colours.ground) >= 3.0 && contrast(colours.ink, colours.grid) >= 3.0);
         }
     }
 

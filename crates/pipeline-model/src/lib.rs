@@ -58,6 +58,8 @@
 //! ```
 
 mod pipeline;
+mod rank_state;
+mod running_stage;
 mod simulated;
 mod simulation;
 

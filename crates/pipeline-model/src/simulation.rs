@@ -1,8 +1,10 @@
-//! `simulate` is the event loop: it jumps from the end of one stage to the next, and shares the processors of a node among the stages that run on it.
+//! `simulate` is the event loop: it jumps from the end of one stage to the next, and lets ranks and threads go on from there.
 //! Invariant: virtual time never goes back, and each step's time is the sum of what the step waited for or worked on.
 
 use crate::pipeline::{ModelError, Pipeline, RankTrace, Segment};
-use crate::simulated::{Simulated, SimulatedRank, Wait};
+use crate::rank_state::{RankState, StepState};
+use crate::running_stage::{RunningStage, Slowdowns, Thread};
+use crate::simulated::{Simulated, Wait};
 
 /// Ends that lie so close, relative to the jump of the clock, are one event: they differ by rounding.
 const SAME_TIME: f64 = 1e-12;
@@ -20,83 +22,6 @@ pub fn simulate(pipeline: &Pipeline, ranks: &[RankTrace], reductions: &[Option<f
     while simulation.next_event() {}
     let ranks = simulation.ranks.into_iter().map(|rank| rank.simulated).collect();
     Ok(Simulated { ranks, batches: simulation.batches })
-}
-
-/// What the step thread of a rank does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StepState {
-    /// Begins a step.
-    Ready,
-    /// Waits for a batch that is not finished.
-    Waiting,
-    /// The batch is finished, the thread wakes up.
-    Waking,
-    /// Works on stages before the reduction, and builds the batch where there are no loader threads.
-    Before,
-    /// Waits for the other ranks, or for the reduction.
-    Reducing,
-    /// Works on stages after the reduction.
-    After,
-    /// Has done all steps.
-    Done,
-}
-
-struct RankState<'a> {
-    trace: &'a RankTrace,
-    state: StepState,
-    /// The step that the step thread is in.
-    step: usize,
-    /// When the step before ended, seconds.
-    step_began: f64,
-    /// Next batch that no thread has claimed.
-    claim: usize,
-    /// Next batch to deliver.
-    deliver: usize,
-    /// By batch, whether it is finished.
-    finished: Vec<bool>,
-    idle_threads: usize,
-    building: usize,
-    ready: usize,
-    in_step: usize,
-    simulated: SimulatedRank,
-}
-
-impl RankState<'_> {
-    fn batches(&self) -> usize {
-        self.building + self.ready + self.in_step
-    }
-
-    /// Whether an idle thread may begin a batch.
-    fn may_begin(&self, pipeline: &Pipeline) -> bool {
-        let fits = pipeline.max_batches.is_none_or(|max| self.batches() < max)
-            || (self.state == StepState::Waiting && self.building + self.ready == 0);
-        self.idle_threads > 0
-            && self.claim < self.trace.steps()
-            && self.claim < self.deliver + pipeline.window.max(1)
-            && fits
-    }
-}
-
-/// Who works on a stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Thread {
-    Loader,
-    Step,
-    /// The step thread, waking up.
-    Waking,
-}
-
-/// A stage that runs.
-struct RunningStage {
-    rank: usize,
-    thread: Thread,
-    batch: usize,
-    /// Position in the list of stages of the segment.
-    position: usize,
-    stage: usize,
-    /// Work that is left, seconds on an idle machine.
-    left_s: f64,
-    processors: f64,
 }
 
 struct Simulation<'a> {
@@ -117,8 +42,7 @@ struct Simulation<'a> {
     /// Ranks whose state may allow more than it did.
     dirty: Vec<usize>,
     batches: usize,
-    /// Load of each node, processors; kept to reuse its memory.
-    load_of_nodes: Vec<f64>,
+    slowdowns: Slowdowns,
 }
 
 impl<'a> Simulation<'a> {
@@ -130,24 +54,10 @@ impl<'a> Simulation<'a> {
         if pipeline.threads == 0 {
             before.splice(0..0, load.iter().copied());
         }
-        let rank = |trace: &'a RankTrace| RankState {
-            trace,
-            state: StepState::Ready,
-            step: 0,
-            step_began: 0.0,
-            claim: 0,
-            deliver: 0,
-            finished: vec![false; trace.steps()],
-            idle_threads: pipeline.threads,
-            building: 0,
-            ready: 0,
-            in_step: 0,
-            simulated: SimulatedRank::new(trace.steps(), pipeline.stages.len()),
-        };
         let mut simulation = Self {
             pipeline,
             reductions,
-            ranks: traces.iter().map(rank).collect(),
+            ranks: traces.iter().map(|trace| RankState::new(trace, pipeline)).collect(),
             load,
             before,
             after: of(Segment::AfterReduce),
@@ -157,7 +67,7 @@ impl<'a> Simulation<'a> {
             arrived: 0,
             dirty: (0..traces.len()).collect(),
             batches: 0,
-            load_of_nodes: vec![0.0; pipeline.processors.len()],
+            slowdowns: Slowdowns::new(pipeline.processors.len()),
         };
         simulation.settle();
         simulation
@@ -165,28 +75,16 @@ impl<'a> Simulation<'a> {
 
     /// Jump to the next end of a stage or of a reduction; false if there is none.
     fn next_event(&mut self) -> bool {
-        self.load_of_nodes.iter_mut().for_each(|load| *load = 0.0);
-        for running in &self.running {
-            self.load_of_nodes[self.ranks[running.rank].trace.node()] += running.processors;
-        }
-        for (load, processors) in self.load_of_nodes.iter_mut().zip(&self.pipeline.processors) {
-            // From here on: how much slower work is.
-            *load = (*load / processors).max(1.0);
-        }
-        let slowdown = |running: &RunningStage| {
-            let share = running.processors.min(1.0);
-            1.0 - share + share * self.load_of_nodes[self.ranks[running.rank].trace.node()]
-        };
-        let ends = self.running.iter().map(|running| running.left_s * slowdown(running));
+        self.slowdowns.update(&self.running, &self.pipeline.processors);
+        let ends = self.running.iter().map(|running| running.left_s * self.slowdowns.of(running));
         let Some(jump) = ends.chain(self.reduction).reduce(f64::min) else { return false };
         self.now += jump;
         let is_now = |left_s: f64| left_s <= jump * (1.0 + SAME_TIME);
-        self.add_waits(jump);
+        self.ranks.iter_mut().for_each(|rank| rank.add_wait(jump));
         let mut ended = Vec::new();
         for (index, running) in self.running.iter_mut().enumerate() {
             let rank = &mut self.ranks[running.rank];
-            let share = running.processors.min(1.0);
-            let slowdown = 1.0 - share + share * self.load_of_nodes[rank.trace.node()];
+            let slowdown = self.slowdowns.of(running);
             if running.thread == Thread::Waking {
                 rank.simulated.add_wait(running.batch, Wait::Wake, jump);
             } else {
@@ -220,20 +118,6 @@ impl<'a> Simulation<'a> {
         true
     }
 
-    /// Time of ranks that wait while no thread works on their batch.
-    fn add_waits(&mut self, seconds: f64) {
-        for rank in &mut self.ranks {
-            match rank.state {
-                StepState::Reducing => rank.simulated.add_wait(rank.step, Wait::Reduce, seconds),
-                // Claimed in order: what is claimed and not finished is being built.
-                StepState::Waiting if rank.claim <= rank.step => {
-                    rank.simulated.add_wait(rank.step, Wait::Wake, seconds);
-                }
-                _ => {}
-            }
-        }
-    }
-
     /// The stages of a segment.
     fn stages(&self, thread: Thread, state: StepState) -> &[usize] {
         match (thread, state) {
@@ -253,7 +137,8 @@ impl<'a> Simulation<'a> {
         };
         let stage = stages[position];
         let (left_s, processors) = (seconds[stage], self.pipeline.stages[stage].processors);
-        self.running.push(RunningStage { rank, thread, batch, position, stage, left_s, processors });
+        let node = of_rank.trace.node();
+        self.running.push(RunningStage { rank, node, thread, batch, position, stage, left_s, processors });
         true
     }
 
@@ -262,29 +147,16 @@ impl<'a> Simulation<'a> {
         match thread {
             Thread::Waking => self.deliver(rank),
             _ if self.begin_stage(rank, thread, batch, position + 1) => return,
-            Thread::Loader => self.finish_batch(rank, batch),
+            Thread::Loader => self.ranks[rank].finish_batch(batch),
             Thread::Step => self.end_segment(rank),
         }
         self.dirty.push(rank);
     }
 
-    fn finish_batch(&mut self, rank: usize, batch: usize) {
-        let rank = &mut self.ranks[rank];
-        rank.finished[batch] = true;
-        rank.building -= 1;
-        rank.ready += 1;
-        rank.idle_threads += 1;
-    }
-
     /// The step takes its batch, or builds it.
     fn deliver(&mut self, rank: usize) {
         let of_rank = &mut self.ranks[rank];
-        if self.pipeline.threads > 0 {
-            of_rank.ready -= 1;
-        }
-        of_rank.deliver += 1;
-        of_rank.in_step += 1;
-        of_rank.state = StepState::Before;
+        of_rank.take_batch(self.pipeline.threads > 0);
         self.batches = self.batches.max(of_rank.batches());
         let step = of_rank.step;
         if !self.begin_stage(rank, Thread::Step, step, 0) {
@@ -296,7 +168,7 @@ impl<'a> Simulation<'a> {
     fn end_segment(&mut self, rank: usize) {
         let of_rank = &mut self.ranks[rank];
         if of_rank.state == StepState::After {
-            return self.end_step(rank);
+            return of_rank.end_step(self.now);
         }
         if self.reductions.get(of_rank.step).is_none_or(Option::is_none) {
             return self.begin_after(rank);
@@ -325,18 +197,8 @@ impl<'a> Simulation<'a> {
         self.ranks[rank].state = StepState::After;
         let step = self.ranks[rank].step;
         if !self.begin_stage(rank, Thread::Step, step, 0) {
-            self.end_step(rank);
+            self.ranks[rank].end_step(self.now);
         }
-    }
-
-    fn end_step(&mut self, rank: usize) {
-        let now = self.now;
-        let rank = &mut self.ranks[rank];
-        rank.simulated.wall_s.push(now - rank.step_began);
-        rank.step_began = now;
-        rank.in_step -= 1;
-        rank.step += 1;
-        rank.state = if rank.step == rank.trace.steps() { StepState::Done } else { StepState::Ready };
     }
 
     /// Let idle threads begin batches, and steps begin, until nothing more can happen now.
@@ -351,13 +213,10 @@ impl<'a> Simulation<'a> {
         if !of_rank.may_begin(self.pipeline) {
             return false;
         }
-        let batch = of_rank.claim;
-        of_rank.claim += 1;
-        of_rank.building += 1;
-        of_rank.idle_threads -= 1;
+        let batch = of_rank.claim_batch();
         self.batches = self.batches.max(of_rank.batches());
         if !self.begin_stage(rank, Thread::Loader, batch, 0) {
-            self.finish_batch(rank, batch);
+            self.ranks[rank].finish_batch(batch);
         }
         true
     }
@@ -365,7 +224,7 @@ impl<'a> Simulation<'a> {
     /// Begin the step of a rank as far as its batch allows; false if its state stays as it is.
     fn begin_step(&mut self, rank: usize) -> bool {
         let of_rank = &mut self.ranks[rank];
-        let finished = self.pipeline.threads == 0 || of_rank.finished.get(of_rank.step).is_some_and(|done| *done);
+        let finished = self.pipeline.threads == 0 || of_rank.has_batch();
         match (of_rank.state, finished) {
             (StepState::Ready, true) => self.deliver(rank),
             (StepState::Ready, false) => of_rank.state = StepState::Waiting,
@@ -373,6 +232,7 @@ impl<'a> Simulation<'a> {
                 of_rank.state = StepState::Waking;
                 self.running.push(RunningStage {
                     rank,
+                    node: of_rank.trace.node(),
                     thread: Thread::Waking,
                     batch: of_rank.step,
                     position: 0,

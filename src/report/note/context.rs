@@ -99,6 +99,7 @@ pub fn values(
         ("sampled", json!(usage.as_ref().filter(|u| u.sampled).map(|u| json!({ "gpu": u.gpu })))),
         ("emulated", json!(results.emulated())),
         ("side_by_side", json!(results.side_by_side())),
+        ("packed", json!(rows.iter().any(|row| row.counted() == "pack"))),
         ("au", json!(AU_MEANING)),
         ("bottlenecks", json!(results.bottlenecks())),
         ("masks_in_step", json!(results.masks_in_step())),

@@ -1,5 +1,7 @@
 //! The first lines of a note: answer, bottleneck, the change to try next, and what the answer rests on.
 
+use std::collections::BTreeMap;
+
 use expctl_ledger::Stage;
 use expctl_stats::Interval;
 use expctl_text::format;
@@ -19,7 +21,7 @@ pub fn no_answer(lead: Option<&VariantRow>, rows: &[&VariantRow]) -> String {
     let rate = row.median_samples_per_s().map_or_else(format::missing, format::rate);
     let interval = row.samples_per_s_rate.as_ref().and_then(format::rate_interval);
     let interval = interval.map(|ends| format!("95 % {ends}, ")).unwrap_or_default();
-    let runs = format::count(row.n as u64, "run");
+    let runs = format::count(row.n as u64, row.counted());
     let said = format!("{}, {rate} samples/s ({interval}{runs}, measured)", row.label);
     match rows {
         [_] => format!("{said}; only one variant: nothing to compare"),
@@ -169,8 +171,18 @@ pub fn trust(rows: &[&VariantRow], warnings: &[&Warning]) -> Option<String> {
     };
     let seconds: Vec<f64> = rows.iter().flat_map(|row| row.measured_s.iter().copied()).collect();
     let measured = measured_per_run(&seconds)?;
-    let runs = rows.iter().map(|row| row.n).filter(|n| *n > 0);
-    let (fewest, most) = (runs.clone().min()?, runs.max()?);
-    let each = if fewest == most { format::count(most as u64, "run") } else { format!("{fewest} to {most} runs") };
-    Some(format!("{warned}; measured for {measured} per run; {each} each"))
+    Some(format!("{warned}; measured for {measured} per run; {} each", values_words(rows)?))
+}
+
+/// `3 runs`, `2 to 4 runs or packs`: the values behind the figures of each of the rows that have some; `None` if none has.
+fn values_words(rows: &[&VariantRow]) -> Option<String> {
+    let mut counted: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for row in rows.iter().filter(|row| row.n > 0) {
+        counted.entry(row.counted()).or_default().push(row.n);
+    }
+    let (fewest, most) = (counted.values().flatten().min()?, counted.values().flatten().max()?);
+    let ending = if *most == 1 { "" } else { "s" };
+    let what: Vec<String> = counted.keys().rev().map(|noun| format!("{noun}{ending}")).collect();
+    let what = what.join(" or ");
+    Some(if fewest == most { format!("{most} {what}") } else { format!("{fewest} to {most} {what}") })
 }

@@ -1,12 +1,15 @@
 //! `render` fills the template of notes, the built-in one or that of a project, with the values of a job.
-//! Invariant: an undefined value is an error. Texts of values are escaped, so that names and reasons open no HTML and no region.
+//! Invariant: an undefined value is an error. Texts of values are escaped, so that names and reasons open no HTML and no region. What a value opens
+//! depends on what the template puts before and behind it, so the rendered note is what is judged.
 
+use std::ops::Range;
 use std::path::Path;
 
 use expctl_text::{closest, tidy};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, UndefinedBehavior};
+use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag};
 use serde_json::Value;
 
 use crate::exit::{Exit, Failure};
@@ -40,8 +43,8 @@ pub(super) fn render(own: Option<&Path>, values: &Value) -> Result<String, Failu
         }
     };
     let template = environment.get_template(&name).map_err(|e| template_failure(&e, values))?;
-    let text = template.render(Serde(escape_values(values.clone()))).map_err(|e| template_failure(&e, values))?;
-    Ok(tidy(&text))
+    let text = template.render(Serde(mask_values(values.clone()))).map_err(|e| template_failure(&e, values))?;
+    Ok(escape_masked(&tidy(&text)))
 }
 
 /// Name of the template in messages.
@@ -83,12 +86,15 @@ fn template_failure(error: &minijinja::Error, values: &Value) -> Failure {
     failure.hint("expctl report --print-template prints the template that is compiled in")
 }
 
-/// Escape HTML and markers in all texts of the values: names, columns and reasons are anybody's words.
-fn escape_values(value: Value) -> Value {
+/// Stands for a `<` of a value while the note is rendered. Unicode keeps this code point free for use inside of a program.
+const MASK: char = '\u{fdd0}';
+
+/// Mask all texts of the values: names, columns and reasons are anybody's words.
+fn mask_values(value: Value) -> Value {
     match value {
-        Value::String(text) => Value::String(escape_html(&text)),
-        Value::Array(all) => all.into_iter().map(escape_values).collect(),
-        Value::Object(all) => all.into_iter().map(|(key, value)| (key, escape_values(value))).collect(),
+        Value::String(text) => Value::String(mask(&text)),
+        Value::Array(all) => all.into_iter().map(mask_values).collect(),
+        Value::Object(all) => all.into_iter().map(|(key, value)| (key, mask_values(value))).collect(),
         other => other,
     }
 }
@@ -96,43 +102,45 @@ fn escape_values(value: Value) -> Value {
 /// The HTML that notes are written with, and the places of numbers in paths. None of it does harm, whoever wrote it.
 const OWN_HTML: [&str; 7] = ["<details>", "</details>", "<summary>", "</summary>", "<!-- expctl: job", "<n>", "<r>"];
 
-/// Markdown in which no HTML but [`OWN_HTML`] begins. Code spans and fenced blocks, where `&lt;` would be shown as it is written, stay
-/// as they are.
-fn escape_html(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    let mut in_fence = false;
-    for line in text.split_inclusive('\n') {
-        let is_fence = line.trim_start().starts_with("```");
-        if in_fence || is_fence {
-            in_fence ^= is_fence;
-            escaped.push_str(line);
+/// The text with [`MASK`] for each `<` but those of [`OWN_HTML`].
+fn mask(text: &str) -> String {
+    let is_own = |at: usize| OWN_HTML.iter().any(|own| text[at..].starts_with(own));
+    text.char_indices().map(|(at, char)| if char == '<' && !is_own(at) { MASK } else { char }).collect()
+}
+
+/// A note with `<` again for each [`MASK`], or `&lt;` where HTML would begin. In code, where `&lt;` would be shown as it is written, only a
+/// comment is escaped: a marker of a region counts there, too.
+fn escape_masked(note: &str) -> String {
+    if !note.contains(MASK) {
+        return note.to_owned();
+    }
+    let code = code_ranges(note);
+    let mut escaped = String::with_capacity(note.len());
+    for (at, char) in note.char_indices() {
+        if char != MASK {
+            escaped.push(char);
             continue;
         }
-        // Odd parts between backticks are code, if a backtick ends them on this line.
-        let parts: Vec<&str> = line.split('`').collect();
-        for (index, part) in parts.iter().enumerate() {
-            if index > 0 {
-                escaped.push('`');
-            }
-            let is_code = index % 2 == 1 && index + 1 < parts.len();
-            if is_code {
-                escaped.push_str(part);
-                continue;
-            }
-            for (at, char) in part.char_indices() {
-                let rest = &part[at..];
-                let begins_html =
-                    |after: &str| after.starts_with(|next: char| next.is_ascii_alphabetic() || "/!?".contains(next));
-                if rest.strip_prefix('<').is_some_and(begins_html) && !OWN_HTML.iter().any(|own| rest.starts_with(own))
-                {
-                    escaped.push_str("&lt;");
-                } else {
-                    escaped.push(char);
-                }
-            }
-        }
+        let after = &note[at + char.len_utf8()..];
+        let begins_html = after.starts_with(|next: char| next.is_ascii_alphabetic() || "/!?".contains(next));
+        let is_code = code.iter().any(|range| range.contains(&at)) && !after.starts_with("!--");
+        escaped.push_str(if begins_html && !is_code { "&lt;" } else { "<" });
     }
     escaped
+}
+
+/// Where the code of a note is, in bytes: code in fences, and spans on one line. A line of a longer span, or of code that is only indented, may
+/// be HTML to another reader of markdown.
+fn code_ranges(note: &str) -> Vec<Range<usize>> {
+    let code = |(event, range): (Event<'_>, Range<usize>)| {
+        let is_code = match event {
+            Event::Code(_) => !note[range.clone()].contains('\n'),
+            Event::Start(Tag::CodeBlock(kind)) => matches!(kind, CodeBlockKind::Fenced(_)),
+            _ => false,
+        };
+        is_code.then_some(range)
+    };
+    Parser::new_ext(note, Options::ENABLE_TABLES).into_offset_iter().filter_map(code).collect()
 }
 
 #[cfg(test)]
@@ -171,19 +179,53 @@ mod tests {
         assert_eq!(text, "&lt;!-- expctl:end results -->\n<!-- expctl: job 1 -->\n");
     }
 
+    /// A text as the only value of a note.
+    fn shown(text: &str) -> String {
+        escape_masked(&mask(text))
+    }
+
     #[test]
     fn html_in_a_name_is_text_in_a_note() {
-        assert_eq!(escape_html("| <img src=x> | `<b>` | a < b | ←<é |"), "| &lt;img src=x> | `<b>` | a < b | ←<é |");
+        assert_eq!(shown("| <img src=x> | `<b>` | a < b | ←<é |"), "| &lt;img src=x> | `<b>` | a < b | ←<é |");
         assert_eq!(
-            escape_html("<details>\n<summary>2 more</summary>\n</details>"),
+            shown("<details>\n<summary>2 more</summary>\n</details>"),
             "<details>\n<summary>2 more</summary>\n</details>"
         );
         assert_eq!(
-            escape_html("<!-- expctl:end -->\n<!-- expctl: job 3 -->"),
+            shown("<!-- expctl:end -->\n<!-- expctl: job 3 -->"),
             "&lt;!-- expctl:end -->\n<!-- expctl: job 3 -->"
         );
         // A backtick that nothing ends begins no code.
-        assert_eq!(escape_html("it`s <script>"), "it`s &lt;script>");
-        assert_eq!(escape_html("```\n<a>\n```\n<a>"), "```\n<a>\n```\n&lt;a>");
+        assert_eq!(shown("it`s <script>"), "it`s &lt;script>");
+        assert_eq!(shown("```\n<a>\n<!-- expctl:end -->\n```\n<a>"), "```\n<a>\n&lt;!-- expctl:end -->\n```\n&lt;a>");
+    }
+
+    #[test]
+    fn code_is_what_a_reader_of_markdown_takes_for_it() {
+        // Cells of a table end code, and so does the length of its first backticks.
+        let head = "| a | b | c |\n|---|---|---|\n";
+        assert_eq!(shown(&format!("{head}| ` | <b> | ` |")), format!("{head}| ` | &lt;b> | ` |"));
+        assert_eq!(shown("`` ` `` <b> `x`"), "`` ` `` &lt;b> `x`");
+        assert_eq!(shown("`` ` <b> `` `x`"), "`` ` <b> `` `x`");
+        // A line that begins with a tag is HTML before it is part of code.
+        assert_eq!(shown("`a\n<b>\n`"), "`a\n&lt;b>\n`");
+    }
+
+    #[test]
+    fn values_open_no_html_together_or_with_the_template() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("own.j2");
+        let rendered = |template: &str, title: &str, config: &str| {
+            std::fs::write(&path, template).unwrap();
+            render(Some(&path), &json!({ "title": title, "config": config })).unwrap()
+        };
+        assert_eq!(rendered("{{ title }}{{ config }}", "<", "script>"), "&lt;script>\n");
+        assert_eq!(rendered("{{ title }}script>", "<", ""), "&lt;script>\n");
+        assert_eq!(rendered("{{ title }} {{ config }}", "a <", "< b"), "a < < b\n");
+        // Backticks of the template and of another value decide what is code.
+        assert_eq!(rendered("`{{ title }}`", "x` <img> `y", ""), "`x` &lt;img> `y`\n");
+        assert_eq!(rendered("`{{ title }}`", "<img>", ""), "`<img>`\n");
+        assert_eq!(rendered("{{ title }} {{ config }}", "a `", "` <img> `"), "a ` ` &lt;img> `\n");
+        assert_eq!(rendered("```\n{{ title }}\n```", "a\n```\n<img>", ""), "```\na\n```\n&lt;img>\n```\n");
     }
 }

@@ -39,9 +39,11 @@ pub fn charts(job: &MeasuredJob) -> Vec<Chart> {
 pub fn overview_chart(job: &MeasuredJob) -> Option<Chart> {
     let (rates, stages) = (rates::rates_chart(job)?, steps::stages_chart(job)?);
     let titled = |panel: Option<Panel>, title: &str| panel.map(|panel| Panel { title: title.into(), ..panel });
+    // The colours of the picture are the stages'.
+    let neutral = |panel: Panel| Panel { layers: panel.layers.into_iter().map(Layer::neutral).collect(), ..panel };
     // Of steps of very different lengths the last panel has shares.
     let panels = [
-        titled(rates.panels.into_iter().next(), "samples per second, with their interval"),
+        titled(rates.panels.into_iter().next().map(neutral), "samples per second, with their interval"),
         titled(stages.panels.into_iter().last(), "where a step's time goes"),
     ];
     Some(Chart {

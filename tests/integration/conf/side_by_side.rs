@@ -74,6 +74,28 @@ fn a_plan_says_what_runs_side_by_side_and_counts_the_resources_of_a_task_once() 
     assert!(said.contains("4 trials × 1 rank, up to 2 side by side: at most 12.0 CPU h (time limit 60 min"), "{said}");
     assert!(said.contains("4 trials × 1 rank, up to 2 side by side on this machine"), "{said}");
     // Two tasks with the processors of three trials each.
-    let three = text_of(&expctl(&["plan", path.to_str().unwrap(), "--set", "slurm.pack=3"]).stdout);
-    assert!(three.contains("up to 3 side by side: at most 18.0 CPU h"), "{three}");
+    let three = expctl(&["plan", path.to_str().unwrap(), "--set", "slurm.pack=3"]);
+    let (table, said) = (text_of(&three.stdout), text_of(&three.stderr));
+    assert!(table.contains("up to 3 side by side: at most 18.0 CPU h"), "{table}");
+    let warning = "warning: lazy, ids: too few repeats (2) for 3 side by side (slurm.pack), and on Slurm the task asks for the resources of 3 \
+                   trials all the same; set measure.repeats to a multiple of 3, or slurm.pack to 2\n";
+    assert!(said.contains(warning), "{said}");
+}
+
+#[test]
+fn a_plan_warns_of_repeats_that_fill_no_pack() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("test.toml");
+    std::fs::write(&path, TWO).unwrap();
+    let said = |set: &str| text_of(&expctl(&["plan", path.to_str().unwrap(), "--set", set]).stderr);
+    let five = said("measure.repeats=5");
+    let warning = "warning: lazy, ids: 5 repeats are no whole packs of 2 (slurm.pack): a rest of 1 runs with fewer side by side, and on Slurm \
+                   the task asks for the resources of 2 trials all the same; set measure.repeats to 4 or 6\n";
+    assert!(five.contains(warning), "{five}");
+    let one = said("measure.repeats=1");
+    assert!(one.contains("too few repeats (1) for 2 side by side") && one.contains("or slurm.pack to 1\n"), "{one}");
+    for whole in ["measure.repeats=4", "slurm.pack=1"] {
+        let text = said(whole);
+        assert!(!text.contains("(slurm.pack)"), "{text}");
+    }
 }

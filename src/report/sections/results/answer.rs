@@ -28,10 +28,15 @@ impl ResultLine<'_> {
         let line = &self.line;
         let interval = line.ratio_samples_per_s.as_ref().and_then(format::ratio_interval);
         let interval = interval.map(|ends| format!("95 % {ends}, ")).unwrap_or_default();
+        let counted = line.row.counted();
+        let base_counted = line.base.as_ref().map_or(counted, |base| base.counted());
         let runs = match line.runs {
             Some((n, _)) if line.paired => format!("{n} pairs of runs, "),
-            Some((n, of_base)) if n == of_base => format!("{} each, ", format::count(n as u64, "run")),
-            Some((n, of_base)) => format!("{n} and {of_base} runs, "),
+            Some((n, of_base)) if counted != base_counted => {
+                format!("{} and {}, ", format::count(n as u64, counted), format::count(of_base as u64, base_counted))
+            }
+            Some((n, of_base)) if n == of_base => format!("{} each, ", format::count(n as u64, counted)),
+            Some((n, of_base)) => format!("{n} and {of_base} {counted}s, "),
             None => String::new(),
         };
         let apart = if line.across() { " †, not like for like" } else { "" };
