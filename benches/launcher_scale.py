@@ -17,10 +17,8 @@ of a job is cached from the second reading on: where a command is measured with 
 
 import argparse
 import json
-import math
 import os
 import pathlib
-import random
 import shutil
 import statistics
 import subprocess
@@ -29,13 +27,13 @@ import tempfile
 import time
 
 from bench_record import figure, of_runs, write_record
+from exponent import exponent
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
 SIZES = [int(n) for n in os.environ.get("LAUNCHER_SCALE_SIZES", "100,1000,10000").split(",")]
 RUNS = int(os.environ.get("LAUNCHER_SCALE_RUNS", "5"))
 # Trials of the real job, and repeats of a point of the large ones.
 REAL, REPEATS = 8, 4
-BOOTSTRAP = 2000
 # The sizes of each exponent: a line through all, which bends where the start of the program is most of it, and the last two.
 EXPONENTS = {} if len(SIZES) < 2 else {"exponent": SIZES, "exponent of the last two": SIZES[-2:]}
 
@@ -189,21 +187,6 @@ class Times:
                 value, interval = exponent({n: by_n[n] for n in sizes})
                 cells.append(f"{value:.2f} [{interval['low']:.2f}–{interval['high']:.2f}]")
             print(f"| {verb} | {' | '.join(cells)} |")
-
-
-def slope(points):
-    """Slope of the least-squares line through the logarithms of N and seconds."""
-    x, y = [math.log(n) for n, _ in points], [math.log(wall) for _, wall in points]
-    mean_x, mean_y = statistics.fmean(x), statistics.fmean(y)
-    return sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y)) / sum((a - mean_x) ** 2 for a in x)
-
-
-def exponent(by_n):
-    """The slope over all runs, and its 95 % interval: runs are drawn again within each N."""
-    draw = random.Random(1)
-    again = sorted(slope([(n, wall) for n, walls in by_n.items() for wall in draw.choices(walls, k=len(walls))]) for _ in range(BOOTSTRAP))
-    ends = {"low": again[int(0.025 * BOOTSTRAP)], "high": again[int(0.975 * BOOTSTRAP) - 1]}
-    return slope([(n, wall) for n, walls in by_n.items() for wall in walls]), ends
 
 
 def measure_jobs(times, n, project, place):

@@ -4,24 +4,27 @@ use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use crate::annotation::column::column_cells;
 use crate::annotation::frame::{FrameColumns, FrameError};
 use crate::error::DamageKind;
+use crate::in_parallel::{in_parallel, opening_threads};
 use crate::matrix::matrix_file::{MAX_OBSM_COLUMNS, MatrixError};
-use crate::names::{check_unique, deduplicate};
+use crate::matrix::row_pointers::ROW_POINTER_BYTES;
+use crate::names::{NameLists, check_unique};
 use crate::source::local_file::allow_open_files;
 use crate::write::frame_writer::{ColumnSpec, Frame};
 use crate::{AnnDataError, Annotation, ArrayStore, CSC_BYTES, CsrRows, Form, Labels, MatrixFile, ReadRows, Resident};
 
 /// A container of AnnData: an HDF5 file, or a zarr folder.
 pub trait Container: Debug + Send + Sync + 'static {
-    /// Opens the matrix at `layer` and reads the names of its columns. The shape in the metadata is compared with obs and var
-    /// before memory is allocated for it. A CSC matrix may take `csc_bytes` of memory.
+    /// Opens the matrix at `layer`, without its row pointers, and reads the names of its columns. The shape in the metadata is compared with obs
+    /// and var before memory is allocated for it. A CSC matrix takes the memory that it needs from `csc_bytes`.
     ///
     /// # Errors
     /// The container cannot be read or is not AnnData; obs or var do not fit the matrix; a column name occurs twice.
-    fn open(path: &Path, layer: &str, csc_bytes: u64) -> Result<(MatrixFile, Vec<String>), AnnDataError>;
+    fn open(path: &Path, layer: &str, csc_bytes: &AtomicU64) -> Result<(MatrixFile, Vec<String>), AnnDataError>;
 
     /// Reads from obs.
     ///
@@ -102,36 +105,49 @@ impl<C: Container> AnnDataStore<C> {
     /// # Errors
     /// The file cannot be read or is not AnnData; obs or var do not fit the matrix; a gene name occurs twice.
     pub fn open(path: &Path, layer: &str) -> Result<Self, AnnDataError> {
-        Self::open_within(path, layer, CSC_BYTES)
+        let store = Self::without_row_pointers(path, layer, &AtomicU64::new(CSC_BYTES))?;
+        Self::read_row_pointers(std::slice::from_ref(&store), ROW_POINTER_BYTES)?;
+        Ok(store)
     }
 
-    /// Opens the same matrix of several files. All CSC matrices together take at most [`CSC_BYTES`] of memory; equal lists of
-    /// genes are shared.
+    /// Opens the same matrix of several files, many of them on several threads. All CSC matrices together take at most [`CSC_BYTES`] of
+    /// memory. Row pointers of CSR matrices are read into memory if those of all files take 64 MiB at most; else a reader reads
+    /// those of its rows. Equal lists of genes are shared.
     ///
     /// # Errors
     /// As [`Self::open`]; the process may not open so many files.
     pub fn open_all(files: &[PathBuf], layer: &str) -> Result<Vec<Self>, AnnDataError> {
-        Self::open_all_within(files, layer, CSC_BYTES)
+        Self::open_all_within(files, layer, CSC_BYTES, ROW_POINTER_BYTES)
     }
 
-    /// As [`Self::open_all`], with another limit.
+    /// As [`Self::open_all`], with other limits.
     pub(crate) fn open_all_within(
         files: &[PathBuf],
         layer: &str,
-        mut csc_bytes: u64,
+        csc_bytes: u64,
+        row_pointer_bytes: u64,
     ) -> Result<Vec<Self>, AnnDataError> {
         allow_open_files(files.len())?;
-        let mut known = Vec::new();
-        let open = |path: &PathBuf| {
-            let mut store = Self::open_within(path, layer, csc_bytes)?;
-            csc_bytes -= store.matrix.transposed_bytes();
-            store.genes = deduplicate(store.genes, &mut known);
+        let (csc_bytes, lists) = (AtomicU64::new(csc_bytes), NameLists::default());
+        let stores = in_parallel(opening_threads(files.len()), files.len(), "opening files", |file| {
+            let mut store = Self::without_row_pointers(&files[file], layer, &csc_bytes)?;
+            store.genes = lists.shared(store.genes);
             Ok(store)
-        };
-        files.iter().map(open).collect()
+        })?;
+        Self::read_row_pointers(&stores, row_pointer_bytes)?;
+        Ok(stores)
     }
 
-    fn open_within(path: &Path, layer: &str, csc_bytes: u64) -> Result<Self, AnnDataError> {
+    /// Reads the row pointers of all stores into memory if they take at most `max_bytes` together, else checks their ends.
+    fn read_row_pointers(stores: &[Self], max_bytes: u64) -> Result<(), AnnDataError> {
+        let bytes = stores.iter().map(|store| store.matrix.row_pointer_bytes()).fold(0, u64::saturating_add);
+        in_parallel(opening_threads(stores.len()), stores.len(), "reading row pointers", |store| {
+            stores[store].matrix.read_row_pointers(bytes <= max_bytes)
+        })?;
+        Ok(())
+    }
+
+    fn without_row_pointers(path: &Path, layer: &str, csc_bytes: &AtomicU64) -> Result<Self, AnnDataError> {
         let layer = if layer.is_empty() { "X" } else { layer };
         let (matrix, genes) = C::open(path, layer, csc_bytes)?;
         Ok(Self { path: path.to_owned(), matrix, genes: genes.into(), container: PhantomData })

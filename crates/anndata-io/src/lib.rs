@@ -57,6 +57,7 @@ mod codec;
 mod collection;
 mod error;
 mod h5ad;
+mod in_parallel;
 mod lru_cache;
 mod matrix;
 mod mds;

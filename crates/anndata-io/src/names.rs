@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A name that is not there, with the closest of the names that are, and the first of them.
 #[derive(Debug)]
@@ -130,13 +130,23 @@ pub(crate) fn numbered_genes(genes: u64) -> Result<Vec<String>, NameError> {
     Ok((0..genes).map(|gene| format!("gene_{gene}")).collect())
 }
 
-/// Deduplicates a list of names: returns the equal list of `known`, or adds `names` to `known`.
-pub(crate) fn deduplicate(names: Arc<[String]>, known: &mut Vec<Arc<[String]>>) -> Arc<[String]> {
-    if let Some(same) = known.iter().find(|same| **same == names) {
-        return Arc::clone(same);
+/// Lists of names, equal ones once: files that are opened together mostly have the same genes.
+#[derive(Debug, Default)]
+pub(crate) struct NameLists {
+    known: Mutex<HashSet<Arc<[String]>>>,
+}
+
+impl NameLists {
+    /// The equal list that is known already, or else this one, which is known from now on.
+    pub fn shared(&self, names: Arc<[String]>) -> Arc<[String]> {
+        // No panic can leave the set half changed.
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(same) = known.get(&names) {
+            return Arc::clone(same);
+        }
+        known.insert(Arc::clone(&names));
+        names
     }
-    known.push(Arc::clone(&names));
-    names
 }
 
 #[cfg(test)]
@@ -155,5 +165,15 @@ mod tests {
         assert_eq!(say("", &[]), "there is no x; there are no names");
         let many = ["a"; 23];
         assert!(say("zzzz", &many).ends_with("a and 3 more"));
+    }
+
+    #[test]
+    fn equal_lists_are_one() {
+        let list = |names: [&str; 2]| -> Arc<[String]> { names.map(str::to_owned).into() };
+        let lists = NameLists::default();
+        let (first, other) = (lists.shared(list(["a", "b"])), lists.shared(list(["b", "a"])));
+        let again = lists.shared(list(["a", "b"]));
+        assert!(Arc::ptr_eq(&first, &again) && !Arc::ptr_eq(&first, &other));
+        assert_eq!(other[..], ["b", "a"]);
     }
 }

@@ -15,7 +15,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Va
 use super::records::{FigureRecord, FigureRecords, Source, sources};
 
 /// Templates in docs/templates, and the document that each makes.
-pub const DOCS: [(&str, &str); 11] = [
+pub const DOCS: [(&str, &str); 12] = [
     ("README.md.j2", "README.md"),
     ("choosing.md.j2", "docs/guide/choosing.md"),
     ("claims.md.j2", "docs/guide/claims.md"),
@@ -27,6 +27,7 @@ pub const DOCS: [(&str, &str); 11] = [
     ("performance.md.j2", "docs/reference/performance.md"),
     ("predictions.md.j2", "docs/reference/predictions.md"),
     ("reference.md.j2", "results/reference/README.md"),
+    ("scale.md.j2", "docs/design/scale.md"),
 ];
 
 /// The templates, by file name.

@@ -107,6 +107,14 @@ impl Collection {
         &self.starts
     }
 
+    /// An empty column of obs with memory for exactly one value a row: growing would take up to as much again.
+    fn empty_column<T>(&self, column: &str) -> Result<Vec<T>, AnnDataError> {
+        let (mut values, rows) = (Vec::new(), usize::try_from(self.len()).unwrap_or(usize::MAX));
+        let bytes = rows.saturating_mul(size_of::<T>());
+        values.try_reserve_exact(rows).map_err(|_| AnnDataError::no_memory(bytes, format!("column {column:?}")))?;
+        Ok(values)
+    }
+
     pub(crate) fn map(&self, store: usize) -> &ColumnMap {
         &self.maps[store]
     }
@@ -165,7 +173,7 @@ impl ArrayStore for Collection {
     }
 
     fn labels(&self, column: &str) -> Result<Labels, AnnDataError> {
-        let mut all = Labels::default();
+        let mut all = Labels { codes: self.empty_column(column)?, ..Labels::default() };
         let mut numbers: HashMap<String, i32> = HashMap::new();
         let mut named: Option<&dyn ArrayStore> = None;
         for store in &self.stores {
@@ -202,7 +210,7 @@ impl ArrayStore for Collection {
     }
 
     fn numbers(&self, column: &str) -> Result<Vec<f64>, AnnDataError> {
-        let mut all = Vec::new();
+        let mut all = self.empty_column(column)?;
         for store in &self.stores {
             all.extend(store.numbers(column)?);
         }

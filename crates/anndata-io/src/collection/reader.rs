@@ -423,7 +423,8 @@ fn add_row(
 pub(crate) struct ReaderSet<'c> {
     stores: &'c [Box<dyn ArrayStore>],
     slots: Vec<ReaderSlot<'c>>,
-    open: usize,
+    /// The stores that have a reader: fewer than there are stores, if these are thousands.
+    open: Vec<usize>,
     max_open: usize,
     call: u64,
     /// Bytes that the readers keep together, when they were last measured, and their limit.
@@ -450,7 +451,16 @@ impl<'c> ReaderSet<'c> {
     /// together keep at most `max_bytes` between calls.
     pub fn new(stores: &'c [Box<dyn ArrayStore>], max_open: usize, max_bytes: u64) -> Self {
         let slots = stores.iter().map(|_| ReaderSlot::default()).collect();
-        Self { stores, slots, open: 0, max_open: max_open.max(1), call: 1, bytes: 0, max_bytes, used: Vec::new() }
+        Self {
+            stores,
+            slots,
+            open: Vec::new(),
+            max_open: max_open.max(1),
+            call: 1,
+            bytes: 0,
+            max_bytes,
+            used: Vec::new(),
+        }
     }
 
     /// Begins a call: readers of earlier calls may be closed.
@@ -465,18 +475,18 @@ impl<'c> ReaderSet<'c> {
             self.bytes = self.bytes - slot.bytes + now;
             slot.bytes = now;
         }
-        while self.bytes > self.max_bytes && self.open > 1 && self.close_oldest()? {}
+        while self.bytes > self.max_bytes && self.open.len() > 1 && self.close_oldest()? {}
         Ok(())
     }
 
     /// The reader of a store; `None` if the maximum number of readers is in use in this call.
     pub fn get(&mut self, store: usize) -> Result<Option<&mut (dyn ReadRows + 'c)>, AnnDataError> {
         if self.slots[store].reader.is_none() {
-            if self.open >= self.max_open && !self.close_oldest()? {
+            if self.open.len() >= self.max_open && !self.close_oldest()? {
                 return Ok(None);
             }
             self.slots[store].reader = Some(self.stores[store].reader()?);
-            self.open += 1;
+            self.open.push(store);
         }
         let slot = &mut self.slots[store];
         if slot.call != self.call {
@@ -489,10 +499,12 @@ impl<'c> ReaderSet<'c> {
 
     /// Closes the least recently used reader; `false` if all are in use in this call.
     fn close_oldest(&mut self) -> Result<bool, AnnDataError> {
-        let old = self.slots.iter_mut().filter(|slot| slot.reader.is_some() && slot.call < self.call);
-        let Some(slot) = old.min_by_key(|slot| slot.call) else { return Ok(false) };
+        let last_call = |store: usize| self.slots[store].call;
+        let old = self.open.iter().copied().enumerate().filter(|(_, store)| last_call(*store) < self.call);
+        let Some((index, store)) = old.min_by_key(|(_, store)| last_call(*store)) else { return Ok(false) };
+        self.open.remove(index);
+        let slot = &mut self.slots[store];
         let closed = slot.reader.take();
-        self.open -= 1;
         self.bytes -= std::mem::take(&mut slot.bytes);
         if let Some(reader) = closed.filter(|_| slot.touched.replace(false)) {
             reader.unchanged()?;
@@ -502,11 +514,15 @@ impl<'c> ReaderSet<'c> {
 
     /// Fails if a file that was read since the last check has changed.
     pub fn unchanged(&self) -> Result<(), AnnDataError> {
-        let touched = self.slots.iter().filter(|slot| slot.touched.replace(false));
+        let touched = self.slots_with_readers().filter(|slot| slot.touched.replace(false));
         touched.filter_map(|slot| slot.reader.as_ref()).try_for_each(|reader| reader.unchanged())
     }
 
     pub fn work_bytes(&self) -> u64 {
-        self.slots.iter().filter_map(|slot| slot.reader.as_ref()).map(|reader| reader.work_bytes()).sum()
+        self.slots_with_readers().filter_map(|slot| slot.reader.as_ref()).map(|reader| reader.work_bytes()).sum()
+    }
+
+    fn slots_with_readers(&self) -> impl Iterator<Item = &ReaderSlot<'c>> {
+        self.open.iter().map(|store| &self.slots[*store])
     }
 }

@@ -1,6 +1,7 @@
 //! `H5adStore`, and obs and var of .h5ad files in all forms that AnnData has written since version 0.6.
 
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 
 use hdf5_metno::types::{Reference, TypeDescriptor};
 use hdf5_metno::{Dataset, File, Group, Location, LocationType, ObjectReference1, ReferencedObject};
@@ -23,7 +24,7 @@ pub type H5adStore = AnnDataStore<Hdf5>;
 pub struct Hdf5;
 
 impl Container for Hdf5 {
-    fn open(path: &Path, layer: &str, csc_bytes: u64) -> Result<(MatrixFile, Vec<String>), AnnDataError> {
+    fn open(path: &Path, layer: &str, csc_bytes: &AtomicU64) -> Result<(MatrixFile, Vec<String>), AnnDataError> {
         let mut genes = Vec::new();
         let matrix = MatrixFile::open_checked(path, layer, csc_bytes, |rows, columns| {
             let file = Hdf5FrameFile::open(path)?;

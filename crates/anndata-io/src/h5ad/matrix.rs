@@ -2,6 +2,7 @@
 //! Invariant: libhdf5 and this crate open the path separately, and `ByteSource::at_path` checks that both have the same file.
 
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 
 use hdf5_metno::{Dataset, Group};
 
@@ -11,6 +12,7 @@ use crate::h5ad::values::{attribute_integers, attribute_text};
 use crate::matrix::matrix_file::{
     MatrixArrays, MatrixDescription, MatrixError, SparseEncoding, check_matrix_encoding, dense_shape,
 };
+use crate::matrix::row_pointers::ROW_POINTER_BYTES;
 use crate::source::byte_source::ByteSource;
 use crate::{AnnDataError, CSC_BYTES, MatrixFile};
 
@@ -43,14 +45,16 @@ impl MatrixFile {
     /// # Errors
     /// As [`Self::open`].
     pub fn open_within(path: &Path, location: &str, csc_bytes: u64) -> Result<Self, AnnDataError> {
-        Self::open_checked(path, location, csc_bytes, |_, _| Ok(()))
+        let matrix = Self::open_checked(path, location, &AtomicU64::new(csc_bytes), |_, _| Ok(()))?;
+        matrix.read_row_pointers(matrix.row_pointer_bytes() <= ROW_POINTER_BYTES)?;
+        Ok(matrix)
     }
 
-    /// As [`Self::open_within`]; `check` gets the shape in the metadata before memory is allocated for it.
+    /// As [`Self::open_within`], without its row pointers; `check` gets the shape in the metadata before memory is allocated for it.
     pub(crate) fn open_checked(
         path: &Path,
         location: &str,
-        csc_bytes: u64,
+        csc_bytes: &AtomicU64,
         check: impl FnOnce(u64, u64) -> Result<(), AnnDataError>,
     ) -> Result<Self, AnnDataError> {
         let source = open_hdf5(path)?;

@@ -1,11 +1,12 @@
 //! `MatrixFile`: an open matrix of an h5ad or zarr file. Its readers return rows of float32 values, as CSR with int32 columns or dense.
 
 use std::ops::Range;
+use std::sync::atomic::AtomicU64;
 
 use crate::codec::CodecError;
 use crate::matrix::array_reader::ArrayReader;
 use crate::matrix::dtype::Dtype;
-use crate::matrix::sparse::{CsrMatrix, SparseReader, csr_bytes, transpose_csc};
+use crate::matrix::sparse::{CsrMatrix, SparseReader, transpose_csc};
 use crate::matrix::stored_array::{ArrayLayout, StoredArray};
 use crate::source::byte_source::ByteSource;
 use crate::{AnnDataError, CsrRows, Form, Prefetch, ReadRows, RequestError, RowSelection, Rows};
@@ -36,24 +37,29 @@ enum MatrixContent {
 }
 
 impl MatrixFile {
-    /// The matrix of `source` with this description. A CSC matrix is transposed in memory, within a limit in bytes.
+    /// The matrix of `source` with this description. A CSC matrix is transposed in memory, within the bytes that are left of `csc_bytes`.
+    /// [`Self::read_row_pointers`] comes before the first reader.
     ///
     /// # Errors
     /// The matrix is damaged or too large.
-    pub(crate) fn new(source: ByteSource, described: MatrixDescription, csc_bytes: u64) -> Result<Self, AnnDataError> {
+    pub(crate) fn new(
+        source: ByteSource,
+        described: MatrixDescription,
+        csc_bytes: &AtomicU64,
+    ) -> Result<Self, AnnDataError> {
         let (rows, columns, stored_bytes) = (described.rows, described.columns, described.stored_bytes());
         let content = match described.arrays {
             MatrixArrays::Dense(data) => MatrixContent::Dense(DenseMatrix { rows, columns, data }),
             MatrixArrays::Sparse(SparseEncoding::Csr, arrays) => {
                 let [indptr, indices, data] = *arrays;
-                MatrixContent::Csr(CsrMatrix::new(&source, &indptr, indices, data, (rows, columns), "columns")?)
+                MatrixContent::Csr(CsrMatrix::new(&source, indptr, indices, data, (rows, columns), "columns")?)
             }
             MatrixArrays::Sparse(SparseEncoding::Csc, arrays) => {
                 let [indptr, indices, data] = *arrays;
                 if i32::try_from(columns).is_err() {
                     return Err(source.damaged(MatrixError::TooMany { count: columns, of: "columns" }));
                 }
-                let by_columns = CsrMatrix::new(&source, &indptr, indices, data, (columns, rows), "rows")?;
+                let by_columns = CsrMatrix::new(&source, indptr, indices, data, (columns, rows), "rows")?;
                 MatrixContent::Transposed(transpose_csc(&source, &by_columns, rows, csc_bytes)?)
             }
         };
@@ -63,6 +69,28 @@ impl MatrixFile {
             MatrixContent::Transposed(rows) => rows.data.len() as u64,
         };
         Ok(Self { source, rows, columns, nnz, stored_bytes, content })
+    }
+
+    /// Bytes of memory of the row pointers, if all are read; 0 for a matrix without.
+    pub(crate) fn row_pointer_bytes(&self) -> u64 {
+        match &self.content {
+            MatrixContent::Csr(csr) => csr.pointers.bytes(),
+            MatrixContent::Dense(_) | MatrixContent::Transposed(_) => 0,
+        }
+    }
+
+    /// Reads all row pointers into memory, or checks the first and the last only: the others are then read with their rows.
+    ///
+    /// # Errors
+    /// They cannot be read or are damaged, or the file was rewritten.
+    pub(crate) fn read_row_pointers(&self, into_memory: bool) -> Result<(), AnnDataError> {
+        let MatrixContent::Csr(csr) = &self.content else { return Ok(()) };
+        if into_memory {
+            csr.pointers.load(&self.source)?;
+        } else {
+            csr.pointers.check_ends(&self.source)?;
+        }
+        self.source.unchanged()
     }
 
     /// Number of rows (cells).
@@ -109,11 +137,13 @@ impl MatrixFile {
         rows.clamp(1, self.rows.max(1))
     }
 
-    /// Appends the number of values of each row to `out`; `false` if rows cannot be read to given positions.
+    /// Appends the number of values of each row to `out`; `false` if rows cannot be read to given positions, or if the row pointers are not in
+    /// memory.
     pub(crate) fn row_values(&self, rows: &[u64], out: &mut Vec<u64>) -> bool {
         match &self.content {
             MatrixContent::Csr(csr) if csr.can_be_placed() => {
-                out.extend(rows.iter().map(|row| csr.indptr[*row as usize + 1] - csr.indptr[*row as usize]));
+                let Some(pointers) = csr.pointers.loaded() else { return false };
+                out.extend(rows.iter().map(|row| pointers[*row as usize + 1] - pointers[*row as usize]));
                 true
             }
             MatrixContent::Dense(dense) if dense.data.can_be_placed::<f32>() => {
@@ -122,11 +152,6 @@ impl MatrixFile {
             }
             _ => false,
         }
-    }
-
-    /// Size of the transposed rows in memory in bytes; 0 if the matrix was not transposed.
-    pub(crate) fn transposed_bytes(&self) -> u64 {
-        self.transposed().map_or(0, |rows| csr_bytes(rows.data.len() as u64, self.rows))
     }
 
     /// All rows, if the matrix was transposed in memory.
@@ -212,7 +237,9 @@ pub(crate) enum MatrixError {
     #[error("has {entries} entries, and {other} has {other_entries}")]
     Lengths { entries: u64, other: String, other_entries: u64 },
     #[error("goes from {from} to {to} at row {row}; a row has 0 to {columns} values")]
-    RowLength { row: usize, from: i64, to: i64, columns: u64 },
+    RowLength { row: u64, from: i64, to: i64, columns: u64 },
+    #[error("goes to {to} at row {row}, and {data} has {entries} entries")]
+    RowBeyondData { row: u64, to: u64, data: String, entries: u64 },
     #[error("goes from {first} to {last} instead of from 0 to {entries}, the length of {data}")]
     IndptrEnds { first: u64, last: u64, entries: u64, data: String },
     #[error("has an index that is not in 0 to {}", columns.saturating_sub(1))]

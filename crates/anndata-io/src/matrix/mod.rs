@@ -6,5 +6,6 @@
 pub mod array_reader;
 pub mod dtype;
 pub mod matrix_file;
+pub mod row_pointers;
 pub mod sparse;
 pub mod stored_array;

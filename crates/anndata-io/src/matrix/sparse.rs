@@ -1,11 +1,13 @@
 //! `CsrMatrix` and its reader, and the transposition of a CSC matrix in memory.
-//! Invariant: row pointers are checked when the matrix is opened, and column indices when rows are decoded: they ascend below `columns`.
+//! Invariant: row pointers are checked before they are used, and column indices when rows are decoded: they ascend below `columns`.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::DamageKind;
 use crate::matrix::array_reader::ArrayReader;
 use crate::matrix::matrix_file::{MatrixError, check_range, check_row};
+use crate::matrix::row_pointers::{RowPointerReader, RowPointers};
 use crate::matrix::stored_array::StoredArray;
 use crate::rows::RowsEnd;
 use crate::source::byte_source::ByteSource;
@@ -13,29 +15,29 @@ use crate::{AnnDataError, CsrRows, Prefetch, ReadRows, RequestError, RowSelectio
 
 /// A CSR matrix in a file.
 ///
-/// Invariants: `indptr` starts with 0, ascends by at most `columns` a row, and ends with the length of `indices` and of `data`.
+/// Invariant: `indices` and `data` have the same length, and `indptr` has an entry more than there are rows.
 #[derive(Debug)]
 pub(crate) struct CsrMatrix {
-    /// Row pointers, `[rows + 1]`.
-    pub indptr: Vec<u64>,
+    /// Row pointers. They are to be loaded, or their ends checked, before rows are read.
+    pub pointers: RowPointers,
     pub indices: StoredArray,
     pub data: StoredArray,
     pub columns: u64,
 }
 
 impl CsrMatrix {
-    /// Checks the arrays; `rows` and `columns` are the shape in the metadata. `across` names what a row consists of in
-    /// messages: columns, or the rows of a CSC matrix.
+    /// Compares the arrays with each other, and reads none; `rows` and `columns` are the shape in the metadata. `across` names what a row
+    /// consists of in messages: columns, or the rows of a CSC matrix.
     pub fn new(
         source: &ByteSource,
-        indptr: &StoredArray,
+        indptr: StoredArray,
         indices: StoredArray,
         data: StoredArray,
         (rows, columns): (u64, u64),
         across: &'static str,
     ) -> Result<Self, AnnDataError> {
         let wrong = |name: &str, error: MatrixError| Err(source.damaged(DamageKind::inside(name, error)));
-        for stored in [indptr, &indices] {
+        for stored in [&indptr, &indices] {
             if !stored.dtype.is_integer() {
                 return wrong(&stored.name, MatrixError::NotIntegers { dtype: stored.dtype });
             }
@@ -46,31 +48,21 @@ impl CsrMatrix {
         if i32::try_from(columns).is_err() {
             return wrong(&indices.name, MatrixError::TooMany { count: columns, of: across });
         }
-        if Some(indptr.len) != rows.checked_add(1) {
-            return wrong(&indptr.name, MatrixError::IndptrLength { entries: indptr.len, rows });
-        }
+        let name = indptr.name.clone();
+        let pointers = match RowPointers::new(indptr, (rows, columns), &data) {
+            Ok(pointers) => pointers,
+            Err(error) => return wrong(&name, error),
+        };
         if indices.len != data.len {
             let (other, other_entries) = (data.name.clone(), data.len);
             return wrong(&indices.name, MatrixError::Lengths { entries: indices.len, other, other_entries });
         }
-        let starts: Vec<u64> = indptr.read_whole(source)?;
-        if let Some(row) = starts.windows(2).position(|pair| pair[1] < pair[0] || pair[1] - pair[0] > columns) {
-            let (from, to) = (starts[row] as i64, starts[row + 1] as i64);
-            return wrong(&indptr.name, MatrixError::RowLength { row, from, to, columns });
-        }
-        // There is an entry: one more than there are rows.
-        match (starts.first().copied().unwrap_or(0), starts.last().copied().unwrap_or(0)) {
-            (0, last) if last == data.len => Ok(Self { indptr: starts, indices, data, columns }),
-            (first, last) => {
-                let (entries, data) = (data.len, data.name);
-                wrong(&indptr.name, MatrixError::IndptrEnds { first, last, entries, data })
-            }
-        }
+        Ok(Self { pointers, indices, data, columns })
     }
 
     /// Number of rows.
     pub fn rows(&self) -> u64 {
-        self.indptr.len() as u64 - 1
+        self.pointers.rows()
     }
 
     /// Whether rows can be read to any positions of a buffer that other readers fill, too.
@@ -88,6 +80,7 @@ impl CsrMatrix {
 pub(crate) struct SparseReader<'a> {
     source: &'a ByteSource,
     csr: &'a CsrMatrix,
+    pointers: RowPointerReader<'a>,
     indices: ArrayReader<'a, i32>,
     data: ArrayReader<'a, f32>,
     /// Number of rows in `out` before the last fetch.
@@ -101,59 +94,66 @@ pub(crate) struct SparseReader<'a> {
 impl<'a> SparseReader<'a> {
     pub fn new(source: &'a ByteSource, csr: &'a CsrMatrix) -> Self {
         let (indices, data) = (ArrayReader::new(&csr.indices, source), ArrayReader::new(&csr.data, source));
-        Self { source, csr, indices, data, before: 0, placed: None, unsorted: Vec::new() }
+        let pointers = RowPointerReader::new(&csr.pointers, source);
+        Self { source, csr, pointers, indices, data, before: 0, placed: None, unsorted: Vec::new() }
     }
 
     /// As [`ReadRows::fetch`].
     fn fetch_rows(&mut self, wanted: &RowSelection<'_>, out: &mut CsrRows) -> Result<u64, AnnDataError> {
-        let rows = self.csr.rows();
-        let starts = &self.csr.indptr;
         self.before = out.len();
         self.placed = None;
         self.indices.begin(out.indices.len());
         self.data.begin(out.data.len());
         let mut end = out.indices.len() as u64;
-        match wanted {
+        let of_pointers = match wanted {
             RowSelection::Range(range) => {
-                check_range(self.source, range, rows)?;
-                let starts = &starts[range.start as usize..=range.end as usize];
+                let (starts, bytes) = self.pointers.all_of(range)?;
                 let (first, last) = (starts[0], starts[starts.len() - 1]);
                 out.indptr.extend(starts[1..].iter().map(|start| end + (start - first)));
                 self.indices.add(first, last - first);
                 self.data.add(first, last - first);
+                bytes
             }
             RowSelection::Rows(wanted) => {
-                for row in *wanted {
-                    let row = check_row(self.source, *row, rows)?;
-                    let (first, count) = (starts[row], starts[row + 1] - starts[row]);
+                let bytes = self.find_rows(wanted)?;
+                for (index, row) in wanted.iter().enumerate() {
+                    let (first, count) = self.pointers.values(index, *row..*row + 1);
                     end += count;
                     out.indptr.push(end);
                     self.indices.add(first, count);
                     self.data.add(first, count);
                 }
+                bytes
             }
-        }
+        };
         // Both arrays are requested before one of them is waited for.
-        let bytes = self.indices.fetch(&mut out.indices)? + self.data.fetch(&mut out.data)?;
+        let bytes = of_pointers + self.indices.fetch(&mut out.indices)? + self.data.fetch(&mut out.data)?;
         self.indices.finish(&mut out.indices)?;
         self.data.finish(&mut out.data)?;
         Ok(bytes)
     }
 
+    /// Finds the values of single rows; returns the number of bytes that were read.
+    fn find_rows(&mut self, wanted: &[u64]) -> Result<u64, AnnDataError> {
+        for row in wanted {
+            check_row(self.source, *row, self.csr.rows())?;
+        }
+        self.pointers.find(wanted.iter().map(|row| *row..*row + 1))
+    }
+
     /// As [`ReadRows::fetch_to`].
     fn fetch_placed(&mut self, wanted: &[u64], places: &[u64], out: &mut CsrRows) -> Result<u64, AnnDataError> {
-        let (rows, starts) = (self.csr.rows(), &self.csr.indptr);
         if !self.csr.can_be_placed() || wanted.len() != places.len() {
             return Err(RequestError::NoPlaces.into());
         }
+        let of_pointers = self.find_rows(wanted)?;
         let placed = self.placed.get_or_insert_default();
         placed.clear();
         self.indices.begin_placed();
         self.data.begin_placed();
         let length = out.indices.len().min(out.data.len()) as u64;
-        for (row, place) in wanted.iter().zip(places) {
-            let row = check_row(self.source, *row, rows)?;
-            let (first, count) = (starts[row], starts[row + 1] - starts[row]);
+        for (index, (row, place)) in wanted.iter().zip(places).enumerate() {
+            let (first, count) = self.pointers.values(index, *row..*row + 1);
             let end = place.saturating_add(count);
             if end > length {
                 return Err(RequestError::PlaceBeyondEnd { place: *place, values: length }.into());
@@ -162,7 +162,7 @@ impl<'a> SparseReader<'a> {
             self.data.add_at(first, count, *place as usize);
             placed.push(*place as usize..end as usize);
         }
-        let bytes = self.indices.fetch(&mut out.indices)? + self.data.fetch(&mut out.data)?;
+        let bytes = of_pointers + self.indices.fetch(&mut out.indices)? + self.data.fetch(&mut out.data)?;
         self.indices.finish(&mut out.indices)?;
         self.data.finish(&mut out.data)?;
         Ok(bytes)
@@ -234,9 +234,12 @@ impl ReadRows for SparseReader<'_> {
         if self.source.is_remote() {
             for range in ranges {
                 check_range(self.source, range, self.csr.rows())?;
-                let (first, last) = (self.csr.indptr[range.start as usize], self.csr.indptr[range.end as usize]);
-                ahead.add(self.indices.will_need(first, last - first)?);
-                ahead.add(self.data.will_need(first, last - first)?);
+            }
+            self.pointers.find(ranges.iter().cloned())?;
+            for (index, range) in ranges.iter().enumerate() {
+                let (first, count) = self.pointers.values(index, range.clone());
+                ahead.add(self.indices.will_need(first, count)?);
+                ahead.add(self.data.will_need(first, count)?);
             }
         }
         Ok(ahead)
@@ -259,7 +262,7 @@ impl ReadRows for SparseReader<'_> {
     fn work_bytes(&self) -> u64 {
         let placed = self.placed.as_ref().map_or(0, Vec::capacity) * size_of::<Range<usize>>();
         let unsorted = self.unsorted.capacity() * size_of::<(i32, f32)>();
-        self.indices.work_bytes() + self.data.work_bytes() + (placed + unsorted) as u64
+        self.pointers.work_bytes() + self.indices.work_bytes() + self.data.work_bytes() + (placed + unsorted) as u64
     }
 }
 
@@ -272,17 +275,18 @@ pub(crate) const fn csr_bytes(values: u64, rows: u64) -> u64 {
 }
 
 /// Transposes a CSC matrix (`columns` has a "row" for each column) with `rows` rows to CSR in memory, if that takes at most
-/// `most` bytes. The file is read twice: to count, and to copy.
+/// as many bytes as are `left`, and takes them from there. The file is read twice: to count, and to copy.
 pub(crate) fn transpose_csc(
     source: &ByteSource,
     columns: &CsrMatrix,
     rows: u64,
-    most: u64,
+    left: &AtomicU64,
 ) -> Result<CsrRows, AnnDataError> {
     let nnz = columns.nnz();
     let bytes = csr_bytes(nnz, rows);
-    if bytes > most {
-        return Err(AnnDataError::CscTooLarge { path: source.path().to_owned(), bytes, available: most });
+    let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
+    if let Err(available) = taken {
+        return Err(AnnDataError::CscTooLarge { path: source.path().to_owned(), bytes, available });
     }
     tracing::warn!(
         file = %source.path().display(),
@@ -328,13 +332,14 @@ fn each_piece(
     columns: &CsrMatrix,
     mut of: impl FnMut(usize, &CsrRows),
 ) -> Result<(), AnnDataError> {
+    let pointers = columns.pointers.load(source)?;
     let mut reader = SparseReader::new(source, columns);
     let mut piece = CsrRows::default();
     let all = columns.rows();
     let mut first = 0;
     while first < all {
-        let start = columns.indptr[first as usize];
-        let fit = columns.indptr.partition_point(|end| *end <= start.saturating_add(VALUES_AT_A_TIME)) as u64 - 1;
+        let start = pointers[first as usize];
+        let fit = pointers.partition_point(|end| *end <= start.saturating_add(VALUES_AT_A_TIME)) as u64 - 1;
         let last = fit.clamp(first + 1, all);
         piece.clear();
         reader.fetch_rows(&RowSelection::Range(first..last), &mut piece)?;

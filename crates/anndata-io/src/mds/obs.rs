@@ -1,11 +1,8 @@
 //! Reads an obs column of all samples as classes or numbers, shard by shard, on several threads.
 //! Invariant: values are in the order of the rows, whichever thread has read a shard.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-
 use crate::annotation::coded_column::{BOOL_NAMES, CodedColumn};
+use crate::in_parallel::{in_parallel, threads};
 use crate::mds::encoding::{ColumnEncoding, ObsNumber, scalar};
 use crate::mds::error::{MdsError, SampleError};
 use crate::mds::shard::{Shard, ShardBody};
@@ -17,8 +14,6 @@ const SHORT_SAMPLE_BYTES: u64 = 1 << 13;
 const BLOCK_BYTES: usize = 4 << 20;
 /// First bytes of a larger sample that are read at once: obs columns are often among them.
 const FIRST_READ_BYTES: u64 = 1 << 12;
-/// Maximum number of threads; each holds a shard, if it is compressed.
-const MAX_THREADS: usize = 8;
 
 /// Reads a column of obs as classes.
 pub(crate) fn obs_labels(store: &MdsStore, name: &str, column: usize) -> Result<Labels, AnnDataError> {
@@ -88,45 +83,12 @@ fn each_shard<T: Send + Sync>(
     new: impl Fn() -> T + Sync,
     add: impl Fn(&mut T, &[u8]) -> Result<(), SampleError> + Sync,
 ) -> Result<Vec<T>, AnnDataError> {
-    let shards = store.shards.len();
-    let found: Vec<OnceLock<Result<T, AnnDataError>>> = (0..shards).map(|_| OnceLock::new()).collect();
-    let next = AtomicUsize::new(0);
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS).min(shards);
-    let work = || {
-        let mut bytes = Vec::new();
-        loop {
-            let shard = next.fetch_add(1, Ordering::Relaxed);
-            let Some(slot) = found.get(shard) else { return };
-            let mut part = new();
-            let samples = 0..store.shards[shard].samples();
-            let read = each_cell(store, (shard, samples), column, &mut bytes, |cell| add(&mut part, cell));
-            if read.is_err() {
-                // The other threads stop.
-                next.store(shards, Ordering::Relaxed);
-            }
-            let _ = slot.set(read.map(|()| part));
-        }
-    };
-    thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
-        work();
-        for other in others {
-            other.join().map_err(|panic| AnnDataError::panicked("reading a column of obs", panic.as_ref()))?;
-        }
-        Ok::<_, AnnDataError>(())
-    })?;
-    let mut parts = Vec::with_capacity(shards);
-    let mut missing = false;
-    for slot in found {
-        match slot.into_inner() {
-            Some(part) => parts.push(part?),
-            None => missing = true,
-        }
-    }
-    if missing {
-        return Err(AnnDataError::panicked("reading a column of obs", &"a thread ended early"));
-    }
-    Ok(parts)
+    in_parallel(threads(), store.shards.len(), "reading a column of obs", |shard| {
+        let mut part = new();
+        let samples = 0..store.shards[shard].samples();
+        each_cell(store, (shard, samples), column, &mut Vec::new(), |cell| add(&mut part, cell))?;
+        Ok(part)
+    })
 }
 
 /// Passes the value of the first sample of a shard to `take`.

@@ -15,7 +15,7 @@ use crate::mds::obs::{first_cell, obs_labels, obs_numbers};
 use crate::mds::reader::MdsReader;
 use crate::mds::sample::parse_array;
 use crate::mds::shard::{Shard, ShardBody};
-use crate::names::{MissingName, check_count, check_unique, deduplicate, numbered_genes};
+use crate::names::{MissingName, NameLists, check_count, check_unique, numbered_genes};
 use crate::source::byte_source::ByteSource;
 use crate::source::folder::Folder;
 use crate::source::local_file::allow_open_files;
@@ -84,12 +84,12 @@ impl MdsStore {
     /// # Errors
     /// As [`Self::open`].
     pub fn open_all(folders: &[PathBuf]) -> Result<Vec<Self>, AnnDataError> {
-        let mut known = Vec::new();
+        let lists = NameLists::default();
         let mut open_files = 0;
         let open = |folder: &PathBuf| {
             let mut store = Self::open_beside(folder, open_files)?;
             open_files += store.shards.len();
-            store.genes = deduplicate(store.genes, &mut known);
+            store.genes = lists.shared(store.genes);
             Ok(store)
         };
         folders.iter().map(open).collect()

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use crate::names::{MissingName, deduplicate};
+use crate::in_parallel::{in_parallel, opening_threads};
+use crate::names::{MissingName, NameLists};
 use crate::parquet::error::ParquetError;
 use crate::parquet::file::ParquetFile;
 use crate::parquet::obs::{obs_labels, obs_numbers};
@@ -84,13 +85,12 @@ impl ParquetStore {
     /// As [`Self::open`]; the process may not open so many files.
     pub fn open_all(files: &[PathBuf]) -> Result<Vec<Self>, AnnDataError> {
         allow_open_files(files.len())?;
-        let mut known = Vec::new();
-        let open = |path: &PathBuf| {
-            let mut store = Self::open(path)?;
-            store.genes = deduplicate(store.genes, &mut known);
+        let lists = NameLists::default();
+        in_parallel(opening_threads(files.len()), files.len(), "opening files", |file| {
+            let mut store = Self::open(&files[file])?;
+            store.genes = lists.shared(store.genes);
             Ok(store)
-        };
-        files.iter().map(open).collect()
+        })
     }
 
     /// Number of rows of a row group.

@@ -160,12 +160,59 @@ fn files_by_columns_share_what_memory_they_may_take() {
         write(path, &spec, &[csr(&[vec![(1, 1.0)], vec![(0, 2.0)]])]).unwrap();
     }
     // Two values and three rows take 48 bytes.
-    assert_eq!(H5adStore::open_all_within(&files, "", 96).unwrap().len(), 2);
-    let e = H5adStore::open_all_within(&files, "", 95).unwrap_err().to_string();
+    assert_eq!(H5adStore::open_all_within(&files, "", 96, 0).unwrap().len(), 2);
+    let e = H5adStore::open_all_within(&files, "", 95, 0).unwrap_err().to_string();
     assert!(e.contains("b.h5ad") && e.contains("48 bytes") && e.contains("47 are left"), "{e}");
     let store: Box<dyn ArrayStore> = Box::new(H5adStore::open(&files[0], "").unwrap());
     let Resident::Csr(rows) = store.resident().unwrap() else { panic!() };
     assert_eq!((rows.indptr, rows.indices, rows.data), (&[0, 1, 2, 2][..], &[1, 0][..], &[2.0, 1.0][..]));
+}
+
+/// Rows of several files are the same whether their row pointers are in memory or are read with them.
+#[test]
+fn row_pointers_that_stay_in_the_files_give_the_same_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows: Vec<Vec<(i32, f32)>> = (0..40)
+        .map(|row| (0..row % 7).map(|column| (column * 3, (row * 10 + column) as f32 + 0.5)).collect())
+        .collect();
+    let gzip = Compression::Gzip { level: 4, shuffle: true };
+    for layout in [Layout::Contiguous, Layout::Chunked { chunk: Some(5), compression: gzip }] {
+        // More files than one thread opens.
+        let files: Vec<_> = (0..20).map(|file| folder.path().join(format!("{file}.h5ad"))).collect();
+        for (file, path) in files.iter().enumerate() {
+            let rows = &rows[file..];
+            let values = rows.iter().map(|row| row.len() as u64).sum();
+            let spec =
+                AnnDataSpec { rows: rows.len() as u64, columns: 23, values, matrix: Matrix::Csr, layout, threads: 1 };
+            write(path, &spec, &[csr(rows)]).unwrap();
+        }
+        let opened = |row_pointer_bytes| {
+            let stores = H5adStore::open_all_within(&files, "", 0, row_pointer_bytes).unwrap();
+            assert!(stores[1..].iter().all(|store| std::ptr::eq(store.genes(), stores[0].genes())));
+            let stores = stores.into_iter().map(|store| Box::new(store) as Box<dyn ArrayStore>).collect();
+            Collection::new(stores, crate::GeneJoin::Inner, &[]).unwrap()
+        };
+        let all: u64 = (0..20).map(|file| 40 - file).sum();
+        let (memory, file) = (opened((all + 20) * 8), opened((all + 20) * 8 - 1));
+        let mut counts = Vec::new();
+        assert!(memory.stores()[0].row_values(&[6, 7], &mut counts) && counts == [6, 0]);
+        assert!(!file.stores()[0].row_values(&[6, 7], &mut counts));
+        let (mut of_memory, mut of_file) = (memory.reader().unwrap(), file.reader().unwrap());
+        for wanted in [
+            RowSelection::Rows(&[0, all - 1, 45, 6, 6, 44, 130]),
+            RowSelection::Range(3..all - 2),
+            RowSelection::Range(all..all),
+            RowSelection::Rows(&[]),
+        ] {
+            let (mut expected, mut found) = (Rows::Sparse(CsrRows::default()), Rows::Sparse(CsrRows::default()));
+            of_memory.fetch(&wanted, &mut expected).unwrap();
+            of_memory.decode(&mut expected).unwrap();
+            of_file.fetch(&wanted, &mut found).unwrap();
+            of_file.decode(&mut found).unwrap();
+            assert_eq!(found, expected, "{wanted:?}");
+        }
+        assert!(of_file.fetch(&RowSelection::Rows(&[all]), &mut Rows::Sparse(CsrRows::default())).is_err());
+    }
 }
 
 /// Whatever is wrong with a chunk, `out` is what it was before, of one file and of several.

@@ -1,6 +1,7 @@
 //! `ZarrStore`, and obs and var of AnnData folders in zarr.
 
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 
 use serde_json::Value as Json;
 
@@ -21,7 +22,7 @@ pub type ZarrStore = AnnDataStore<Zarr>;
 pub struct Zarr;
 
 impl Container for Zarr {
-    fn open(path: &Path, layer: &str, csc_bytes: u64) -> Result<(MatrixFile, Vec<String>), AnnDataError> {
+    fn open(path: &Path, layer: &str, csc_bytes: &AtomicU64) -> Result<(MatrixFile, Vec<String>), AnnDataError> {
         let tree = Hierarchy::open(path)?;
         let mut genes = Vec::new();
         let var = if matches!(layer, "raw" | "raw/X") { "raw/var" } else { "var" };

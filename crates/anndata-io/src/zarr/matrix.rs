@@ -1,10 +1,12 @@
 //! Finds a matrix in an AnnData folder (X, raw, a layer, or an array of obsm) and opens it as a `MatrixFile`.
 
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 
 use crate::matrix::matrix_file::{
     MatrixArrays, MatrixDescription, MatrixError, SparseEncoding, check_matrix_encoding, dense_shape,
 };
+use crate::matrix::row_pointers::ROW_POINTER_BYTES;
 use crate::matrix::stored_array::StoredArray;
 use crate::source::byte_source::ByteSource;
 use crate::zarr::array::{ZarrArray, check_unwritten};
@@ -19,7 +21,9 @@ use crate::{AnnDataError, CSC_BYTES, MatrixFile};
 /// There is no such folder or matrix (the error lists those that exist), it is damaged or truncated, or its encoding is not
 /// supported.
 pub fn open_matrix(path: &Path, location: &str) -> Result<MatrixFile, AnnDataError> {
-    open_matrix_checked(&Hierarchy::open(path)?, location, CSC_BYTES, |_, _| Ok(()))
+    let matrix = open_matrix_checked(&Hierarchy::open(path)?, location, &AtomicU64::new(CSC_BYTES), |_, _| Ok(()))?;
+    matrix.read_row_pointers(matrix.row_pointer_bytes() <= ROW_POINTER_BYTES)?;
+    Ok(matrix)
 }
 
 /// Rows, columns and stored values of the matrix at `location`, without opening it.
@@ -31,11 +35,11 @@ pub fn size(path: &Path, location: &str) -> Result<(u64, u64, u64), AnnDataError
     Ok((found.rows, found.columns, found.values()))
 }
 
-/// As [`open_matrix`]; `check` gets the shape in the metadata before memory is allocated for it.
+/// As [`open_matrix`], without its row pointers; `check` gets the shape in the metadata before memory is allocated for it.
 pub(crate) fn open_matrix_checked(
     tree: &Hierarchy,
     location: &str,
-    csc_bytes: u64,
+    csc_bytes: &AtomicU64,
     check: impl FnOnce(u64, u64) -> Result<(), AnnDataError>,
 ) -> Result<MatrixFile, AnnDataError> {
     let found = LocatedMatrix::find(tree, location)?;
@@ -88,7 +92,7 @@ impl LocatedMatrix {
         let mut stored: Vec<StoredArray> = stored.collect::<Result<_, _>>()?;
         let arrays = match (self.encoding, stored.len()) {
             (Some(encoding), 3) => {
-                // The row pointers are read as a whole.
+                // The row pointers may be read as a whole.
                 check_unwritten(&stored[0]).map_err(|error| tree.wrong(&stored[0].name, error))?;
                 let (data, indices, indptr) = (stored.remove(2), stored.remove(1), stored.remove(0));
                 MatrixArrays::Sparse(encoding, Box::new([indptr, indices, data]))
