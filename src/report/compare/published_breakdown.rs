@@ -166,7 +166,10 @@ fn by_unit(all: &[BreakdownBeside]) -> Vec<(TimeUnit, Vec<&BreakdownBeside>)> {
             units.push(one.published.time_unit());
         }
     }
-    let of_unit = |unit: TimeUnit| (unit, all.iter().filter(|one| one.published.time_unit() == unit).collect());
+    let of_unit = |unit: TimeUnit| {
+        let of_unit: Vec<&BreakdownBeside> = all.iter().filter(|one| one.published.time_unit() == unit).collect();
+        (unit, of_unit)
+    };
     units.into_iter().map(of_unit).collect()
 }
 
