@@ -169,7 +169,7 @@ fn attempts_of_different_software_are_named_and_confound_a_ratio() {
     let versions = "libtorch 2.9.0 (steps 0–9), 2.11.0 (steps 10–21)";
     let note = note(&project);
     assert!(note.contains(&format!("the attempts of trial {} also differ in {versions}", lazy.id)), "{note}");
-    assert!(note.contains("- libtorch: 2.11.0; 2.9.0") && !note.contains("class by itself"), "{note}");
+    assert!(note.contains(" · libtorch: 2.11.0; 2.9.0\n") && !note.contains("class by itself"), "{note}");
     let plain = line(&project, &["1", "2"], "2", "lazy");
     let libtorch = json!({ "setting": "libtorch", "base": versions.trim_start_matches("libtorch "), "row": "2.11.0" });
     assert!(crosses(&plain).is_empty() && plain["confounds"].as_array().unwrap().contains(&libtorch), "{plain}");

@@ -130,7 +130,7 @@ fn a_note_names_the_gpus_of_the_ranks_and_what_reached_them() {
     }
     assert!(part(&text, "ranks", "host").contains("| Rank | Node | it/s |"), "{text}");
     for line in [
-        "- device: cpu; cuda\n- process group: gloo; nccl\n",
+        "- device: cpu; cuda · process group: gloo; nccl · ",
         "- GPU: NVIDIA H100 80GB HBM3, 85 GB, compute capability 9.0, driver 580.65.06\n",
         "- CUDA: runtime 12.8, driver for up to 13.0\n",
         "- NCCL: 2.28.9\n",
@@ -150,7 +150,7 @@ fn a_note_of_ranks_on_the_host_says_nothing_of_gpus() {
     let dir = project.submitted(12, "086_ddp", vec![trial.clone()]);
     ran(&dir, &trial, None, &[steps(100, 10), steps(100, 10)]);
     let text = note(&project);
-    assert!(text.contains("- device: cpu\n") && !text.contains("GPU") && !text.contains("CUDA"), "{text}");
+    assert!(text.contains("- device: cpu · ") && !text.contains("GPU") && !text.contains("CUDA"), "{text}");
 }
 
 #[test]

@@ -133,7 +133,7 @@ fn sections_can_be_moved_and_removed_and_come_back() {
     assert!(section(&back, "trials").contains("lazy-r4-0a1b2c"), "{back}");
     // Below the nearest section in front of it that is there.
     let place = |name: &str| back.find(&format!("expctl:begin {name} ")).unwrap();
-    assert!(place("configuration") < place("trials") && place("trials") < place("location"), "{back}");
+    assert!(place("configuration") < place("trials") && place("trials") < place("provenance"), "{back}");
 }
 
 #[test]

@@ -401,7 +401,9 @@ fn compare_has_columns_of_learning_where_there_is_any() {
 fn an_epoch_has_its_time_and_the_first_one_its_own_rate() {
     let project = TestProject::new();
     in_epochs(&project, 12);
-    let shown = section(&project, "Epochs");
+    // Below the table of step times.
+    let shown = section(&project, "Step times");
+    let (_, shown) = shown.split_once("\n| Variant | Time per epoch (s) |").unwrap();
     let row = |name: &str| -> Vec<String> {
         let line = shown.lines().find(|line| line.starts_with(&format!("| {name} |"))).unwrap();
         line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()

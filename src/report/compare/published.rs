@@ -70,20 +70,24 @@ impl Published {
         all
     }
 
-    /// Tables, sentences and sources for a note. `None` if no measured row repeats anything.
+    /// Tables, sentences and sources for a note, without what is the same in every note: docs/reference/published-results.md has that. `None`
+    /// if no measured row repeats anything.
     pub fn markdown(&self) -> Option<String> {
-        let tables = self.tables();
         if self.rates.is_empty() && !self.has_measured_breakdown() {
             return None;
         }
-        let mut parts: Vec<String> = Vec::new();
-        for (title, table) in tables {
+        let rates = (!self.rates.is_empty()).then(|| rates_table(&self.rates));
+        let tables = rates.into_iter().chain(published_breakdown::note_tables(&self.breakdowns));
+        let mut parts: Vec<String> = tables.map(|table| table.markdown()).collect();
+        for (title, table) in published_breakdown::summaries(&self.breakdowns) {
             parts.extend([title, table.markdown()]);
         }
         let source = |(job, source): &(String, PublishedSource)| {
             format!("{job} (imported): {} ({}), {}", source.title, source.date, source.from)
         };
-        let lines = self.remarks().into_iter().chain(self.sources.iter().map(source));
+        let remarks =
+            rate_sentences(&self.rates).into_iter().chain(published_breakdown::note_remarks(&self.breakdowns));
+        let lines = remarks.chain(self.sources.iter().map(source));
         parts.push(lines.map(|line| format!("- {line}")).collect::<Vec<_>>().join("\n"));
         Some(parts.join("\n\n"))
     }
@@ -215,7 +219,7 @@ fn rate_cells(steps: &str, row: &VariantRow, rates: &RepeatedRate<'_>) -> [Strin
     ]
 }
 
-/// Remarks, one sentence each.
+/// Remarks, one sentence each: what the table has, and [`rate_sentences`].
 fn rate_remarks(all: &[RepeatedRow]) -> Vec<String> {
     if all.is_empty() {
         return Vec::new();
@@ -226,6 +230,13 @@ fn rate_remarks(all: &[RepeatedRow]) -> Vec<String> {
          samples/s"
             .to_owned(),
     ];
+    said.extend(rate_sentences(all));
+    said
+}
+
+/// The ratio of each measured row to the published one, and how estimated rates are made.
+fn rate_sentences(all: &[RepeatedRow]) -> Vec<String> {
+    let mut said = Vec::new();
     for (one, line) in all.iter().flat_map(|one| one.lines.iter().map(move |line| (one, line))) {
         let name = line.row.name();
         said.extend(RatioWords { line, name: &name, base: &one.published, tested: 0 }.sentence(true));

@@ -3,7 +3,7 @@
 use expctl_ledger::{Amount, ComponentKind, FigureClass, PublishedBreakdown, PublishedComponent, Stage, TimeUnit};
 use expctl_settings::Mode;
 use expctl_text::Table;
-use expctl_text::format::{self, MISSING};
+use expctl_text::format::{self, missing};
 use serde::Serialize;
 
 use super::comparison::data_set_of;
@@ -34,6 +34,9 @@ pub struct MeasuredComponents {
     pub variant: String,
     /// Name of the row.
     pub row: String,
+    /// Its label in its job: the variant, in a sweep with its point.
+    #[serde(skip)]
+    pub label: String,
     /// Its mode.
     pub mode: String,
     /// Completed runs behind it.
@@ -128,6 +131,7 @@ impl MeasuredComponents {
             job: row.job.clone(),
             variant: row.variant.clone(),
             row: row.name(),
+            label: row.label.clone(),
             mode: row.mode.clone(),
             n: row.n,
             batch_size: row.batch_size,
@@ -143,17 +147,30 @@ impl MeasuredComponents {
 
 /// All breakdowns below one another, a table for each unit of their times, each under its title.
 pub(super) fn tables(all: &[BreakdownBeside]) -> Vec<(String, Table)> {
+    let titled = |(unit, of_unit): (TimeUnit, Vec<&BreakdownBeside>)| {
+        (format!("Published breakdown ({}):", unit.words()), table(unit, &of_unit))
+    };
+    by_unit(all).into_iter().map(titled).collect()
+}
+
+/// The same for a note, which names the rows once: a breakdown in its first row, and the measured row in [`note_remarks`].
+pub(super) fn note_tables(all: &[BreakdownBeside]) -> Vec<Table> {
+    by_unit(all).into_iter().map(|(unit, of_unit)| note_table(unit, &of_unit)).collect()
+}
+
+/// The breakdowns of each unit, in their order.
+fn by_unit(all: &[BreakdownBeside]) -> Vec<(TimeUnit, Vec<&BreakdownBeside>)> {
     let mut units: Vec<TimeUnit> = Vec::new();
     for one in all {
         if !units.contains(&one.published.time_unit()) {
             units.push(one.published.time_unit());
         }
     }
-    let titled = |unit: TimeUnit| {
+    let of_unit = |unit: TimeUnit| {
         let of_unit: Vec<&BreakdownBeside> = all.iter().filter(|one| one.published.time_unit() == unit).collect();
-        (format!("Published breakdown ({}):", unit.words()), table(unit, &of_unit))
+        (unit, of_unit)
     };
-    units.into_iter().map(titled).collect()
+    units.into_iter().map(of_unit).collect()
 }
 
 fn table(unit: TimeUnit, all: &[&BreakdownBeside]) -> Table {
@@ -166,31 +183,18 @@ fn table(unit: TimeUnit, all: &[&BreakdownBeside]) -> Table {
         header.extend(measured.into_iter().chain(["Class".to_owned()]));
     }
     let mut table = Table::new(header);
-    let missing = || MISSING.to_owned();
     for one in all {
         let published = &one.published;
         for (at, component) in published.components.iter().enumerate() {
-            let mut cells = vec![
-                published.job_name(),
-                published.config.clone(),
-                published.method.clone(),
-                format!("{}{}", branch(&published.components, at), component.name),
-                component.time.map_or_else(missing, |time| time_words(component, time)),
-                share(published, component).unwrap_or_else(missing),
-                format!("imported ({})", component.class.name()),
-                component.kind.map_or_else(missing, ComponentKind::measured_as),
-            ];
+            let mut cells = vec![published.job_name(), published.config.clone(), published.method.clone()];
+            cells.extend(published_cells(published, at));
             if with_measured {
                 match &one.measured {
                     Some(measured) => {
                         let took = measured.components[at];
-                        cells.extend([
-                            format!("{} {} ({})", measured.job, measured.variant, measured.mode),
-                            took.exposed.map_or_else(missing, format::figure),
-                            took.share.map_or_else(missing, format::percent),
-                            took.busy.map_or_else(missing, format::figure),
-                            took.exposed.map_or_else(missing, |_| class_of(component).to_owned()),
-                        ]);
+                        cells.push(format!("{} {} ({})", measured.job, measured.variant, measured.mode));
+                        cells.extend(took.cells());
+                        cells.push(took.exposed.map_or_else(missing, |_| class_of(component).to_owned()));
                     }
                     None => cells.extend(std::iter::repeat_with(missing).take(5)),
                 }
@@ -199,6 +203,58 @@ fn table(unit: TimeUnit, all: &[&BreakdownBeside]) -> Table {
         }
     }
     table
+}
+
+/// A table without the names of the rows but for the first of each breakdown.
+fn note_table(unit: TimeUnit, all: &[&BreakdownBeside]) -> Table {
+    let in_unit = |what: &str| format!("{what} ({})", unit.words());
+    let mut header = vec!["Published".to_owned(), "Component".to_owned(), in_unit("Time")];
+    header.extend(["% of total", "Figures", "Stages"].map(str::to_owned));
+    header.extend([in_unit("Exposed"), "Exposed (%)".to_owned(), in_unit("Busy")]);
+    let mut table = Table::new(header);
+    for one in all {
+        let published = &one.published;
+        for (at, component) in published.components.iter().enumerate() {
+            let mut cells = vec![if at == 0 { published.name() } else { String::new() }];
+            cells.extend(published_cells(published, at));
+            cells.extend(one.measured.as_ref().map_or_else(
+                || [missing(), missing(), missing()],
+                |measured| {
+                    let took = measured.components[at];
+                    let mut cells = took.cells();
+                    if took.exposed.is_some() && component.kind == Some(ComponentKind::Other) {
+                        cells[0].push_str(" (derived)");
+                    }
+                    cells
+                },
+            ));
+            if component.kind == Some(ComponentKind::Total) { table.bold_row(cells) } else { table.row(cells) }
+        }
+    }
+    table
+}
+
+/// A published component: name, time, share of the whole, class, and the stages that are measured in its place.
+fn published_cells(published: &PublishedBreakdown, at: usize) -> [String; 5] {
+    let component = &published.components[at];
+    [
+        format!("{}{}", branch(&published.components, at), component.name),
+        component.time.map_or_else(missing, |time| time_words(component, time)),
+        share(published, component).unwrap_or_else(missing),
+        format!("imported ({})", component.class.name()),
+        component.kind.map_or_else(missing, ComponentKind::measured_as),
+    ]
+}
+
+impl MeasuredComponent {
+    /// Exposed time, its share of the step, and busy time.
+    fn cells(&self) -> [String; 3] {
+        [
+            self.exposed.map_or_else(missing, format::figure),
+            self.share.map_or_else(missing, format::percent),
+            self.busy.map_or_else(missing, format::figure),
+        ]
+    }
 }
 
 /// Class of a measured component: timed, or the rest of the step.
@@ -310,7 +366,6 @@ fn summary(first: &BreakdownBeside, second: &BreakdownBeside) -> (String, Table)
         ]);
     }
     let mut table = Table::new(header);
-    let missing = || MISSING.to_owned();
     let of_batches = one.time_unit() != TimeUnit::MillisecondsPerSample;
     let ratio = |times: (Option<f64>, Option<f64>), batches: (Option<u64>, Option<u64>)| {
         let (one, other) = times.0.zip(times.1).filter(|(_, other)| *other > 0.0)?;
@@ -368,9 +423,7 @@ pub(super) fn remarks(all: &[BreakdownBeside]) -> Vec<String> {
         if !seen.contains(&published) {
             seen.push(published);
             said.push(format!("{}: breakdown from {}", published.name(), published.from));
-            said.extend(missing_share(published));
-            said.extend(contradictions(published));
-            said.extend(published.notes.iter().map(|note| format!("{}: {note}", published.name())));
+            said.extend(doubts(published).into_iter().map(|doubt| format!("{}: {doubt}", published.name())));
         }
     }
     for (published, measured) in all.iter().filter_map(|one| Some((&one.published, one.measured.as_ref()?))) {
@@ -394,6 +447,29 @@ pub(super) fn remarks(all: &[BreakdownBeside]) -> Vec<String> {
     said
 }
 
+/// What a note says of them: where each is from, what it stands beside, and its doubts, in one line.
+pub(super) fn note_remarks(all: &[BreakdownBeside]) -> Vec<String> {
+    let mut said = Vec::new();
+    for one in all {
+        let published = &one.published;
+        let origin = format!("{} (steps: {}; from {})", published.name(), published.mode, published.from);
+        let beside = one.measured.as_ref().map(|measured| {
+            let MeasuredComponents { label, mode, n, .. } = measured;
+            format!("{origin} beside {label} (steps: {mode}, n = {n})")
+        });
+        let facts: Vec<String> = std::iter::once(beside.unwrap_or(origin)).chain(doubts(published)).collect();
+        said.push(facts.join("; "));
+    }
+    said.extend(summary_remarks(&pairs(all)));
+    said
+}
+
+/// What speaks against a breakdown, by itself or by its source; without its name.
+fn doubts(published: &PublishedBreakdown) -> Vec<String> {
+    let notes = published.notes.iter().cloned();
+    missing_share(published).into_iter().chain(contradiction(published)).chain(notes).collect()
+}
+
 /// The share of the whole in no component, if the shares do not add up.
 fn missing_share(published: &PublishedBreakdown) -> Option<String> {
     let top = |one: &&PublishedComponent| one.is_addend() && one.parent(&published.components).is_none();
@@ -405,26 +481,29 @@ fn missing_share(published: &PublishedBreakdown) -> Option<String> {
     }
     let [low, high] = [low, high].map(|sum| format::round(sum, 1));
     let sum = if low == high { low } else { format!("{low}–{high}") };
-    Some(format!("{}: its shares add up to {sum} % of the whole; the rest is in no component", published.name()))
+    Some(format!("its shares add up to {sum} % of the whole; the rest is in no component"))
 }
 
 /// Components that are estimated at more than the measured whole.
-fn contradictions(published: &PublishedBreakdown) -> Vec<String> {
-    let Some(total) = published.total().filter(|total| total.high > 0.0) else { return Vec::new() };
+fn contradiction(published: &PublishedBreakdown) -> Option<String> {
+    let total = published.total().filter(|total| total.high > 0.0)?;
     let estimated = published.components.iter().filter(|one| one.class == FigureClass::Estimated);
-    let above = estimated.filter_map(|one| Some((one, one.time.filter(|time| time.low > total.high)?)));
-    let sentence = |(one, time): (&PublishedComponent, Amount)| {
+    let above: Vec<(&PublishedComponent, Amount)> =
+        estimated.filter_map(|one| Some((one, one.time.filter(|time| time.low > total.high)?))).collect();
+    let all = |words: fn(&PublishedComponent, Amount, Amount) -> String| {
+        above.iter().map(|(one, time)| words(one, *time, total)).collect::<Vec<_>>().join(" and ")
+    };
+    (!above.is_empty()).then(|| {
         format!(
-            "{}: {} is estimated at {} {}, {} the {} of the whole: the two contradict each other",
-            published.name(),
-            one.name,
-            time_words(one, time),
+            "{} {} estimated at {} {}, {} the {} of the whole: that contradicts it",
+            all(|one, _, _| one.name.clone()),
+            if above.len() == 1 { "is" } else { "are" },
+            all(|one, time, _| time_words(one, time)),
             published.time_unit().words(),
-            format::ratio(time.low / total.high),
+            all(|_, time, total| format::ratio(time.low / total.high)),
             format::as_published(total.low, total.high)
         )
-    };
-    above.map(sentence).collect()
+    })
 }
 
 /// Remarks on the ratios of summaries.

@@ -61,8 +61,6 @@ pub fn values(
     let answering = Some(results.answering_rows()).filter(|rows| !rows.is_empty()).unwrap_or_else(|| rows.clone());
     let lead = results.lead();
     let next = lead.map(|(row, _)| next_change(&options.suggest.of_variant(job, &row.label), row, record.job));
-    let in_trees: Vec<&str> =
-        lead.into_iter().flat_map(|(row, base)| [Some(row), base]).flatten().map(|row| row.label.as_str()).collect();
     let (folded, shown_warnings): (Vec<_>, Vec<_>) =
         warnings.iter().partition(|warning| warning.bearing == Bearing::ChangesNoVerdict);
     let texts = |all: &[&Warning]| json!(by_cause(all));
@@ -72,6 +70,11 @@ pub fn values(
     let learning = learning(job, &plot).map(serde_json::to_value).transpose();
     let isolation = isolation(job, &results).map(serde_json::to_value).transpose();
     let usage = usage(job);
+    let (usage_beside, usage_apart) = match &usage {
+        Some(usage) if usage.is_narrow() => (Some(usage), None),
+        usage => (None, usage.as_ref()),
+    };
+    let not_shown = not_shown(job);
     let values = [
         ("frontmatter", json!(Frontmatter::for_note(path).render(&format!("{title} ({})", record.job), ""))),
         ("identity", json!(identity(record))),
@@ -95,7 +98,7 @@ pub fn values(
         ("folded_warnings", texts(&folded)),
         ("results", json!(results.table().markdown())),
         ("shuffle", json!(shuffle(job).map(|t| t.markdown()))),
-        ("usage", json!(usage.as_ref().map(|u| u.table.markdown()))),
+        ("usage", json!(usage_apart.map(|usage| usage.table().markdown()))),
         ("sampled", json!(usage.as_ref().filter(|u| u.sampled).map(|u| json!({ "gpu": u.gpu })))),
         ("emulated", json!(results.emulated())),
         ("side_by_side", json!(results.side_by_side())),
@@ -113,12 +116,13 @@ pub fn values(
         ("no_answer", json!(no_answer(lead.map(|(row, _)| row), &rows))),
         ("bottleneck", json!(bottleneck(lead))),
         ("next_change", json!(next)),
-        ("not_shown", json!(not_shown(job))),
+        ("not_shown", json!(not_shown.line)),
+        ("not_shown_rest", json!(not_shown.rest)),
         ("trust", json!(trust(&rows, &shown_warnings))),
         ("findings", json!(without_tests(results.findings()))),
         ("causes", json!(causes(&answering))),
         ("no_cause", json!(no_cause(&rows, &answering))),
-        ("step_times", json!(results.step_times().markdown())),
+        ("step_times", json!(results.step_times(usage_beside).markdown())),
         ("epochs", json!(epochs(job, &rows))),
         ("comparison", json!(comparison(project, job, &rows, options))),
         ("earlier", json!(earlier_notes(project, folder, job, options))),
@@ -132,7 +136,7 @@ pub fn values(
         ("mixed_modes", json!(mixed_modes(job))),
         ("steps_of", json!("the measured steps of all completed runs")),
         ("breakdowns", json!(titled(breakdowns(job)))),
-        ("stages", json!(stage_tables(job, &results.labels(), &in_trees))),
+        ("stages", json!(stage_tables(job, &results.labels()))),
         ("operations", json!(titled(operations(job)))),
         ("profile", json!(trace_summaries(&project.job(record.job), job))),
         ("ranks", json!(titled(ranks(job)))),
@@ -333,10 +337,10 @@ pub fn location(project: &Project, job: &MeasuredJob) -> Vec<Value> {
     let dir = project.job(job.record.job);
     let folder = shown_path(project, dir.record_path().parent().unwrap_or(project.root()));
     let last = job.runs.iter().map(|run| run.trial.id.as_str()).next().unwrap_or("<trial>");
+    let of_attempt = "trial.json, env.json, outcome.json, rank-<r>.log, rank-<r>.parquet with a row per step";
     [
         (format!("{folder}/"), "job.json, config.toml, provenance.json, snapshot.json or source.diff"),
-        (format!("{folder}/{last}/attempt-<n>/"), "trial.json, env.json, outcome.json, rank-<r>.log"),
-        (format!("{folder}/{last}/attempt-<n>/rank-<r>.parquet"), "one row per step"),
+        (format!("{folder}/{last}/attempt-<n>/"), of_attempt),
     ]
     .into_iter()
     .map(|(path, what)| json!({ "path": path, "what": what }))

@@ -41,8 +41,16 @@ fn mode_contents(mode: Mode) -> (Vec<&'static str>, Vec<&'static str>) {
     (yes, PARTS.into_iter().skip(done).collect())
 }
 
-/// What the figures of a job do not show, in one line: what its config says, else the parts that no step of it has.
-pub fn not_shown(job: &MeasuredJob) -> String {
+/// What the figures of a job do not show: what its config says, else the parts that no step of it has.
+pub struct NotShown {
+    /// In one line.
+    pub line: String,
+    /// What the line only counts.
+    pub rest: Vec<String>,
+}
+
+/// What the figures of a job do not show.
+pub fn not_shown(job: &MeasuredJob) -> NotShown {
     let said: &[String] = job.runs.first().map_or(&[], |run| &run.trial.settings.experiment.does_not_measure);
     let modes = modes(job);
     let missing = |part: &&&'static str| modes.iter().all(|mode| mode_contents(*mode).1.contains(*part));
@@ -51,11 +59,13 @@ pub fn not_shown(job: &MeasuredJob) -> String {
         [] => parts.iter().filter(missing).map(|part| (*part).to_owned()).collect(),
         _ => said.to_vec(),
     };
-    match all.len() {
-        0 => "other machines and other data".to_owned(),
-        n if n <= MAX_NAMED => all.join("; "),
-        n => format!("{}; and {} more, below", all[..MAX_NAMED].join("; "), n - MAX_NAMED),
-    }
+    let (named, rest) = all.split_at(all.len().min(MAX_NAMED));
+    let line = match (named, rest) {
+        ([], _) => "other machines and other data".to_owned(),
+        (_, []) => named.join("; "),
+        _ => format!("{}; and {} more, below", named.join("; "), rest.len()),
+    };
+    NotShown { line, rest: rest.to_vec() }
 }
 
 /// The modes of a job, each once.

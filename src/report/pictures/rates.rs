@@ -56,8 +56,7 @@ pub(super) fn rates_chart(job: &MeasuredJob) -> Option<Chart> {
     }
     let names = variants.iter().map(|(_, label, ..)| label.clone());
     let panel = Panel { title: String::new(), x: Axis::new("").named(names), y: if log { y.log() } else { y }, layers };
-    let whiskers =
-        if counts.iter().any(|n| *n > 1) { ", whiskers their 95 % interval over runs (derived)" } else { "" };
+    let whiskers = if counts.iter().any(|n| *n > 1) { "; whiskers: 95 % interval over runs (derived)" } else { "" };
     let cut = if cut { " Whiskers without a bar across go on beyond the picture." } else { "" };
     let alone = if counts.contains(&1) { " A single run has no interval." } else { "" };
     Some(Chart {
@@ -65,7 +64,7 @@ pub(super) fn rates_chart(job: &MeasuredJob) -> Option<Chart> {
         title: "How fast each variant is".into(),
         alt: "Samples per second of each variant, with the interval over its runs.".into(),
         caption: format!(
-            "Measured, {}: samples/s over all ranks; the geometric mean over the runs (tables have the median){whiskers}.{alone}{cut}",
+            "Measured, {}: geometric mean over the runs (tables: median){whiskers}.{alone}{cut}",
             basis(&bases)
         ),
         panels: vec![panel],
@@ -151,7 +150,7 @@ pub(super) fn epoch_time_chart(job: &MeasuredJob) -> Option<Chart> {
     };
     let derived = match bars.iter().all(|bar| bar.time.measured()) {
         true => "",
-        false => " Derived from the rate: batches of an epoch over it/s, where no whole epoch was timed.",
+        false => " In another colour: derived from the rate.",
     };
     let (panel, cut) = epoch_panel(&bars);
     Some(Chart {
@@ -159,8 +158,8 @@ pub(super) fn epoch_time_chart(job: &MeasuredJob) -> Option<Chart> {
         title: "Time per epoch".into(),
         alt: "Seconds of an epoch of each variant, with the interval, and each epoch as a dot.".into(),
         caption: format!(
-            "Measured, {basis}: summed wall time of the steps of a whole epoch, of the rank that takes longest; mean over epochs and runs. \
-             Whiskers (derived): its 95 % interval over runs, of a single run over its epochs.{derived}{cut}"
+            "Measured, {basis}: mean over whole epochs and runs; whiskers: 95 % interval over runs, of a single run over its epochs \
+             (derived).{derived}{cut}"
         ),
         panels: vec![panel],
         columns: 1,

@@ -43,7 +43,7 @@ pub(super) fn stages_chart(job: &MeasuredJob) -> Option<Chart> {
         title: "Where a step's time goes".into(),
         alt: "Exposed time of each stage in the mean step of each variant, stacked.".into(),
         caption: format!(
-            "Measured, means over {}: what a step waited for each stage. Unattributed (derived): wall time that no stage claims.",
+            "Measured, means over {}; unattributed (derived): wall time that no stage claims.",
             basis(&counts)
         ),
         panels,
@@ -154,8 +154,7 @@ pub(super) fn boxplot_chart(job: &MeasuredJob) -> Option<Chart> {
         title: "How long a batch takes".into(),
         alt: "A boxplot of the step times of each variant.".into(),
         caption: format!(
-            "Measured, {}: wall time of a step, which in mode data is the loading of a batch. Box: quartiles and median; whiskers: {WHISKERS} of \
-             the steps; dot: mean.",
+            "Measured, {}. Box: quartiles and median; whiskers: {WHISKERS} of the steps; dot: mean.",
             basis(&counts)
         ),
         panels: vec![box_panel(&groups, &["steps"], "step time (ms)")],
@@ -209,11 +208,7 @@ pub(super) fn times_chart(job: &MeasuredJob) -> Option<Chart> {
         name: "times".into(),
         title: "Step times".into(),
         alt: "Left, the distribution of step times of each variant; right, their sum from the fastest step on.".into(),
-        caption: format!(
-            "Measured, {}. Left: share of steps that took no longer. Right (derived): time of the \
-             fastest steps up to that share, of a mean run and rank; a late bend is a few slow steps.",
-            basis(&counts)
-        ),
+        caption: format!("Measured, {}; the sum (derived) is of a mean run and rank.", basis(&counts)),
         panels: vec![spread, together],
         columns: 2,
     })

@@ -30,28 +30,24 @@ impl<'a> TrialRow<'a> {
         Some((id, Self::steps(run)))
     }
 
-    fn cells(&self) -> [String; 7] {
-        let first = self.runs[0];
-        let reason = match &first.state {
+    /// Why it has no figures; empty if it completed.
+    fn reason(&self) -> String {
+        match &self.runs[0].state {
             RunState::Failed(reason) | RunState::Unreadable(reason) => reason.clone(),
             RunState::Unfinished => "no outcome was written".to_owned(),
             _ => String::new(),
-        };
+        }
+    }
+
+    /// Its cells but for the reason. The id has the repeats.
+    fn cells(&self) -> [String; 5] {
+        let first = self.runs[0];
         let id = if self.runs.len() > 1 { repeats_id(&first.trial.id, &self.runs) } else { None };
         let name = id.map_or_else(|| first.trial.name(), |id| first.trial.name().replacen(&first.trial.id, &id, 1));
-        let repeats: Vec<String> = self.runs.iter().map(|run| run.trial.repeat.to_string()).collect();
         let started = || self.runs.iter().filter_map(|run| run.outcome.as_ref()).map(|outcome| outcome.started);
         let moments = [started().min(), started().max()].map(|at| at.map_or_else(missing, format::moment));
         let started = if moments[0] == moments[1] { moments[0].clone() } else { moments.join(" to ") };
-        [
-            name,
-            repeats.join(", "),
-            first.state.name().to_owned(),
-            first.attempts.to_string(),
-            Self::steps(first).to_string(),
-            started,
-            reason,
-        ]
+        [name, first.state.name().to_owned(), first.attempts.to_string(), Self::steps(first).to_string(), started]
     }
 }
 
@@ -65,7 +61,7 @@ fn repeats_id(id: &str, runs: &[&Run]) -> Option<String> {
     Some(format!("{before}-r{{{}}}-{after}", repeats.join(",")))
 }
 
-/// Every trial with its state and reason; repeats that completed at once and have as many steps share a row.
+/// Every trial with its state, and with the reason if some have one; repeats that completed at once and have as many steps share a row.
 pub fn trials(job: &MeasuredJob) -> Table {
     let mut rows: Vec<TrialRow<'_>> = Vec::new();
     let mut index_by_key: BTreeMap<(String, usize), usize> = BTreeMap::new();
@@ -79,8 +75,12 @@ pub fn trials(job: &MeasuredJob) -> Table {
             }
         }
     }
-    let mut table = Table::new(["Trial", "Repeat", "State", "Attempts", "Steps", "Started", "Reason"]);
-    rows.iter().for_each(|row| table.row(row.cells()));
+    let has_reasons = rows.iter().any(|row| !row.reason().is_empty());
+    let names = ["Trial", "State", "Attempts", "Steps", "Started"].into_iter();
+    let mut table = Table::new(names.chain(has_reasons.then_some("Reason")));
+    for row in &rows {
+        table.row(row.cells().into_iter().chain(has_reasons.then(|| row.reason())));
+    }
     table
 }
 
@@ -111,18 +111,24 @@ pub fn provenance(job: &MeasuredJob) -> String {
     let data: BTreeSet<&Path> = generated.iter().map(|trial| trial.data_dir.as_path()).collect();
     let own: BTreeSet<String> = own.iter().map(|trial| own_files(&trial.settings.array.files)).collect();
     let overrides = if record.overrides.is_empty() { MISSING.to_owned() } else { record.overrides.join(" ") };
-    let lines = [
+    let code = vec![
         ("commit", record.commit.clone().unwrap_or_else(|| MISSING.to_owned())),
-        ("config file", record.config_path.display().to_string()),
-        ("overrides", overrides),
-        ("study", study(job)),
         ("expctl", record.expctl_version.clone()),
         ("worker", of(|e| e.worker_version.clone())),
         ("libtorch", of(|e| e.libtorch_version.clone())),
+    ];
+    let config = vec![
+        ("config file", record.config_path.display().to_string()),
+        ("overrides", overrides),
+        ("study", study(job)),
+    ];
+    let ranks = vec![
         ("device", of(|e| e.device.clone())),
         ("process group", of(|e| e.backend.clone())),
         ("threads per rank", of(|e| e.threads.to_string())),
         ("hardware", distinct(hardware.collect())),
+    ];
+    let lines = [
         ("environment", distinct(variables.collect())),
         ("data set", distinct(data.into_iter().map(data_set).chain(own).collect())),
     ];
@@ -131,8 +137,12 @@ pub fn provenance(job: &MeasuredJob) -> String {
     let of_gpus = of_gpus.filter(|(_, value)| value != MISSING);
     let programs = distinct(environments().filter_map(|e| e.program.as_ref()).map(program).collect());
     let programs = (programs != MISSING).then_some(("program", programs));
-    let lines = lines.into_iter().chain(lazy).chain(of_gpus).chain(programs);
-    lines.map(|(name, value)| format!("- {name}: {value}")).collect::<Vec<_>>().join("\n")
+    let lines = lines.into_iter().chain(lazy).chain(of_gpus).chain(programs).map(|fact| vec![fact]);
+    let said = |facts: Vec<(&str, String)>| {
+        let facts: Vec<String> = facts.into_iter().map(|(name, value)| format!("{name}: {value}")).collect();
+        format!("- {}", facts.join(" · "))
+    };
+    [code, config, ranks].into_iter().chain(lines).map(said).collect::<Vec<_>>().join("\n")
 }
 
 /// The study; `–` where all trials read the user's own files and the study is only that of the data set which they replace.

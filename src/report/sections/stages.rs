@@ -1,4 +1,4 @@
-//! The mean steps of all variants by stage: exposed and busy times, a row per variant and a column per stage; some of them as trees.
+//! The mean steps of all variants by stage: exposed and busy times, a row per variant and a column per stage.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,6 @@ use expctl_text::Table;
 use expctl_text::format::{self, MISSING, missing};
 use serde::Serialize;
 
-use super::breakdowns::step_tree;
 use crate::report::breakdown::Breakdown;
 use crate::report::rates::completed_steps;
 
@@ -22,40 +21,30 @@ pub struct StageTables {
     pub device: Option<String>,
     /// Exposed seconds in all steps of a rank, warm-up included.
     pub seconds: String,
-    /// The mean steps of some variants as trees.
-    pub trees: Vec<String>,
 }
 
 /// A variant with its mean step.
 struct VariantSteps {
     label: String,
-    /// Completed runs.
-    runs: usize,
     breakdown: Breakdown,
     totals: Option<RunTotals>,
 }
 
-/// The tables of all variants with a completed run, in the order of `labels`, with the trees of `in_trees`. `None` without such a variant.
-pub fn stage_tables(job: &MeasuredJob, labels: &[&str], in_trees: &[&str]) -> Option<StageTables> {
+/// The tables of all variants with a completed run, in the order of `labels`. `None` without such a variant.
+pub fn stage_tables(job: &MeasuredJob, labels: &[&str]) -> Option<StageTables> {
     let steps = job.by_label().into_iter().filter_map(|(label, runs)| {
         let breakdown = Breakdown::from_steps(completed_steps(&runs))?;
-        let (n, totals) = (runs.iter().filter(|run| run.completed()).count(), RunTotals::from_runs(&runs));
-        Some(VariantSteps { label, runs: n, breakdown, totals })
+        Some(VariantSteps { label, breakdown, totals: RunTotals::from_runs(&runs) })
     });
     let mut all: Vec<VariantSteps> = steps.collect();
     let index_by_label: BTreeMap<&str, usize> = labels.iter().copied().zip(0..).collect();
     all.sort_by_key(|variant| index_by_label.get(variant.label.as_str()).copied());
-    let tree = |label: &&str| {
-        let variant = all.iter().find(|variant| variant.label == **label)?;
-        Some(step_tree(&format!("{label}, n = {}", variant.runs), &variant.breakdown))
-    };
     let device = all.iter().any(|variant| variant.breakdown.device.is_some());
     (!all.is_empty()).then(|| StageTables {
         exposed: exposed(&all).markdown(),
         busy: busy(&all).markdown(),
         device: device.then(|| on_device(&all).markdown()),
         seconds: seconds(&all).markdown(),
-        trees: in_trees.iter().filter_map(tree).collect(),
     })
 }
 
@@ -99,16 +88,15 @@ fn exposed(all: &[VariantSteps]) -> Table {
 
 fn busy(all: &[VariantSteps]) -> Table {
     let stages = happened(all, |breakdown| Some(breakdown.busy.as_slice()));
-    let mut table = table(&stages, &["all loading", "all", "steps"]);
+    let mut table = table(&stages, &["all loading", "steps"]);
     for VariantSteps { label, breakdown, .. } in all {
         let per_sample =
             |ns: f64| breakdown.per_sample(ns).map_or_else(|| MISSING.to_owned(), format::milliseconds_in_column);
         let cell = |ns: f64| format!("{} ({})", format::milliseconds_in_column(ns), per_sample(ns));
         let shown = |ns: Option<f64>| ns.map_or_else(missing, cell);
         let of_stages = stages.iter().map(|stage| shown(of_stage(&breakdown.busy, *stage)));
-        let ends = [shown(breakdown.busy_in(&Stage::LOADER)), shown(breakdown.busy_in(&Stage::ALL))];
-        let steps = format::thousands(breakdown.steps);
-        table.row(std::iter::once(label.clone()).chain(of_stages).chain(ends).chain([steps]));
+        let ends = [shown(breakdown.busy_in(&Stage::LOADER)), format::thousands(breakdown.steps)];
+        table.row(std::iter::once(label.clone()).chain(of_stages).chain(ends));
     }
     table
 }
@@ -133,14 +121,14 @@ fn seconds(all: &[VariantSteps]) -> Table {
         all.iter().any(has)
     };
     let stages: Vec<Stage> = Stage::ALL.into_iter().filter(waited).collect();
-    let mut table = table(&stages, &["all", "steps"]);
+    // The table of trials has the number of steps.
+    let mut table = table(&stages, &["all"]);
     for variant in all {
         let run = run(variant);
         let times = |stage: &Stage| run.as_ref().and_then(|run| exposed_s(&run.stages, *stage));
         let of_stages = stages.iter().map(|stage| times(stage).map_or_else(missing, format::seconds));
         let wall = run.as_ref().map_or_else(missing, |run| format::seconds(run.wall_s));
-        let steps = run.as_ref().map_or_else(missing, |run| format::rate(run.steps));
-        table.row(std::iter::once(variant.label.clone()).chain(of_stages).chain([wall, steps]));
+        table.row(std::iter::once(variant.label.clone()).chain(of_stages).chain([wall]));
     }
     table
 }

@@ -5,16 +5,44 @@ use expctl_stats::mean;
 use expctl_text::Table;
 use expctl_text::format::{self, missing};
 
-/// The table of resource usage.
+/// Resource usage as columns of a table: its own, or that of the step times if they are few.
 #[derive(Clone, Debug)]
 pub struct UsageTable {
-    /// A row per variant.
-    pub table: Table,
+    /// Names of the columns.
+    pub columns: Vec<&'static str>,
+    /// The cells of each variant, by its label, in the order of the job.
+    pub rows: Vec<(String, Vec<String>)>,
     /// Whether it has figures of hardware samples.
     pub sampled: bool,
     /// Whether it has figures of GPUs.
     pub gpu: bool,
 }
+
+impl UsageTable {
+    /// Whether the columns are few enough to stand beside the step times: processor time, memory and disk reads.
+    pub fn is_narrow(&self) -> bool {
+        self.columns.len() <= MAX_COLUMNS_BESIDE
+    }
+
+    /// A table of its own, a row per variant.
+    pub fn table(&self) -> Table {
+        let header = std::iter::once("Variant").chain(self.columns.iter().copied());
+        let mut table = Table::new(header).right(1..=self.columns.len());
+        for (label, cells) in &self.rows {
+            table.row(std::iter::once(label.clone()).chain(cells.iter().cloned()));
+        }
+        table
+    }
+
+    /// The cells of a variant.
+    pub fn cells(&self, label: &str) -> Vec<String> {
+        let row = self.rows.iter().find(|(other, _)| other == label);
+        row.map_or_else(|| vec![missing(); self.columns.len()], |(_, cells)| cells.clone())
+    }
+}
+
+/// Columns up to which resource usage has no table of its own.
+const MAX_COLUMNS_BESIDE: usize = 3;
 
 /// Resource usage of each variant: processors, memory, disks and GPU, and fetches of remote files from servers and cache. `None` without any
 /// figure.
@@ -36,19 +64,18 @@ pub fn usage(job: &MeasuredJob) -> Option<UsageTable> {
     if !remote && !sampled && runs().all(|run| peak(run).is_none()) {
         return None;
     }
-    let mut names = vec!["Variant"];
-    names.extend(["CPU of a rank"].into_iter().filter(|_| sampled));
-    names.push(name);
-    names.extend(["From disks"].into_iter().filter(|_| sampled));
-    names.extend(["GPU busy", "GPU memory", "GPU power", "GPU idle for data"].into_iter().filter(|_| gpu));
+    let mut columns = Vec::new();
+    columns.extend(sampled.then_some("CPU of a rank"));
+    columns.push(name);
+    columns.extend(sampled.then_some("From disks"));
+    columns.extend(["GPU busy", "GPU memory", "GPU power", "GPU idle for data"].into_iter().filter(|_| gpu));
     let of_remote = ["Requests", "Repeated", "From servers", "From the cache", "Of its blocks there"];
-    names.extend(of_remote.into_iter().filter(|_| remote));
-    let columns = names.len();
-    let mut table = Table::new(names).right(1..columns);
+    columns.extend(of_remote.into_iter().filter(|_| remote));
+    let mut rows = Vec::new();
     for (label, runs) in &groups {
         let max = runs.iter().filter_map(|run| peak(run)).max();
         let peak = max.map_or_else(missing, |n| format::bytes(n as f64));
-        let mut cells = vec![label.clone()];
+        let mut cells = Vec::new();
         if sampled {
             let SampledCells { cpu, disk, gpu: of_gpu } = SampledCells::from_runs(runs);
             cells.extend([cpu, peak, disk]);
@@ -60,9 +87,9 @@ pub fn usage(job: &MeasuredJob) -> Option<UsageTable> {
             let all: Vec<RemoteCounts> = runs.iter().filter_map(|run| fetched(run)).collect();
             cells.extend(fetch_figures(&all));
         }
-        table.row(cells);
+        rows.push((label.clone(), cells));
     }
-    Some(UsageTable { table, sampled, gpu })
+    Some(UsageTable { columns, rows, sampled, gpu })
 }
 
 /// Peak memory in use by a rank, over all samples of the attempts that count; `None` if a sample covers several ranks.

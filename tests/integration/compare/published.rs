@@ -154,7 +154,7 @@ fn published_breakdowns_keep_their_class_and_what_they_leave_open() {
             "525",
             &[
                 "| ├─ Mask computation | ~90 | 329.7 % (derived) | imported (estimated) | – |",
-                "is estimated at ~126 ms/sample, 4.62× the 27.3 of the whole: the two contradict each other",
+                "are estimated at ~126 and ~90 ms/sample, 4.62× and 3.30× the 27.3 of the whole: that contradicts it",
             ],
         ),
         (

@@ -15,6 +15,7 @@ use crate::report::differences::{Difference, confound_words, differences, rows_d
 use crate::report::emulation::Emulation;
 use crate::report::line::{Line, RatioWords, lines_of_job, p_value, test_name};
 use crate::report::rates::{StepTimes, completed_steps, step_times};
+use crate::report::sections::usage::UsageTable;
 use crate::report::variant_row::{VariantRow, measured_rows};
 
 /// A line of the results with its runs.
@@ -163,36 +164,37 @@ impl<'a> Results<'a> {
         self.0.iter().filter_map(|e| e.line.row.bottleneck).any(|b| b.masks_by != MasksBy::Loader)
     }
 
-    /// Step times, sizes and states of the runs, in the order of [`Self::table`].
-    pub fn step_times(&self) -> Table {
+    /// Step times, sizes and, beside them, resource usage, in the order of [`Self::table`]. Storage and the state of the runs have a column
+    /// only where rows differ in the one, or a run is not complete: the data that was read and the trials say them, too.
+    pub fn step_times(&self, usage: Option<&UsageTable>) -> Table {
         let has_methods = self.0.iter().any(|e| !e.runs[0].trial.method.eq_ignore_ascii_case(&e.runs[0].trial.variant));
-        let mut header = vec![
-            "Variant",
-            "ms/step (median)",
-            "p5–p95",
-            "ms/sample",
-            "Measured per run",
-            "MiB/batch",
-            "Storage",
-            "State",
-        ];
+        let has_storage = self.0.windows(2).any(|two| two[0].line.row.storage_bytes != two[1].line.row.storage_bytes);
+        let has_states = self.0.iter().any(|entry| entry.runs.iter().any(|run| !run.completed()));
+        let mut header = vec!["Variant", "ms/step (median)", "p5–p95", "ms/sample", "Measured per run", "MiB/batch"];
+        header.extend(has_storage.then_some("Storage"));
+        header.extend(usage.iter().flat_map(|usage| usage.columns.iter().copied()));
+        let numbers = header.len();
+        header.extend(has_states.then_some("State"));
         header.extend(has_methods.then_some("Method"));
-        let mut table = Table::new(header).right(1..7);
+        let mut table = Table::new(header).right(1..numbers);
         for entry in self.by_rate() {
             let (line, row) = (&entry.line, &entry.line.row);
             let times = step_times(completed_steps(&entry.runs));
             let ends = |t: StepTimes| format!("{}–{}", format::milliseconds(t.p5), format::milliseconds(t.p95));
-            let cells = [
+            let mut cells = vec![
                 row.label.clone(),
                 times.map_or_else(missing, |t| format::milliseconds(t.median)),
                 times.map_or_else(missing, ends),
                 row.ms_per_sample().map_or_else(missing, |(ms, _)| format::milliseconds(ms * 1e6)),
                 measured_per_run(&row.measured_s).unwrap_or_else(missing),
                 row.batch_bytes.map_or_else(missing, format::mebibytes),
-                row.storage_bytes.map_or_else(missing, |s| format::bytes_with_ratio(s, line.ratio_storage)),
-                state(&entry.runs),
             ];
-            let cells = cells.into_iter().chain(has_methods.then(|| entry.runs[0].trial.method.clone()));
+            let storage =
+                || row.storage_bytes.map_or_else(missing, |s| format::bytes_with_ratio(s, line.ratio_storage));
+            cells.extend(has_storage.then(storage));
+            cells.extend(usage.iter().flat_map(|usage| usage.cells(&row.label)));
+            cells.extend(has_states.then(|| state(&entry.runs)));
+            cells.extend(has_methods.then(|| entry.runs[0].trial.method.clone()));
             if line.baseline { table.bold_row(cells) } else { table.row(cells) }
         }
         table
