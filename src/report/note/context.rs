@@ -226,7 +226,7 @@ fn comparison(project: &Project, job: &MeasuredJob, rows: &[&VariantRow], option
         if jobs.len() > MAX_COMPARED {
             break;
         }
-        match MeasuredJob::load(&project.job(id)) {
+        match MeasuredJob::load_without_samples(&project.job(id)) {
             Ok(other) if !other.runs.iter().any(Run::completed) => {}
             Ok(other) => jobs.push(measured_rows(&other)),
             Err(e) => {
@@ -235,6 +235,11 @@ fn comparison(project: &Project, job: &MeasuredJob, rows: &[&VariantRow], option
         }
     }
     let mut together = jobs.len() > 1;
+    // Alone, its rows are those of the results; only what a profiler costs is not there.
+    let has_profiled = rows.iter().any(|row| row.profiler);
+    if !together && !has_profiled {
+        return (!missing.is_empty()).then(|| missing.join("\n\n"));
+    }
     let comparison = Comparison::new(&jobs, &[], 0).or_else(|refused| {
         together = false;
         let mut why = vec![refused.to_string()];
@@ -244,8 +249,7 @@ fn comparison(project: &Project, job: &MeasuredJob, rows: &[&VariantRow], option
         missing.push(format!("Earlier jobs are missing: {}", reason(project, &why.join("; "))));
         Comparison::new(&[of_job], &[], 0)
     });
-    // Alone, its rows are those of the results; only what a profiler costs is not there.
-    let says_more = together || rows.iter().any(|row| row.profiler);
+    let says_more = together || has_profiled;
     let table = comparison.ok().filter(|_| says_more).and_then(|comparison| comparison.render(Format::Markdown).ok());
     let parts: Vec<String> = table.into_iter().chain(missing).collect();
     (!parts.is_empty()).then(|| parts.join("\n\n"))
