@@ -186,6 +186,21 @@ pub fn day(seconds: i64) -> String {
     }
 }
 
+/// Number of names up to which a sentence has all of them.
+const MAX_LISTED: usize = 100;
+/// Number of names that it has of more.
+const LISTED: usize = 20;
+
+/// `ids, lazy`; of more than a hundred names the first twenty and the number of the others: `ids, lazy, … (480 more)`.
+pub fn listed<S: AsRef<str>>(names: &[S]) -> String {
+    let shown = if names.len() > MAX_LISTED { LISTED } else { names.len() };
+    let mut said = names[..shown].iter().map(AsRef::as_ref).collect::<Vec<&str>>().join(", ");
+    if shown < names.len() {
+        said.push_str(&format!(", … ({} more)", thousands((names.len() - shown) as u64)));
+    }
+    said
+}
+
 /// `1 run`, `3 runs`.
 pub fn count(n: u64, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
