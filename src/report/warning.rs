@@ -127,7 +127,7 @@ fn merge(group: &[(String, Caution)], ratios: &RatiosOfRows<'_>) -> Option<Warni
     }
     let alike = group.iter().all(|(_, other)| other.sentence == caution.sentence);
     let of_worst = if alike { String::new() } else { format!(" (worst: {name})") };
-    let mut text = format!("{}{of_worst}: {}", variants.join(", "), caution.sentence);
+    let mut text = format!("{}{of_worst}: {}", format::listed(&variants), caution.sentence);
     // The worst case may need less than another one.
     let most =
         group.iter().filter_map(|(of, other)| Some((of, other.advice?))).max_by_key(|(_, advice)| advice.at_least);
@@ -195,7 +195,7 @@ fn job_warnings(job: &MeasuredJob) -> Vec<Warning> {
     all.extend(missing.into_iter().map(|(words, trials)| {
         let said = match &trials[..] {
             [trial] => format!("trial {trial} is not counted, {words}"),
-            _ => format!("{} trials are not counted, {words}: {}", trials.len(), trials.join(", ")),
+            _ => format!("{} trials are not counted, {words}: {}", trials.len(), format::listed(&trials)),
         };
         Warning::for_job(Cause::NotCounted, said)
     }));

@@ -13,6 +13,9 @@ pub mod results;
 pub mod stages;
 pub mod usage;
 
+/// Most rows of a table of a note, and most tables of one kind: nobody reads more of them, and `expctl compare` and `expctl export` have all.
+pub const MAX_ROWS: usize = 100;
+
 /// A table under a heading, with a sentence below it.
 #[derive(Clone, Debug)]
 pub struct TitledTable {

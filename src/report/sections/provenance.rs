@@ -9,6 +9,7 @@ use expctl_text::Table;
 use expctl_text::format::{self, MISSING, missing};
 use serde_json::Value;
 
+use super::MAX_ROWS;
 use crate::ledger::setting_text;
 
 /// A row of the table of trials.
@@ -78,6 +79,10 @@ pub fn trials(job: &MeasuredJob) -> Table {
                 rows.push(TrialRow { runs: vec![run] });
             }
         }
+    }
+    if rows.len() > MAX_ROWS {
+        // Some will be left out: not those that did not complete.
+        rows.sort_by_key(|row| row.runs.iter().all(|run| run.completed()));
     }
     let mut table = Table::new(["Trial", "Repeat", "State", "Attempts", "Steps", "Started", "Reason"]);
     rows.iter().for_each(|row| table.row(row.cells()));
