@@ -24,7 +24,9 @@ use crate::report::emulation::AU_MEANING;
 use crate::report::learning::learning;
 use crate::report::scaling::scaling;
 use crate::report::sections::breakdowns::breakdowns;
-use crate::report::sections::configuration::{common_settings, data_read, shuffle, variant_differences};
+use crate::report::sections::configuration::{
+    common_settings, data_read, shuffle, variant_differences, variant_settings,
+};
 use crate::report::sections::epochs::epochs;
 use crate::report::sections::estimated::estimated;
 use crate::report::sections::isolation::{isolation, loading_answers};
@@ -34,7 +36,7 @@ use crate::report::sections::ranks::ranks;
 use crate::report::sections::results::{Results, mixed_modes};
 use crate::report::sections::stages::stage_tables;
 use crate::report::sections::usage::usage;
-use crate::report::sections::{MAX_ROWS, TitledTable};
+use crate::report::sections::{MAX_ROWS, MAX_RUN_ROWS, TitledTable};
 use crate::report::variant_row::{VariantRow, measured_rows};
 use crate::report::warning::{Warning, by_cause, warnings};
 
@@ -77,8 +79,9 @@ pub fn values(
     let plot = picture_link(&learning_picture(path));
     let learning = learning(job, &plot).map(serde_json::to_value).transpose();
     let isolation = isolation(job, &results).map(serde_json::to_value).transpose();
+    let settings = variant_settings(job);
     let usage = usage(job);
-    let slurm = slurm_usage(job).map(|(table, notes)| (table.at_most(MAX_ROWS).markdown(), notes));
+    let slurm = slurm_usage(job).map(|(table, notes)| (table.at_most(MAX_RUN_ROWS).markdown(), notes));
     let values = [
         ("frontmatter", json!(Frontmatter::for_note(path).render(&format!("{title} ({})", record.job), ""))),
         ("identity", json!(identity(record))),
@@ -142,13 +145,13 @@ pub fn values(
         ("operations", json!(titled(operations(job)))),
         ("profile", json!(trace_summaries(&project.job(record.job), job))),
         ("ranks", json!(titled(ranks(job)))),
-        ("common", json!(common_settings(job))),
-        ("differences", json!(variant_differences(job).map(|t| t.at_most(MAX_ROWS).markdown()))),
+        ("common", json!(common_settings(job, &settings))),
+        ("differences", json!(variant_differences(&settings).map(|t| t.at_most(MAX_ROWS).markdown()))),
         ("data_read", json!(data_read(job))),
-        ("trials", json!(trials(job).at_most(MAX_ROWS).markdown())),
+        ("trials", json!(trials(job).at_most(MAX_RUN_ROWS).markdown())),
         (
             "attempts",
-            json!((!attempts.is_empty()).then(|| attempts_table(attempts, false).at_most(MAX_ROWS).markdown())),
+            json!((!attempts.is_empty()).then(|| attempts_table(attempts, false).at_most(MAX_RUN_ROWS).markdown())),
         ),
         ("slurm", json!(slurm.map(|(table, notes)| json!({ "table": table, "notes": notes })))),
         ("location", json!(location(project, job))),

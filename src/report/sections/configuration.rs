@@ -10,8 +10,11 @@ use expctl_text::format::{self, MISSING};
 use super::MAX_ROWS;
 use crate::ledger::{flatten_in_job, says_something, setting_text, shown_setting};
 
-/// Settings by key for each variant, in order.
-fn by_variant(job: &MeasuredJob) -> Vec<(String, BTreeMap<String, String>)> {
+/// A variant with its settings by key.
+pub type VariantSettings = (String, BTreeMap<String, String>);
+
+/// Settings by key for each variant, in order, without those that say nothing of it.
+pub fn variant_settings(job: &MeasuredJob) -> Vec<VariantSettings> {
     let groups = job.by_label();
     let settings = flatten_in_job(job, groups.iter().map(|(_, runs)| &runs[0].trial.settings));
     let said = |((label, _), settings): ((String, Vec<&Run>), BTreeMap<String, String>)| {
@@ -23,8 +26,7 @@ fn by_variant(job: &MeasuredJob) -> Vec<(String, BTreeMap<String, String>)> {
 
 /// Settings that all variants share and that are not the defaults (and `train.mode`), a line per section of the config; of the user's own
 /// files without the data set that they replace.
-pub fn common_settings(job: &MeasuredJob) -> String {
-    let variants = by_variant(job);
+pub fn common_settings(job: &MeasuredJob, variants: &[VariantSettings]) -> String {
     let Some((_, first)) = variants.first() else { return MISSING.to_owned() };
     let reads_own = job.runs.iter().all(|run| !run.trial.settings.array.files.is_empty());
     let is_default = |key: &str, value: &str| {
@@ -53,11 +55,10 @@ pub fn common_settings(job: &MeasuredJob) -> String {
 
 /// Settings that differ between variants, a row each and a column for each variant; of very many variants a row for each of those. `None` if
 /// none does.
-pub fn variant_differences(job: &MeasuredJob) -> Option<Table> {
-    let variants = by_variant(job);
+pub fn variant_differences(variants: &[VariantSettings]) -> Option<Table> {
     let keys: BTreeSet<&String> = variants.iter().flat_map(|(_, settings)| settings.keys()).collect();
     if variants.len() > MAX_ROWS {
-        return by_row(&variants, keys);
+        return by_row(variants, keys);
     }
     let mut table = Table::new(std::iter::once("Setting".to_owned()).chain(variants.iter().map(|(l, _)| l.clone())));
     let mut any = false;
@@ -73,7 +74,7 @@ pub fn variant_differences(job: &MeasuredJob) -> Option<Table> {
 }
 
 /// The settings that differ as columns, with a row for each variant.
-fn by_row(variants: &[(String, BTreeMap<String, String>)], keys: BTreeSet<&String>) -> Option<Table> {
+fn by_row(variants: &[VariantSettings], keys: BTreeSet<&String>) -> Option<Table> {
     let (_, first) = variants.first()?;
     let differs = |key: &&String| variants.iter().any(|(_, settings)| settings.get(*key) != first.get(*key));
     let differing: Vec<&String> = keys.into_iter().filter(differs).collect();

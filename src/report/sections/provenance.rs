@@ -9,7 +9,7 @@ use expctl_text::Table;
 use expctl_text::format::{self, MISSING, missing};
 use serde_json::Value;
 
-use super::MAX_ROWS;
+use super::MAX_RUN_ROWS;
 use crate::ledger::setting_text;
 
 /// A row of the table of trials.
@@ -80,7 +80,7 @@ pub fn trials(job: &MeasuredJob) -> Table {
             }
         }
     }
-    if rows.len() > MAX_ROWS {
+    if rows.len() > MAX_RUN_ROWS {
         // Some will be left out: not those that did not complete.
         rows.sort_by_key(|row| row.runs.iter().all(|run| run.completed()));
     }
