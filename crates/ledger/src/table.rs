@@ -157,7 +157,7 @@ fn write_column<T: DataType, W: std::io::Write + Send>(
 
 /// Size up to which a file is read at once, bytes. The parquet reader asks a file for each page of each column by itself, six system calls a
 /// page; most tables are smaller than that costs. Of longer ones only the pages of the wanted columns are read.
-const MAX_WHOLE: u64 = 1 << 20;
+pub(crate) const MAX_WHOLE: u64 = 1 << 20;
 
 /// The bytes of a table.
 enum TableFile {

@@ -251,6 +251,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn of_very_many_names_twenty_are_listed() {
+        assert_eq!(listed(&["ids", "lazy"]), "ids, lazy");
+        assert_eq!(listed::<String>(&[]), "");
+        let names: Vec<String> = (0..2100).map(|n| n.to_string()).collect();
+        assert_eq!(listed(&names[..100]), names[..100].join(", "));
+        assert_eq!(listed(&names), format!("{}, … (2,080 more)", names[..20].join(", ")));
+    }
+
+    #[test]
     fn the_published_ratios_are_rounded_last() {
         assert_eq!(ratio(0.24 / 0.42), "0.57×");
         assert_eq!(ratio(0.22 / 0.42), "0.52×");
