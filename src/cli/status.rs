@@ -252,7 +252,10 @@ fn trial_row(folder: &JobDir, job: u64, task: usize, status: &TrialStatus) -> Re
         row.reason = format!("stopped early, after epoch {epochs}");
     }
     let world = status.trial.settings.launch.ranks;
+    // Of the first attempt of a single rank these are the totals of the trial: its table need not be read twice.
+    let is_whole = world == 1 && attempt.number() == 1 && attempt.steps_path(0).exists();
     let rates = match status.state {
+        AttemptState::Completed if is_whole => Rates::from_ranks(&[totals]),
         AttemptState::Completed => Rates::from_attempts(&folder.attempts(&status.trial.id)?, &status.trial.settings)?,
         // The rate of rank 0 times the ranks: all have batches of the same size.
         AttemptState::Running => {

@@ -89,14 +89,14 @@ pub fn flatten_in_job<'a>(
     settings: impl IntoIterator<Item = &'a Settings>,
 ) -> Vec<BTreeMap<String, String>> {
     let computes_model = job.runs.iter().any(|run| run.trial.settings.computes_model());
-    let flattened = settings.into_iter().map(|settings| {
+    let settings: Vec<&Settings> = settings.into_iter().collect();
+    parallel_map::map(&settings, |settings| {
         let mut flat = flatten(settings);
         if !computes_model {
             drop_model(&mut flat);
         }
         flat
-    });
-    flattened.collect()
+    })
 }
 
 /// Leaves out the settings of model and training, but for those that say what a step does without a model.

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use expctl_text::format;
 use serde::Serialize;
 
 use super::variant_row::VariantRow;
@@ -131,7 +132,7 @@ impl Difference {
                 1 => (*value).to_owned(),
                 n => format!("{value} ({n} rows)"),
             };
-            return format!("{} {}", self.setting, rows.iter().map(one).collect::<Vec<_>>().join(", "));
+            return format!("{} {}", self.setting, format::listed(&rows.iter().map(one).collect::<Vec<_>>()));
         }
         let separator = if self.values.iter().any(|v| v.contains([' ', '/'])) { " / " } else { "/" };
         let values: Vec<&str> = self.values.iter().map(|value| shown_setting(value)).collect();

@@ -7,6 +7,8 @@ use expctl_text::format::{self, MISSING, missing};
 use minijinja::{Value, context};
 use serde::Serialize;
 
+use super::sections::{MAX_ROWS, MAX_RUN_ROWS};
+
 /// Loss and validation figures of one epoch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EpochFigures<'a> {
@@ -61,8 +63,8 @@ pub fn learning(job: &MeasuredJob, plot: &str) -> Option<Value> {
         return None;
     }
     Some(context! {
-        runs => runs_table(job).markdown(),
-        medians => medians_table(job).map(|table| table.markdown()),
+        runs => runs_table(job).at_most(MAX_RUN_ROWS).markdown(),
+        medians => medians_table(job).map(|table| table.at_most(MAX_ROWS).markdown()),
         plot,
     })
 }

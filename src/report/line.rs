@@ -229,6 +229,15 @@ impl Line {
         self.base.as_ref().is_some_and(|base| base.global_batch() != self.row.global_batch())
     }
 
+    /// The smallest ratio above 1 that so many runs would have shown; `None` unless it was judged and no difference was shown.
+    fn detectable_ratio(&self) -> Option<f64> {
+        let base = self.base.as_ref().filter(|_| self.verdict == Some(Verdict::NoDifferenceShown))?;
+        match self.paired {
+            true => minimum_detectable_paired(&pairs(&self.row, base, |row| &row.samples_per_s)),
+            false => minimum_detectable(&self.row.samples_per_s, &base.samples_per_s),
+        }
+    }
+
     /// Whether the ratio is of rows of different classes.
     pub fn across(&self) -> bool {
         !self.crosses.is_empty()
@@ -239,11 +248,11 @@ impl Line {
 pub fn lines_of_job(rows: &[VariantRow]) -> Vec<Line> {
     let indexed: Vec<(usize, &VariantRow)> = rows.iter().map(|row| (0, row)).collect();
     let bases = baselines(&indexed, 0, false);
-    let line = |(i, row): (usize, &VariantRow)| {
-        let is_baseline = bases[i] == Some(i);
-        Line::new(row, is_baseline, bases[i].filter(|_| !is_baseline).map(|base| &rows[base]))
+    let line = |i: &usize| {
+        let is_baseline = bases[*i] == Some(*i);
+        Line::new(&rows[*i], is_baseline, bases[*i].filter(|_| !is_baseline).map(|base| &rows[base]))
     };
-    let mut lines: Vec<Line> = rows.iter().enumerate().map(line).collect();
+    let mut lines = parallel_map::map(&(0..rows.len()).collect::<Vec<usize>>(), line);
     judge_together(&mut lines);
     lines
 }
@@ -260,18 +269,15 @@ pub fn judge_together(lines: &mut [Line]) {
         lines[index].verdict = Some(if few { Verdict::TooFewRuns } else { Verdict::TooShort });
     }
     let table: Vec<_> = with.iter().filter_map(|i| lines[*i].ratio_samples_per_s.zip(lines[*i].runs)).collect();
-    for (index, judgement) in with.into_iter().zip(judge(&table)) {
-        let line = &mut lines[index];
+    for (index, judgement) in with.iter().zip(judge(&table)) {
+        let line = &mut lines[*index];
         line.verdict = Some(judgement.verdict);
         line.p_holm = judgement.p_holm;
         line.lone = judgement.lone;
-        let Some(base) = line.base.as_ref().filter(|_| judgement.verdict == Verdict::NoDifferenceShown) else {
-            continue;
-        };
-        line.detectable = match line.paired {
-            true => minimum_detectable_paired(&pairs(&line.row, base, |row| &row.samples_per_s)),
-            false => minimum_detectable(&line.row.samples_per_s, &base.samples_per_s),
-        };
+    }
+    let found = parallel_map::map(&with, |index| lines[*index].detectable_ratio());
+    for (index, ratio) in with.into_iter().zip(found) {
+        lines[index].detectable = ratio;
     }
 }
 

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::breakdown::Breakdown;
 use super::line::samples_ratio;
 use super::rates::{all_rates, completed_steps};
+use super::sections::MAX_ROWS;
 use super::variant_row::VariantRow;
 
 /// A variant at one point of the other swept settings, on several numbers of ranks.
@@ -123,7 +124,7 @@ pub fn scaling(job: &MeasuredJob, rows: &[&VariantRow]) -> Option<Value> {
             crowds.extend(crowd.map(|crowd| format!("{label}: {crowd}")));
         }
     }
-    Some(json!({ "table": table.markdown(), "crowded": crowds }))
+    Some(json!({ "table": table.at_most(MAX_ROWS).markdown(), "crowded": crowds }))
 }
 
 fn row_of<'a>(rows: &[&'a VariantRow], size: &WorldSize<'_>) -> Option<&'a VariantRow> {

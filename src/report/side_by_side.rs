@@ -134,7 +134,8 @@ fn ran_beside(run: &Run, other: &Run) -> bool {
     let common = one.ended.min(two.ended) - one.started.max(two.started);
     let hosts =
         |run: &Run| -> BTreeSet<String> { run.parts.iter().flat_map(RunPart::hosts).map(str::to_owned).collect() };
-    run.trial.id != other.trial.id && common > SKEW && !hosts(run).is_disjoint(&hosts(other))
+    // Each pair of runs of a job is asked about, and the times tell most apart.
+    common > SKEW && run.trial.id != other.trial.id && !hosts(run).is_disjoint(&hosts(other))
 }
 
 /// What running side by side costs a trial, and what N trials together give.

@@ -249,16 +249,17 @@ fn ends(values: &[f64]) -> Option<(f64, f64)> {
 /// The rows of a measured job.
 pub fn measured_rows(job: &MeasuredJob) -> Vec<VariantRow> {
     let alone = AloneRuns::of_job(job);
-    let row = |(label, runs): (String, Vec<&Run>)| {
-        let mut row = measured_row(job, label, &runs);
-        match Interference::from_runs(&alone, &runs) {
+    let row = |(label, runs): &(String, Vec<&Run>)| {
+        let mut row = measured_row(job, label.clone(), runs);
+        match Interference::from_runs(&alone, runs) {
             Some(Ok(found)) => row.interference = Some(found),
             Some(Err(why)) => row.notes.push(why),
             None => {}
         }
         row
     };
-    job.by_label().into_iter().map(row).collect()
+    // A job may have thousands of variants and points.
+    parallel_map::map(&job.by_label(), row)
 }
 
 fn reading_point(reading: &RateReading) -> (String, String) {

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::attempts::attempt_sentences;
 use super::breakdown::{Breakdown, Closure};
-use super::caution::{Bearing, Cause, Caution, cautions};
+use super::caution::{Bearing, Cause, Caution};
 use super::line::Line;
 use super::rates::{completed_steps, measured_steps};
 use super::scaling::{crowded_nodes, scaled_variants};
@@ -127,7 +127,7 @@ fn merge(group: &[(String, Caution)], ratios: &RatiosOfRows<'_>) -> Option<Warni
     }
     let alike = group.iter().all(|(_, other)| other.sentence == caution.sentence);
     let of_worst = if alike { String::new() } else { format!(" (worst: {name})") };
-    let mut text = format!("{}{of_worst}: {}", variants.join(", "), caution.sentence);
+    let mut text = format!("{}{of_worst}: {}", format::listed(&variants), caution.sentence);
     // The worst case may need less than another one.
     let most =
         group.iter().filter_map(|(of, other)| Some((of, other.advice?))).max_by_key(|(_, advice)| advice.at_least);
@@ -151,13 +151,15 @@ fn bearing(name: &str, caution: &Caution, factors: &BTreeMap<&str, f64>, ratios:
     if changes { Bearing::ChangesVerdict } else { Bearing::ChangesNoVerdict }
 }
 
-/// The warnings of a job, one for each cause, those that forbid or change a verdict first. `lines`: its rows with their verdicts.
+/// The warnings of a job, one for each cause, those that forbid or change a verdict first. `lines`: its rows with their verdicts, in the
+/// order of [`MeasuredJob::by_label`].
 pub fn warnings<'a>(job: &MeasuredJob, lines: impl Iterator<Item = &'a Line>) -> Vec<Warning> {
+    let lines: Vec<&Line> = lines.collect();
     let ratios: Vec<RatioInterval> =
-        lines.filter_map(|line| RatioInterval::from_line(line, |row| row.label.clone())).collect();
+        lines.iter().filter_map(|line| RatioInterval::from_line(line, |row| row.label.clone())).collect();
     let mut found: Vec<(String, Caution)> = Vec::new();
-    for (label, runs) in job.by_label() {
-        let of_variant = variant_cautions(&runs).into_iter().chain(cautions(&runs, job.record.on_slurm()));
+    for ((label, runs), line) in job.by_label().into_iter().zip(lines) {
+        let of_variant = variant_cautions(&runs).into_iter().chain(line.row.cautions.iter().cloned());
         found.extend(of_variant.map(|caution| (label.clone(), caution)));
     }
     for scaled in scaled_variants(job) {
@@ -193,7 +195,7 @@ fn job_warnings(job: &MeasuredJob) -> Vec<Warning> {
     all.extend(missing.into_iter().map(|(words, trials)| {
         let said = match &trials[..] {
             [trial] => format!("trial {trial} is not counted, {words}"),
-            _ => format!("{} trials are not counted, {words}: {}", trials.len(), trials.join(", ")),
+            _ => format!("{} trials are not counted, {words}: {}", trials.len(), format::listed(&trials)),
         };
         Warning::for_job(Cause::NotCounted, said)
     }));

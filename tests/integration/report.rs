@@ -105,6 +105,43 @@ fn a_sweep_is_compared_point_by_point() {
 }
 
 #[test]
+fn a_note_of_very_many_variants_has_the_ends_of_its_tables() {
+    let project = TestProject::new();
+    let on = |seed: u64| {
+        let mut trial = project.trial("lazy", "Lazy", 1, |s| {
+            s.loader.seed = seed;
+            s.launch.ranks = 1;
+        });
+        trial.id = format!("lazy-{seed}-r1-0a1b2c");
+        trial.point = std::collections::BTreeMap::from([("loader.seed".to_owned(), seed.into())]);
+        trial
+    };
+    // Each is a little slower than the one before.
+    let trials: Vec<_> = (0..130).map(on).collect();
+    let dir = project.submitted(12, "086_ddp", trials.clone());
+    for (trial, wall) in trials.iter().zip(100..) {
+        completed(&dir, trial, &[steps(wall, 0)]);
+    }
+    let text = note(&project, 0);
+    for said in [
+        "\n| **lazy (loader.seed=0)** |",
+        "\n| lazy (loader.seed=79) |",
+        "\n| … 30 more |",
+        "\n| lazy (loader.seed=110) |",
+        "\n| lazy (loader.seed=129) |",
+        "`expctl compare 12 --format csv` has all 130 variants.",
+        " 100 of 130 variants, evenly from the slowest to the fastest.",
+    ] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    for left_out in ["| lazy (loader.seed=80) |", "| lazy (loader.seed=109) |"] {
+        assert!(!text.contains(left_out), "{left_out}: {text}");
+    }
+    let (csv, _) = project.expect(&["compare", "12", "--format", "csv"], 0);
+    assert_eq!(csv.lines().count(), 131, "{csv}");
+}
+
+#[test]
 fn the_summary_answers_first() {
     let project = TestProject::new();
     two_variants(&project, 12);

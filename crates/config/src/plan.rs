@@ -93,9 +93,12 @@ pub fn expand(project: &dyn ProjectFiles, config: &Config) -> Result<Plan, ConfE
     let repeats = config.runs.iter().filter_map(|run| run.values.get(Measure::REPEATS)).max().unwrap_or(0);
     let mut trials = Vec::new();
     let mut recorded: HashMap<String, Vec<f64>> = HashMap::new();
+    // The repeats of a run differ in little, and a sweep may have thousands of runs.
+    let runs: Vec<RepeatedRun<'_>> =
+        config.runs.iter().chain(&alone).filter_map(|run| RepeatedRun::new(project, config, run)).collect();
     for repeat in 1..=repeats {
-        for run in config.runs.iter().chain(&alone) {
-            let Some(mut trial) = trial(project, config, run, repeat) else { continue };
+        for run in &runs {
+            let Some(mut trial) = run.trial(repeat) else { continue };
             let train = &trial.settings.train;
             if train.mode == Mode::Emulate && !train.step_times_of.is_empty() {
                 // They can be read: the config was judged.
@@ -164,42 +167,64 @@ fn refuse_too_many(config: &Config, alone: Option<&Run>) -> Result<(), ConfError
     Err(ConfErrors::new(config.path.display().to_string(), vec![problem], config.sources.clone()))
 }
 
-/// The trial of a repeat of a run; none for a repeat that the run does not have.
-fn trial(project: &dyn ProjectFiles, config: &Config, run: &Run, repeat: u32) -> Option<Trial> {
-    let mut settings = run.values.settings()?;
-    if repeat > settings.measure.repeats {
-        return None;
-    }
-    // Ranks may start in another folder, so they are told where the files are; the id has the text of the config.
-    for path in [&mut settings.model.path, &mut settings.train.start_from] {
-        if !path.is_empty() {
-            *path = project.folders().root().join(path.as_str()).to_string_lossy().into_owned();
+/// What the trials of a run have in common.
+struct RepeatedRun<'a> {
+    config: &'a str,
+    run: &'a Run,
+    /// As in the trials, but for the seeds of further training runs.
+    settings: Settings,
+    point: BTreeMap<String, Json>,
+    /// End of their ids.
+    hash: String,
+    data_dir: PathBuf,
+}
+
+impl<'a> RepeatedRun<'a> {
+    fn new(project: &dyn ProjectFiles, config: &'a Config, run: &'a Run) -> Option<Self> {
+        let mut settings = run.values.settings()?;
+        // Ranks may start in another folder, so they are told where the files are; the id has the text of the config.
+        for path in [&mut settings.model.path, &mut settings.train.start_from] {
+            if !path.is_empty() {
+                *path = project.folders().root().join(path.as_str()).to_string_lossy().into_owned();
+            }
         }
+        // All of them exist: the config was judged.
+        let named = std::mem::take(&mut settings.array.files);
+        let files = named.iter().flat_map(|named| project.array_files(named).unwrap_or_default());
+        settings.array.files = files.map(|path| path.to_string_lossy().into_owned()).collect();
+        let point = run.swept();
+        let hash = trial_hash(&run.variant, &point, &run.values.flat());
+        let data_dir = project.folders().data_dir(&settings.data);
+        Some(Self { config: &config.name, run, settings, point, hash, data_dir })
     }
-    // All of them exist: the config was judged.
-    let named = std::mem::take(&mut settings.array.files);
-    let files = named.iter().flat_map(|named| project.array_files(named).unwrap_or_default());
-    settings.array.files = files.map(|path| path.to_string_lossy().into_owned()).collect();
-    if settings.train.epochs > 0 {
-        // With the seeds of the first one, each further run would be its copy, bit for bit.
-        let (model, loader) = seeds(&settings, repeat);
-        (settings.model.seed, settings.loader.seed) = (model, loader);
+
+    /// The trial of a repeat; none for a repeat that the run does not have.
+    fn trial(&self, repeat: u32) -> Option<Trial> {
+        let run = self.run;
+        let mut settings = self.settings.clone();
+        if repeat > settings.measure.repeats {
+            return None;
+        }
+        if settings.train.epochs > 0 {
+            // With the seeds of the first one, each further run would be its copy, bit for bit.
+            let (model, loader) = seeds(&settings, repeat);
+            (settings.model.seed, settings.loader.seed) = (model, loader);
+        }
+        let default_model = !settings.runs_command() && run.values.at(&Model::KIND).is_none();
+        Some(Trial {
+            schema: TRIAL_SCHEMA_VERSION,
+            id: named_trial(&run.variant, repeat, &self.hash),
+            config: self.config.to_owned(),
+            variant: run.variant.clone(),
+            method: run.method.clone(),
+            point: self.point.clone(),
+            repeat,
+            data_dir: self.data_dir.clone(),
+            default_model,
+            recorded_step_ms: Vec::new(),
+            settings,
+        })
     }
-    let default_model = !settings.runs_command() && run.values.at(&Model::KIND).is_none();
-    let point = run.swept();
-    Some(Trial {
-        schema: TRIAL_SCHEMA_VERSION,
-        id: trial_id(&run.variant, repeat, &point, &run.values.flat()),
-        config: config.name.clone(),
-        variant: run.variant.clone(),
-        method: run.method.clone(),
-        point,
-        repeat,
-        data_dir: project.folders().data_dir(&settings.data),
-        default_model,
-        recorded_step_ms: Vec::new(),
-        settings,
-    })
 }
 
 /// Seeds of the model and of the order of samples in a repeat of a training run.
@@ -249,6 +274,15 @@ pub fn trial_id(
     point: &BTreeMap<String, Json>,
     settings: &BTreeMap<&'static str, &Json>,
 ) -> String {
+    named_trial(variant, repeat, &trial_hash(variant, point, settings))
+}
+
+fn named_trial(variant: &str, repeat: u32, hash: &str) -> String {
+    format!("{variant}-r{repeat}-{hash}")
+}
+
+/// The end of a [`trial_id`], which is the same for all repeats.
+fn trial_hash(variant: &str, point: &BTreeMap<String, Json>, settings: &BTreeMap<&'static str, &Json>) -> String {
     let is_in_id = |key: &str, value: &Json| find(key).is_none_or(|spec| spec.is_in_id(value));
     let run: BTreeMap<&str, &Json> =
         settings.iter().filter(|(key, value)| is_in_id(key, value)).map(|(key, value)| (*key, *value)).collect();
@@ -256,6 +290,5 @@ pub fn trial_id(
     // Maps of texts to plain values, which always can be written.
     let canonical = serde_json::to_vec(&(variant, point, run)).unwrap_or_default();
     hasher.update(&canonical);
-    let hash = hasher.finalize().to_hex();
-    format!("{variant}-r{repeat}-{}", &hash[..8])
+    hasher.finalize().to_hex()[..8].to_owned()
 }

@@ -81,7 +81,8 @@ pub fn joined_learning(attempts: &[AttemptDir]) -> Result<Vec<LearningRecord>, L
         // An attempt that went on from a checkpoint starts after it, another one at the beginning.
         match part.first() {
             Some(first) => joined.retain(|record| record.epoch < first.epoch),
-            None if begins_anew(attempt)? => joined.clear(),
+            // Its steps are only read where there are epochs that they may replace: most trials have none.
+            None if !joined.is_empty() && begins_anew(attempt)? => joined.clear(),
             None => {}
         }
         joined.extend(part);
@@ -91,7 +92,7 @@ pub fn joined_learning(attempts: &[AttemptDir]) -> Result<Vec<LearningRecord>, L
 
 /// Whether an attempt without an epoch began with step 0: epochs before it do not count.
 fn begins_anew(attempt: &AttemptDir) -> Result<bool, LedgerError> {
-    Ok(attempt.steps(0)?.first().is_some_and(|record| record.step == 0))
+    Ok(attempt.step_times(0)?.first().is_some_and(|record| record.step == 0))
 }
 
 /// Whether training stopped early with these epochs.

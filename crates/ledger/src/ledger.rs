@@ -150,7 +150,7 @@ impl Ledger {
 
     /// Find the job of a name: a number, several together (`428/430`: published as one, or measured one by one), or `published:392`.
     ///
-    /// A number that is both measured and published is the measured job.
+    /// A number that is both measured and published is the measured job. It is read without its hardware samples, for a comparison.
     ///
     /// # Errors
     /// There is no such job, only some of several were measured here, or the job cannot be read.
@@ -172,7 +172,7 @@ impl Ledger {
             }
         });
         let is_measured = |id: &u64| !only_published && self.folders.job(*id).record_path().exists();
-        let load = |id: u64| MeasuredJob::load(&self.folders.job(id));
+        let load = |id: u64| MeasuredJob::load_without_samples(&self.folders.job(id));
         let both = |name: &str| {
             format!(
                 "job {name} exists measured and published; showing the measured one (published:{name} is the other)"

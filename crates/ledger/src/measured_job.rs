@@ -16,6 +16,8 @@ use crate::{
 pub enum RunRecords {
     /// All that a report shows.
     All,
+    /// All but the hardware samples, which no comparison needs.
+    WithoutSamples,
     /// What rates rest on: outcome, environment and the times of steps.
     StepTimes,
 }
@@ -72,7 +74,7 @@ pub struct RunPart {
     pub data: Option<DataRead>,
     /// Memory and requests of each rank, by rank; ranks that did not reach their last step and the user's own programs have none.
     pub usage: Vec<RankUsage>,
-    /// Hardware samples, by rank; empty for ranks without any.
+    /// Hardware samples, by rank; empty for ranks without any, and where they were not read.
     pub samples: Vec<Vec<HardwareSample>>,
 }
 
@@ -90,9 +92,12 @@ impl RunPart {
             // The steps are usable without these.
             data: attempt.data_read().unwrap_or_else(log_damaged),
             usage: (0..ranks).filter_map(|rank| attempt.usage(rank).unwrap_or_else(log_damaged)).collect(),
-            samples: (0..ranks)
-                .map(|rank| attempt.samples(rank).map_or_else(log_damaged, Some).unwrap_or_default())
-                .collect(),
+            samples: match records {
+                RunRecords::All => (0..ranks)
+                    .map(|rank| attempt.samples(rank).map_or_else(log_damaged, Some).unwrap_or_default())
+                    .collect(),
+                RunRecords::WithoutSamples | RunRecords::StepTimes => Vec::new(),
+            },
         })
     }
 
@@ -234,7 +239,7 @@ impl Run {
             self.trial = attempt.trial()?;
         }
         let (ranks, warmup) = (self.trial.settings.launch.ranks, self.trial.settings.measure.warmup);
-        let join = if records == RunRecords::All { joined_steps } else { joined_step_times };
+        let join = if records == RunRecords::StepTimes { joined_step_times } else { joined_steps };
         let joined = (0..ranks).map(|rank| join(attempts, rank, warmup)).collect::<Result<Vec<_>, _>>();
         // A checkpoint is of all ranks, so all of them have the same parts, but for one that left no step at all.
         let parts = joined.iter().flatten().map(|of_rank| &of_rank.parts).find(|parts| !parts.is_empty());
@@ -246,7 +251,7 @@ impl Run {
             }
             None => vec![RunPart::load(attempt, 0..0, ranks, records)?],
         };
-        if records == RunRecords::All {
+        if records != RunRecords::StepTimes {
             // The same in every attempt: it follows from the settings.
             self.shuffle = attempt.shuffle().unwrap_or_else(log_damaged);
             self.learning = joined_learning(attempts).map_or_else(log_damaged, Some).unwrap_or_default();
@@ -283,8 +288,20 @@ impl MeasuredJob {
     /// # Errors
     /// A `job.json` that cannot be read.
     pub fn load(dir: &JobDir) -> Result<Self, LedgerError> {
+        Self::load_records(dir, RunRecords::All)
+    }
+
+    /// [`MeasuredJob::load`] without the hardware samples.
+    ///
+    /// # Errors
+    /// A `job.json` that cannot be read.
+    pub fn load_without_samples(dir: &JobDir) -> Result<Self, LedgerError> {
+        Self::load_records(dir, RunRecords::WithoutSamples)
+    }
+
+    fn load_records(dir: &JobDir, records: RunRecords) -> Result<Self, LedgerError> {
         let record = dir.record()?;
-        let runs = parallel_map::map(&record.trials, |trial| Run::load(dir, record.job, trial, RunRecords::All));
+        let runs = parallel_map::map(&record.trials, |trial| Run::load(dir, record.job, trial, records));
         Ok(Self { record, runs })
     }
 

@@ -3,7 +3,8 @@
 use expctl_settings::Settings;
 use serde::{Deserialize, Serialize};
 
-use crate::{AttemptDir, LedgerError, OperationTime, PerStage, Run, Stage, joined_steps};
+use crate::joined_steps::joined_step_times;
+use crate::{AttemptDir, LedgerError, OperationTime, PerStage, Run, Stage};
 
 /// Measurements of one step on one rank. Times are nanoseconds of the monotonic clock.
 ///
@@ -121,7 +122,7 @@ impl Rates {
         let totals = |rank: u32| match attempts {
             // Nothing has to be joined, so four columns are enough.
             [only] if only.steps_path(rank).exists() => only.totals(rank),
-            _ => Ok(StepTotals::from_steps(&joined_steps(attempts, rank, settings.measure.warmup)?.steps)),
+            _ => Ok(StepTotals::from_steps(&joined_step_times(attempts, rank, settings.measure.warmup)?.steps)),
         };
         Ok(Self::from_ranks(&(0..settings.launch.ranks).map(totals).collect::<Result<Vec<_>, _>>()?))
     }

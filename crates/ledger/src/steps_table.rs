@@ -222,6 +222,28 @@ mod tests {
     }
 
     #[test]
+    fn a_table_that_is_too_long_to_be_read_at_once_is_read_all_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rank-0.parquet");
+        // Values that do not compress, below 2^44 so that their sum is a number.
+        let value = |step: u64, column: u64| (3 * step + column).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+        let step = |step: u64| StepRecord {
+            step,
+            measured: step > 5,
+            start_ns: value(step, 0),
+            wall_ns: value(step, 1),
+            bytes_read: value(step, 2),
+            ..StepRecord::default()
+        };
+        let steps: Vec<StepRecord> = (0..80_000).map(step).collect();
+        let table = StepsTable { trial: "t".into(), rank: 0, world_size: 1, steps };
+        write_steps(&path, &table).unwrap();
+        assert!(path.metadata().unwrap().len() > crate::table::MAX_WHOLE);
+        assert_eq!(read_table_totals(&path).unwrap(), StepTotals::from_steps(&table.steps));
+        assert!(read_steps(&path).unwrap() == table);
+    }
+
+    #[test]
     fn columns_of_the_device_are_those_of_ranks_that_had_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("rank-0.parquet");

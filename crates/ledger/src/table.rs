@@ -1,16 +1,18 @@
 //! Flat parquet tables of the ledger: a schema version and further entries in the metadata of the file, columns found by name.
 
 use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use parquet::basic::{Compression, Repetition, Type as PhysicalType};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{BoolType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
 
@@ -153,17 +155,68 @@ fn write_column<T: DataType, W: std::io::Write + Send>(
     Ok(())
 }
 
+/// Size up to which a file is read at once, bytes. The parquet reader asks a file for each page of each column by itself, six system calls a
+/// page; most tables are smaller than that costs. Of longer ones only the pages of the wanted columns are read.
+pub(crate) const MAX_WHOLE: u64 = 1 << 20;
+
+/// The bytes of a table.
+enum TableFile {
+    /// All of them.
+    Whole(Bytes),
+    /// To be read page by page.
+    Paged(File),
+}
+
+impl TableFile {
+    fn open(path: &Path) -> std::io::Result<Self> {
+        let mut file = File::open(path)?;
+        if file.metadata()?.len() > MAX_WHOLE {
+            return Ok(Self::Paged(file));
+        }
+        let mut all = Vec::new();
+        file.read_to_end(&mut all)?;
+        Ok(Self::Whole(all.into()))
+    }
+}
+
+impl Length for TableFile {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Whole(bytes) => Length::len(bytes),
+            Self::Paged(file) => Length::len(file),
+        }
+    }
+}
+
+impl ChunkReader for TableFile {
+    type T = Box<dyn Read>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        match self {
+            Self::Whole(bytes) => Ok(Box::new(bytes.get_read(start)?)),
+            Self::Paged(file) => Ok(Box::new(file.get_read(start)?)),
+        }
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        match self {
+            Self::Whole(bytes) => bytes.get_bytes(start, length),
+            Self::Paged(file) => file.get_bytes(start, length),
+        }
+    }
+}
+
 /// A table that is open and of the version that this expctl reads.
 pub(crate) struct TableReader {
     path: PathBuf,
-    reader: SerializedFileReader<File>,
+    reader: SerializedFileReader<TableFile>,
 }
 
 impl TableReader {
     /// # Errors
     /// The file cannot be read, or its schema has another version.
     pub fn open(path: &Path, schema_version: u32) -> Result<Self, LedgerError> {
-        let file = File::open(path).map_err(LedgerError::io("read", path))?;
+        let file = TableFile::open(path).map_err(LedgerError::io("read", path))?;
         let reader = without_panics(|| SerializedFileReader::new(file)).map_err(|e| LedgerError::table(path, e))?;
         let table = Self { path: path.to_owned(), reader };
         let found = table.number(SCHEMA)?;

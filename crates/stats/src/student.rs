@@ -121,28 +121,47 @@ const REACH: f64 = 9.0;
 ///
 /// Source of the definition: N. L. Johnson, S. Kotz, N. Balakrishnan, *Continuous univariate distributions*, vol. 2 (1995), ch. 31.
 pub fn noncentral_t(t: f64, freedom: f64, delta: f64) -> f64 {
-    let sd = (0.5 / freedom).sqrt();
-    let (low, high) = ((1.0 - REACH * sd).max(0.0).cbrt(), (1.0 + REACH * sd).cbrt());
-    let log_scale = std::f64::consts::LN_2 + 0.5 * freedom * (0.5 * freedom).ln() - ln_gamma(0.5 * freedom);
-    let density = |s: f64| {
-        // With one degree of freedom the density is finite at 0, where 0 × ln 0 is not a number; its weight is 0 there.
-        if s == 0.0 { 0.0 } else { (log_scale + (freedom - 1.0) * s.ln() - 0.5 * freedom * s * s).exp() }
-    };
-    let normal = |z: f64| 0.5 * erfc(-z / std::f64::consts::SQRT_2);
-    let step = (high - low) / SIMPSON_INTERVALS as f64;
-    let sum: f64 = (0..=SIMPSON_INTERVALS)
-        .map(|i| {
+    NoncentralT::with_intervals(freedom, SIMPSON_INTERVALS).cdf(t, delta)
+}
+
+/// The nodes of the integral of [`noncentral_t`], which depend on the degrees of freedom alone: for many probabilities they are computed once.
+pub struct NoncentralT {
+    /// s, and the weight of Simpson's rule there times the density.
+    nodes: Vec<(f64, f64)>,
+    /// Distance of the cube roots of two nodes.
+    step: f64,
+}
+
+impl NoncentralT {
+    /// Integrate over an even number of `intervals`.
+    pub fn with_intervals(freedom: f64, intervals: usize) -> Self {
+        let sd = (0.5 / freedom).sqrt();
+        let (low, high) = ((1.0 - REACH * sd).max(0.0).cbrt(), (1.0 + REACH * sd).cbrt());
+        let log_scale = std::f64::consts::LN_2 + 0.5 * freedom * (0.5 * freedom).ln() - ln_gamma(0.5 * freedom);
+        let density = |s: f64| {
+            // With one degree of freedom the density is finite at 0, where 0 × ln 0 is not a number; its weight is 0 there.
+            if s == 0.0 { 0.0 } else { (log_scale + (freedom - 1.0) * s.ln() - 0.5 * freedom * s * s).exp() }
+        };
+        let step = (high - low) / intervals as f64;
+        let node = |i: usize| {
             let root = low + step * i as f64;
             let s = root.powi(3);
             let weight = match i {
-                0 | SIMPSON_INTERVALS => 1.0,
+                _ if i == 0 || i == intervals => 1.0,
                 _ if i % 2 == 1 => 4.0,
                 _ => 2.0,
             };
-            weight * 3.0 * root * root * density(s) * normal(t * s - delta)
-        })
-        .sum();
-    (sum * step / 3.0).clamp(0.0, 1.0)
+            (s, weight * 3.0 * root * root * density(s))
+        };
+        Self { nodes: (0..=intervals).map(node).collect(), step }
+    }
+
+    /// [`noncentral_t`] with these degrees of freedom.
+    pub fn cdf(&self, t: f64, delta: f64) -> f64 {
+        let normal = |z: f64| 0.5 * erfc(-z / std::f64::consts::SQRT_2);
+        let sum: f64 = self.nodes.iter().map(|(s, weight)| weight * normal(t * s - delta)).sum();
+        (sum * self.step / 3.0).clamp(0.0, 1.0)
+    }
 }
 
 #[cfg(test)]
@@ -157,6 +176,19 @@ mod tests {
             for t in [-3.0, 0.0, 0.7, 2.1] {
                 let (got, want) = (noncentral_t(t, freedom, 0.0), student.cdf(t));
                 assert!((got - want).abs() < 1e-6, "{t} {freedom}: {got} is not {want}");
+            }
+        }
+    }
+
+    #[test]
+    fn with_the_t_of_a_verdict_few_intervals_are_enough() {
+        for freedom in [1.0, 1.2, 1.7, 2.0, 3.4, 6.0, 12.5, 40.0, 41.0, 400.0] {
+            let (few, t) = (NoncentralT::with_intervals(freedom, 400), critical(freedom, ALPHA));
+            for delta in [0.0, 1.5, 0.9 * t, t + 1.0, 2.0 * t + 2.0] {
+                for t in [t, -t] {
+                    let (got, want) = (few.cdf(t, delta), noncentral_t(t, freedom, delta));
+                    assert!((got - want).abs() < 1e-9, "{t} {freedom} {delta}: {got} is not {want}");
+                }
             }
         }
     }

@@ -186,6 +186,21 @@ pub fn day(seconds: i64) -> String {
     }
 }
 
+/// Number of names up to which a sentence has all of them.
+const MAX_LISTED: usize = 100;
+/// Number of names that it has of more.
+const LISTED: usize = 20;
+
+/// `ids, lazy`; of more than a hundred names the first twenty and the number of the others: `ids, lazy, … (480 more)`.
+pub fn listed<S: AsRef<str>>(names: &[S]) -> String {
+    let shown = if names.len() > MAX_LISTED { LISTED } else { names.len() };
+    let mut said = names[..shown].iter().map(AsRef::as_ref).collect::<Vec<&str>>().join(", ");
+    if shown < names.len() {
+        said.push_str(&format!(", … ({} more)", thousands((names.len() - shown) as u64)));
+    }
+    said
+}
+
 /// `1 run`, `3 runs`.
 pub fn count(n: u64, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
@@ -234,6 +249,15 @@ pub fn round(value: f64, decimals: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_very_many_names_twenty_are_listed() {
+        assert_eq!(listed(&["ids", "lazy"]), "ids, lazy");
+        assert_eq!(listed::<String>(&[]), "");
+        let names: Vec<String> = (0..2100).map(|n| n.to_string()).collect();
+        assert_eq!(listed(&names[..100]), names[..100].join(", "));
+        assert_eq!(listed(&names), format!("{}, … (2,080 more)", names[..20].join(", ")));
+    }
 
     #[test]
     fn the_published_ratios_are_rounded_last() {

@@ -6,11 +6,16 @@ use std::fmt::Write;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Width};
 
+use crate::format;
+
 /// Blanks beside the text of a column of a boxed table.
 const PADDING: usize = 2;
 
 /// Smallest number of characters of a piece of a cut word: shorter pieces are not read as words.
 const MIN_PIECE: usize = 8;
+
+/// Last rows that a table keeps where rows are left out.
+const LAST_ROWS: usize = 20;
 
 /// A table of text cells, written as markdown, for a terminal, or as CSV.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +51,36 @@ impl Table {
             let c: String = c.into();
             if c.is_empty() { c } else { format!("**{c}**") }
         }));
+    }
+
+    /// At most about `most` rows, for a text that is read: the first, the last twenty, and the first one in bold. Where rows are left out, a
+    /// row says how many. A table of no more than `most` rows stays as it is.
+    #[must_use]
+    pub fn at_most(mut self, most: usize) -> Self {
+        if self.rows.len() <= most {
+            return self;
+        }
+        let last = LAST_ROWS.min(most / 2);
+        let end = self.rows.split_off(self.rows.len() - last);
+        let between = self.rows.split_off(most - last);
+        let is_bold = |row: &Vec<String>| row.first().is_some_and(|cell| bold(cell).is_some());
+        match between.iter().position(is_bold).filter(|_| !self.rows.iter().any(is_bold)) {
+            Some(at) => {
+                self.left_out(at);
+                self.rows.push(between[at].clone());
+                self.left_out(between.len() - at - 1);
+            }
+            None => self.left_out(between.len()),
+        }
+        self.rows.extend(end);
+        self
+    }
+
+    /// Add a row that stands for `n` others.
+    fn left_out(&mut self, n: usize) {
+        if n > 0 {
+            self.row([format!("… {} more", format::thousands(n as u64))]);
+        }
     }
 
     /// GitHub pipe table, without a final line feed.
@@ -190,6 +225,22 @@ mod tests {
         assert_eq!(table.markdown(), "| a | b |\n|---|---|\n| x\\|y | 1,\"2\" |\n| **z** |  |");
         assert_eq!(Table::new(["a", "b"]).right([1]).markdown(), "| a | b |\n|---|---:|");
         assert_eq!(table.csv(), "a,b\nx|y,\"1,\"\"2\"\"\"\n**z**,");
+    }
+
+    #[test]
+    fn a_long_table_has_its_ends_and_its_first_bold_row() {
+        let rows = |bold: usize, most: usize| {
+            let mut table = Table::new(["n", "x"]);
+            for n in 0..1050 {
+                if n == bold { table.bold_row([n.to_string()]) } else { table.row([n.to_string()]) }
+            }
+            table.at_most(most).rows.into_iter().map(|row| row[0].clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(rows(0, 4), ["**0**", "1", "… 1,046 more", "1048", "1049"]);
+        assert_eq!(rows(2, 4), ["0", "1", "**2**", "… 1,045 more", "1048", "1049"]);
+        assert_eq!(rows(5, 4), ["0", "1", "… 3 more", "**5**", "… 1,042 more", "1048", "1049"]);
+        assert_eq!(rows(5, 1050).len(), 1050);
+        assert_eq!(rows(0, 100).len(), 101);
     }
 
     #[test]

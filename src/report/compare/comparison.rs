@@ -235,7 +235,8 @@ impl StepKind<'_> {
             let rows: Vec<(usize, &VariantRow)> = class.rows.iter().map(|at| self.rows[*at]).collect();
             let bases = baselines(&rows, baseline, self.of_several_jobs());
             let plain: Vec<&VariantRow> = rows.iter().map(|(_, row)| *row).collect();
-            let line = |i: usize| {
+            let line = |i: &usize| {
+                let i = *i;
                 let is_baseline = bases[i] == Some(i);
                 let base = match bases[i] {
                     // The baseline of another class is compared with that of the first class; the ratio is marked as crossing classes.
@@ -250,7 +251,7 @@ impl StepKind<'_> {
                 line.before = before.and_then(|row| of_baseline.counterpart(row)).map(|row| Box::new(row.clone()));
                 line
             };
-            let mut lines: Vec<Line> = (0..plain.len()).map(line).collect();
+            let mut lines = parallel_map::map(&(0..plain.len()).collect::<Vec<usize>>(), line);
             judge_together(&mut lines);
             if first.is_none() {
                 let chosen = bases.iter().enumerate().filter(|(i, base)| **base == Some(*i));
@@ -342,7 +343,8 @@ fn pooled_rows(jobs: &[MeasuredJob]) -> Result<Vec<VariantRow>, CompareError> {
             found[index].1.push((job, runs));
         }
     }
-    found.into_iter().map(|(label, of_jobs)| pooled(&name, label, &of_jobs)).collect()
+    let rows = parallel_map::map(&found, |(label, of_jobs)| pooled(&name, label.clone(), of_jobs));
+    rows.into_iter().collect()
 }
 
 fn pooled(name: &str, label: String, jobs: &[JobRuns<'_>]) -> Result<VariantRow, CompareError> {

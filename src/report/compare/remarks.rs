@@ -114,7 +114,7 @@ fn baseline_remarks(group: &Group, of: &str, all: &mut Vec<String>) {
     let alone: Vec<String> =
         group.lines.iter().filter(|l| !l.baseline && l.base.is_none()).map(|l| l.row.name()).collect();
     if !alone.is_empty() {
-        all.push(format!("no ratio, because the baseline was not run at the same point: {}", alone.join(", ")));
+        all.push(format!("no ratio, because the baseline was not run at the same point: {}", format::listed(&alone)));
     }
 }
 

@@ -23,9 +23,10 @@ use crate::report::compare::{CompareError, Comparison, Format, Published};
 use crate::report::emulation::AU_MEANING;
 use crate::report::learning::learning;
 use crate::report::scaling::scaling;
-use crate::report::sections::TitledTable;
 use crate::report::sections::breakdowns::breakdowns;
-use crate::report::sections::configuration::{common_settings, data_read, shuffle, variant_differences};
+use crate::report::sections::configuration::{
+    common_settings, data_read, shuffle, variant_differences, variant_settings,
+};
 use crate::report::sections::epochs::epochs;
 use crate::report::sections::estimated::estimated;
 use crate::report::sections::isolation::{isolation, loading_answers};
@@ -35,6 +36,7 @@ use crate::report::sections::ranks::ranks;
 use crate::report::sections::results::{Results, mixed_modes};
 use crate::report::sections::stages::stage_tables;
 use crate::report::sections::usage::usage;
+use crate::report::sections::{MAX_ROWS, MAX_RUN_ROWS, TitledTable};
 use crate::report::variant_row::{VariantRow, measured_rows};
 use crate::report::warning::{Warning, by_cause, warnings};
 
@@ -50,7 +52,13 @@ pub fn values(
     let record = &job.record;
     let experiment = job.runs.first().map(|r| &r.trial.settings.experiment);
     let title = experiment.map(|e| e.title.as_str()).filter(|t| !t.is_empty()).unwrap_or(record.config.as_str());
-    let titled = |all: Vec<TitledTable>| -> Vec<Value> {
+    let titled = |mut all: Vec<TitledTable>| -> Vec<Value> {
+        if all.len() > MAX_ROWS {
+            let label = format!("{} more", format::thousands((all.len() - MAX_ROWS) as u64));
+            let sentence = format!("They are left out; `expctl export {}` has the steps of all trials.", record.job);
+            all.truncate(MAX_ROWS);
+            all.push(TitledTable { label, table: String::new(), sentence });
+        }
         all.into_iter().map(|t| json!({ "label": t.label, "table": t.table, "sentence": t.sentence })).collect()
     };
     let results = Results::from_job(job);
@@ -69,12 +77,14 @@ pub fn values(
     let plot = picture_link(&learning_picture(path));
     let learning = learning(job, &plot).map(serde_json::to_value).transpose();
     let isolation = isolation(job, &results).map(serde_json::to_value).transpose();
+    let settings = variant_settings(job);
     let usage = usage(job);
     let (usage_beside, usage_apart) = match &usage {
         Some(usage) if usage.is_narrow() => (Some(usage), None),
         usage => (None, usage.as_ref()),
     };
     let not_shown = not_shown(job);
+    let slurm = slurm_usage(job).map(|(table, notes)| (table.at_most(MAX_RUN_ROWS).markdown(), notes));
     let values = [
         ("frontmatter", json!(Frontmatter::for_note(path).render(&format!("{title} ({})", record.job), ""))),
         ("identity", json!(identity(record))),
@@ -96,9 +106,9 @@ pub fn values(
         ("warnings", texts(&warnings.iter().collect::<Vec<_>>())),
         ("shown_warnings", texts(&shown_warnings)),
         ("folded_warnings", texts(&folded)),
-        ("results", json!(results.table().markdown())),
-        ("shuffle", json!(shuffle(job).map(|t| t.markdown()))),
-        ("usage", json!(usage_apart.map(|usage| usage.table().markdown()))),
+        ("results", json!(results_table(&results, record.job))),
+        ("shuffle", json!(shuffle(job).map(|t| t.at_most(MAX_ROWS).markdown()))),
+        ("usage", json!(usage_apart.map(|usage| usage.table().at_most(MAX_ROWS).markdown()))),
         ("sampled", json!(usage.as_ref().filter(|u| u.sampled).map(|u| json!({ "gpu": u.gpu })))),
         ("emulated", json!(results.emulated())),
         ("side_by_side", json!(results.side_by_side())),
@@ -108,7 +118,7 @@ pub fn values(
         ("masks_in_step", json!(results.masks_in_step())),
         ("other", json!(OTHER)),
         ("verdicts", json!(verdicts)),
-        ("tests", json!(results.tests().map(|table| table.markdown()))),
+        ("tests", json!(results.tests().map(|table| table.at_most(MAX_ROWS).markdown()))),
         ("remarks", json!(results.remarks())),
         ("answers", json!(answers_with(job, &results))),
         ("best_points", json!(results.best_points())),
@@ -122,7 +132,7 @@ pub fn values(
         ("findings", json!(without_tests(results.findings()))),
         ("causes", json!(causes(&answering))),
         ("no_cause", json!(no_cause(&rows, &answering))),
-        ("step_times", json!(results.step_times(usage_beside).markdown())),
+        ("step_times", json!(results.step_times(usage_beside).at_most(MAX_ROWS).markdown())),
         ("epochs", json!(epochs(job, &rows))),
         ("comparison", json!(comparison(project, job, &rows, options))),
         ("earlier", json!(earlier_notes(project, folder, job, options))),
@@ -140,16 +150,30 @@ pub fn values(
         ("operations", json!(titled(operations(job)))),
         ("profile", json!(trace_summaries(&project.job(record.job), job))),
         ("ranks", json!(titled(ranks(job)))),
-        ("common", json!(common_settings(job))),
-        ("differences", json!(variant_differences(job).map(|t| t.markdown()))),
+        ("common", json!(common_settings(job, &settings))),
+        ("differences", json!(variant_differences(&settings).map(|t| t.at_most(MAX_ROWS).markdown()))),
         ("data_read", json!(data_read(job))),
-        ("trials", json!(trials(job).markdown())),
-        ("attempts", json!((!attempts.is_empty()).then(|| attempts_table(attempts, false).markdown()))),
-        ("slurm", json!(slurm_usage(job).map(|(table, notes)| json!({ "table": table.markdown(), "notes": notes })))),
+        ("trials", json!(trials(job).at_most(MAX_RUN_ROWS).markdown())),
+        (
+            "attempts",
+            json!((!attempts.is_empty()).then(|| attempts_table(attempts, false).at_most(MAX_RUN_ROWS).markdown())),
+        ),
+        ("slurm", json!(slurm.map(|(table, notes)| json!({ "table": table, "notes": notes })))),
         ("location", json!(location(project, job))),
         ("provenance", json!(provenance(job))),
     ];
     Ok(values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>().into())
+}
+
+/// The table of results; where it leaves rows out, with a sentence on what has all.
+fn results_table(results: &Results<'_>, job: u64) -> String {
+    let table = results.table().at_most(MAX_ROWS).markdown();
+    let n = results.rows().len();
+    if n <= MAX_ROWS {
+        return table;
+    }
+    let (ask, n) = (format!("`expctl compare {job} --format csv`"), format::thousands(n as u64));
+    format!("{table}\n\nThe tables of this note leave out their middle: {ask} has all {n} variants.")
 }
 
 /// What a job was run for, if not for its own trials, and the command that shows what came of it.
@@ -220,6 +244,13 @@ fn comparison(project: &Project, job: &MeasuredJob, rows: &[&VariantRow], option
     };
     earlier.retain(|(submitted, _)| *submitted < job.record.submitted);
     earlier.sort_unstable_by(|a, b| b.cmp(a));
+    if rows.len() > MAX_ROWS && !earlier.is_empty() {
+        // The table would be as long as that of the results, and reading all those trials takes as long as all else.
+        let others: Vec<String> = earlier.iter().take(MAX_COMPARED).map(|(_, id)| id.to_string()).collect();
+        let ask = format!("expctl compare {} {}", job.record.job, others.join(" "));
+        missing.insert(0, format!("Too many variants for a table here: `{ask}` compares them with earlier jobs."));
+        return Some(missing.join("\n\n"));
+    }
     let mut of_job: Vec<VariantRow> = rows.iter().map(|row| (*row).clone()).collect();
     // They are among the warnings of the note.
     for row in &mut of_job {
@@ -231,7 +262,7 @@ fn comparison(project: &Project, job: &MeasuredJob, rows: &[&VariantRow], option
         if jobs.len() > MAX_COMPARED {
             break;
         }
-        match MeasuredJob::load(&project.job(id)) {
+        match MeasuredJob::load_without_samples(&project.job(id)) {
             Ok(other) if !other.runs.iter().any(Run::completed) => {}
             Ok(other) => jobs.push(measured_rows(&other)),
             Err(e) => {
@@ -240,6 +271,11 @@ fn comparison(project: &Project, job: &MeasuredJob, rows: &[&VariantRow], option
         }
     }
     let mut together = jobs.len() > 1;
+    // Alone, its rows are those of the results; only what a profiler costs is not there.
+    let has_profiled = rows.iter().any(|row| row.profiler);
+    if !together && !has_profiled {
+        return (!missing.is_empty()).then(|| missing.join("\n\n"));
+    }
     let comparison = Comparison::new(&jobs, &[], 0).or_else(|refused| {
         together = false;
         let mut why = vec![refused.to_string()];
@@ -249,8 +285,7 @@ fn comparison(project: &Project, job: &MeasuredJob, rows: &[&VariantRow], option
         missing.push(format!("Earlier jobs are missing: {}", reason(project, &why.join("; "))));
         Comparison::new(&[of_job], &[], 0)
     });
-    // Alone, its rows are those of the results; only what a profiler costs is not there.
-    let says_more = together || rows.iter().any(|row| row.profiler);
+    let says_more = together || has_profiled;
     let table = comparison.ok().filter(|_| says_more).and_then(|comparison| comparison.render(Format::Markdown).ok());
     let parts: Vec<String> = table.into_iter().chain(missing).collect();
     (!parts.is_empty()).then(|| parts.join("\n\n"))

@@ -133,7 +133,7 @@ pub fn causes(rows: &[&VariantRow]) -> Vec<String> {
 
 /// Why none of these rows, some of all, has a bottleneck.
 pub fn no_cause(all: &[&VariantRow], answering: &[&VariantRow]) -> String {
-    let of = |rows: &[&VariantRow]| rows.iter().map(|row| row.label.as_str()).collect::<Vec<_>>().join(", ");
+    let of = |rows: &[&VariantRow]| format::listed(&rows.iter().map(|row| row.label.as_str()).collect::<Vec<_>>());
     if all.iter().all(|row| row.bottleneck.is_none()) {
         "not known: no run completed".to_owned()
     } else if answering.iter().all(|row| row.bottleneck.is_none()) {

@@ -6,6 +6,8 @@ mod rates;
 mod steps;
 mod timeline;
 
+use std::collections::BTreeSet;
+
 use expctl_charts::{Axis, Bar, Chart, Layer, Panel, Point};
 use expctl_ledger::{LearningRecord, MeasuredJob, Run};
 use expctl_text::format;
@@ -56,6 +58,29 @@ pub fn overview_chart(job: &MeasuredJob) -> Option<Chart> {
     })
 }
 
+/// Most variants with a bar or a box each: of more than a hundred, none can be told from the next in a picture of this width, and its files
+/// would grow with the job.
+const MAX_BARS: usize = 100;
+/// Most variants with a line each.
+const MAX_LINES: usize = 40;
+
+/// At most `most` of all variants, in their order: evenly from the one with the smallest `figure` (a rate or a time) to the one with the largest.
+/// With them what the caption says of that; empty if they are all.
+fn evenly<T>(all: Vec<T>, most: usize, figure: impl Fn(&T) -> f64) -> (Vec<T>, String) {
+    let n = all.len();
+    if n <= most {
+        return (all, String::new());
+    }
+    let mut by_figure: Vec<usize> = (0..n).collect();
+    by_figure.sort_by(|a, b| figure(&all[*a]).total_cmp(&figure(&all[*b])));
+    let chosen: BTreeSet<usize> = (0..most).map(|i| by_figure[i * (n - 1) / (most - 1)]).collect();
+    let shown = all.into_iter().enumerate().filter(|(index, _)| chosen.contains(index)).map(|(_, one)| one);
+    (
+        shown.collect(),
+        format!(" {most} of {} variants, evenly from the slowest to the fastest.", format::thousands(n as u64)),
+    )
+}
+
 /// Name of the chart of learning curves, which has its own section in a note.
 pub const LEARNING: &str = "learning";
 
@@ -70,17 +95,25 @@ const EPOCH_FIGURES: [EpochFigure; 3] = [
 
 /// Learning curves: a line for each run, a colour for each variant. `None` without epochs.
 fn learning_chart(job: &MeasuredJob) -> Option<Chart> {
-    let groups = job.by_label();
+    let mut groups = job.by_label();
+    let mut left_out = String::new();
+    if groups.len() > MAX_LINES {
+        groups.retain(|(_, runs)| runs.iter().any(|run| !run.learning.is_empty()));
+        if groups.len() > MAX_LINES {
+            left_out = format!(" The first {MAX_LINES} of {} variants.", format::thousands(groups.len() as u64));
+        }
+        groups.truncate(MAX_LINES);
+    }
     let panels: Vec<Panel> = EPOCH_FIGURES.into_iter().filter_map(|figure| learning_panel(&groups, figure)).collect();
     if panels.is_empty() {
         return None;
     }
-    let runs = job.runs.iter().filter(|run| !run.learning.is_empty()).count() as u64;
+    let runs = groups.iter().flat_map(|(_, runs)| runs).filter(|run| !run.learning.is_empty()).count() as u64;
     Some(Chart {
         name: LEARNING.into(),
         title: "What training came to".into(),
         alt: "Training loss, validation loss and Pearson's correlation over the epochs, a line for each run.".into(),
-        caption: format!("Measured, {}: a line each, a colour for each variant.", format::count(runs, "run")),
+        caption: format!("Measured, {}: a line each, a colour for each variant.{left_out}", format::count(runs, "run")),
         panels,
         columns: 1,
     })
@@ -151,4 +184,20 @@ fn counted(runs: &[&Run]) -> (usize, usize) {
 /// Number of completed runs.
 fn completed_runs(runs: &[&Run]) -> usize {
     runs.iter().filter(|run| run.completed()).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::evenly;
+
+    #[test]
+    fn of_too_many_variants_those_from_the_slowest_to_the_fastest_are_shown_in_their_order() {
+        let rates = vec![5.0, 1.0, 9.0, 3.0, 7.0];
+        assert_eq!(evenly(rates.clone(), 5, |rate| *rate), (rates.clone(), String::new()));
+        let (shown, said) = evenly(rates, 3, |rate| *rate);
+        assert_eq!(
+            (shown, said.as_str()),
+            (vec![5.0, 1.0, 9.0], " 3 of 5 variants, evenly from the slowest to the fastest.")
+        );
+    }
 }

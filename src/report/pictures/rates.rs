@@ -6,7 +6,7 @@ use expctl_charts::{Axis, Bar, Chart, Layer, Panel, Point};
 use expctl_ledger::{MeasuredJob, Run};
 use expctl_stats::{Estimate, RateOverRuns, rate_over_runs};
 
-use super::{basis, counted, cut_intervals, far_apart, min_max};
+use super::{MAX_BARS, MAX_LINES, basis, counted, cut_intervals, evenly, far_apart, min_max};
 use crate::report::epoch_time::{EpochTime, whole_epochs};
 use crate::report::rates::all_rates;
 use crate::report::scaling::scaled_variants;
@@ -24,6 +24,12 @@ pub(super) fn rates_chart(job: &MeasuredJob) -> Option<Chart> {
     if variants.is_empty() {
         return None;
     }
+    let of_baseline = variants.iter().filter(|(variant, ..)| Some(variant) == job.record.baseline.as_ref());
+    let baseline = match &of_baseline.collect::<Vec<_>>()[..] {
+        [(_, label, _, mean)] if variants.len() > 1 => Some((format!("baseline {label}"), mean.value)),
+        _ => None,
+    };
+    let (variants, left_out) = evenly(variants, MAX_BARS, |(.., mean)| mean.value);
     let log = far_apart(variants.iter().flat_map(|(_, _, rates, _)| rates.iter().copied()));
     let (mut bars, mut dots, mut middles): (Vec<Bar>, Vec<Point>, Vec<Point>) = Default::default();
     for (i, (_, _, rates, mean)) in variants.iter().enumerate() {
@@ -48,12 +54,7 @@ pub(super) fn rates_chart(job: &MeasuredJob) -> Option<Chart> {
     if counts.iter().any(|n| *n > 1) {
         layers.push(Layer::Dots { name: "each run".into(), colour: 1, points: dots });
     }
-    let baseline = variants.iter().filter(|(variant, ..)| Some(variant) == job.record.baseline.as_ref());
-    if let [(_, label, _, mean)] = &baseline.collect::<Vec<_>>()[..]
-        && variants.len() > 1
-    {
-        layers.push(Layer::Rule { name: format!("baseline {label}"), y: mean.value });
-    }
+    layers.extend(baseline.map(|(name, y)| Layer::Rule { name, y }));
     let names = variants.iter().map(|(_, label, ..)| label.clone());
     let panel = Panel { title: String::new(), x: Axis::new("").named(names), y: if log { y.log() } else { y }, layers };
     let whiskers = if counts.iter().any(|n| *n > 1) { "; whiskers: 95 % interval over runs (derived)" } else { "" };
@@ -64,7 +65,7 @@ pub(super) fn rates_chart(job: &MeasuredJob) -> Option<Chart> {
         title: "How fast each variant is".into(),
         alt: "Samples per second of each variant, with the interval over its runs.".into(),
         caption: format!(
-            "Measured, {}: geometric mean over the runs (tables: median){whiskers}.{alone}{cut}",
+            "Measured, {}: geometric mean over the runs (tables: median){whiskers}.{alone}{cut}{left_out}",
             basis(&bases)
         ),
         panels: vec![panel],
@@ -143,6 +144,7 @@ pub(super) fn epoch_time_chart(job: &MeasuredJob) -> Option<Chart> {
         let time = EpochTime::from_runs(&runs, || it_per_s(&runs));
         bars.extend(time.map(|time| EpochBar { name, time, first, later }));
     }
+    let (bars, left_out) = evenly(bars, MAX_BARS, |bar: &EpochBar| bar.time.time_s.value);
     let counts: Vec<String> = bars.iter().filter(|bar| bar.time.measured()).map(|bar| bar.time.count()).collect();
     let basis = match &counts[..] {
         [first, rest @ ..] if rest.iter().all(|count| count == first) => format!("{first} each"),
@@ -159,7 +161,7 @@ pub(super) fn epoch_time_chart(job: &MeasuredJob) -> Option<Chart> {
         alt: "Seconds of an epoch of each variant, with the interval, and each epoch as a dot.".into(),
         caption: format!(
             "Measured, {basis}: mean over whole epochs and runs; whiskers: 95 % interval over runs, of a single run over its epochs \
-             (derived).{derived}{cut}"
+             (derived).{derived}{cut}{left_out}"
         ),
         panels: vec![panel],
         columns: 1,
@@ -212,7 +214,7 @@ pub(super) fn scaling_chart(job: &MeasuredJob) -> Option<Chart> {
         });
         RateCurve { points: points.collect(), label: scaled.label }
     });
-    let all: Vec<RateCurve> = curves.collect();
+    let (all, left_out) = evenly(curves.collect(), MAX_LINES, RateCurve::first_rate);
     let max_ranks = all.iter().flat_map(|curve| &curve.points).map(|(ranks, ..)| *ranks).reduce(f64::max)?;
     let mut layers: Vec<Layer> =
         all.iter().enumerate().filter_map(|(i, curve)| curve.ideal(i + 10, max_ranks)).collect();
@@ -228,7 +230,7 @@ pub(super) fn scaling_chart(job: &MeasuredJob) -> Option<Chart> {
         title: "What more ranks bring".into(),
         alt: "Samples per second against the number of ranks, with the line of perfect scaling.".into(),
         caption: format!(
-            "{} Dotted (derived): as many times the rate of the fewest ranks as there are more ranks.",
+            "{} Dotted (derived): as many times the rate of the fewest ranks as there are more ranks.{left_out}",
             curves_caption(&all)
         ),
         panels: vec![Panel { title: String::new(), x, y: Axis::new("rate (samples/s)"), layers }],
@@ -253,6 +255,7 @@ pub(super) fn sweep_chart(job: &MeasuredJob) -> Option<Chart> {
     }
     curves.retain(|curve| curve.points.len() > 1);
     curves.iter_mut().for_each(|curve| curve.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
+    let (curves, left_out) = evenly(curves, MAX_LINES, RateCurve::first_rate);
     let values = || curves.iter().flat_map(|curve| &curve.points).map(|(value, ..)| *value);
     let [lowest, _] = min_max(values())?;
     // 0 has no place on a logarithmic axis.
@@ -268,7 +271,7 @@ pub(super) fn sweep_chart(job: &MeasuredJob) -> Option<Chart> {
         name: "sweep".into(),
         title: format!("What {key} brings"),
         alt: format!("Samples per second of each variant against {key}."),
-        caption: curves_caption(&curves),
+        caption: format!("{}{left_out}", curves_caption(&curves)),
         panels: vec![panel],
         columns: 1,
     })
@@ -298,6 +301,11 @@ fn curves_caption(curves: &[RateCurve]) -> String {
 }
 
 impl RateCurve {
+    /// The rate at the lowest number; 0 without a point.
+    fn first_rate(&self) -> f64 {
+        self.points.first().map_or(0.0, |(_, rate, _)| rate.value)
+    }
+
     /// As many times the rate at the lowest number as the number is higher.
     fn ideal(&self, colour: usize, highest: f64) -> Option<Layer> {
         let (lowest, rate, _) = self.points.first()?;

@@ -4,7 +4,7 @@ use expctl_charts::{Axis, Bar, BoxMark, Chart, Layer, Panel, Point};
 use expctl_ledger::{MeasuredJob, Stage};
 use expctl_stats::{mean, quantile};
 
-use super::{basis, counted, far_apart, min_max};
+use super::{MAX_BARS, MAX_LINES, basis, counted, evenly, far_apart, min_max};
 use crate::report::breakdown::Breakdown;
 use crate::report::rates::completed_steps;
 
@@ -28,6 +28,7 @@ pub(super) fn stages_chart(job: &MeasuredJob) -> Option<Chart> {
     if variants.is_empty() {
         return None;
     }
+    let (variants, left_out) = evenly(variants, MAX_BARS, |(_, breakdown): &(String, Breakdown)| breakdown.wall);
     let mut panels = vec![stages_panel(&variants, "time", Axis::new("exposed time (ms/step)"), |_| 1e-6)];
     // See [`MANY_TIMES`].
     if min_max(variants.iter().map(|(_, breakdown)| breakdown.wall)).is_some_and(|[low, high]| high > MANY_TIMES * low)
@@ -43,7 +44,7 @@ pub(super) fn stages_chart(job: &MeasuredJob) -> Option<Chart> {
         title: "Where a step's time goes".into(),
         alt: "Exposed time of each stage in the mean step of each variant, stacked.".into(),
         caption: format!(
-            "Measured, means over {}; unattributed (derived): wall time that no stage claims.",
+            "Measured, means over {}; unattributed (derived): wall time that no stage claims.{left_out}",
             basis(&counts)
         ),
         panels,
@@ -149,12 +150,15 @@ pub(super) fn boxplot_chart(job: &MeasuredJob) -> Option<Chart> {
     if groups.is_empty() {
         return None;
     }
+    let median_of =
+        |(_, boxes): &(String, Vec<Option<TimeBox>>)| boxes.iter().flatten().map(|of| of.median).sum::<f64>();
+    let (groups, left_out) = evenly(groups, MAX_BARS, median_of);
     Some(Chart {
         name: "boxplot".into(),
         title: "How long a batch takes".into(),
         alt: "A boxplot of the step times of each variant.".into(),
         caption: format!(
-            "Measured, {}. Box: quartiles and median; whiskers: {WHISKERS} of the steps; dot: mean.",
+            "Measured, {}. Box: quartiles and median; whiskers: {WHISKERS} of the steps; dot: mean.{left_out}",
             basis(&counts)
         ),
         panels: vec![box_panel(&groups, &["steps"], "step time (ms)")],
@@ -189,6 +193,8 @@ pub(super) fn times_chart(job: &MeasuredJob) -> Option<Chart> {
     if variants.is_empty() {
         return None;
     }
+    let mean_of = |times: &SortedTimes| times.sorted.iter().sum::<f64>() / times.sorted.len() as f64;
+    let (variants, left_out) = evenly(variants, MAX_LINES, mean_of);
     let all = || variants.iter().flat_map(|times| [times.sorted[0], times.sorted[times.sorted.len() - 1]]);
     let by_log = |axis: Axis, log: bool| if log { axis.log() } else { axis };
     let spread = Panel {
@@ -208,7 +214,7 @@ pub(super) fn times_chart(job: &MeasuredJob) -> Option<Chart> {
         name: "times".into(),
         title: "Step times".into(),
         alt: "Left, the distribution of step times of each variant; right, their sum from the fastest step on.".into(),
-        caption: format!("Measured, {}; the sum (derived) is of a mean run and rank.", basis(&counts)),
+        caption: format!("Measured, {}; the sum (derived) is of a mean run and rank.{left_out}", basis(&counts)),
         panels: vec![spread, together],
         columns: 2,
     })

@@ -7,10 +7,14 @@ use expctl_settings::{Data, Draw, KeyDefault, SampleSet, Sampler, Section, Selec
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 
+use super::MAX_ROWS;
 use crate::ledger::{flatten_in_job, says_something, setting_text, shown_setting};
 
-/// Settings by key for each variant, in order.
-fn by_variant(job: &MeasuredJob) -> Vec<(String, BTreeMap<String, String>)> {
+/// A variant with its settings by key.
+pub type VariantSettings = (String, BTreeMap<String, String>);
+
+/// Settings by key for each variant, in order, without those that say nothing of it.
+pub fn variant_settings(job: &MeasuredJob) -> Vec<VariantSettings> {
     let groups = job.by_label();
     let settings = flatten_in_job(job, groups.iter().map(|(_, runs)| &runs[0].trial.settings));
     let said = |((label, _), settings): ((String, Vec<&Run>), BTreeMap<String, String>)| {
@@ -22,8 +26,7 @@ fn by_variant(job: &MeasuredJob) -> Vec<(String, BTreeMap<String, String>)> {
 
 /// Settings that all variants share and that are not the defaults (and `train.mode`), a line per section of the config; of the user's own
 /// files without the data set that they replace.
-pub fn common_settings(job: &MeasuredJob) -> String {
-    let variants = by_variant(job);
+pub fn common_settings(job: &MeasuredJob, variants: &[VariantSettings]) -> String {
     let Some((_, first)) = variants.first() else { return MISSING.to_owned() };
     let reads_own = job.runs.iter().all(|run| !run.trial.settings.array.files.is_empty());
     let is_default = |key: &str, value: &str| {
@@ -50,10 +53,13 @@ pub fn common_settings(job: &MeasuredJob) -> String {
     lines.join("\n")
 }
 
-/// Settings that differ between variants; `None` if none does.
-pub fn variant_differences(job: &MeasuredJob) -> Option<Table> {
-    let variants = by_variant(job);
+/// Settings that differ between variants, a row each and a column for each variant; of very many variants a row for each of those. `None` if
+/// none does.
+pub fn variant_differences(variants: &[VariantSettings]) -> Option<Table> {
     let keys: BTreeSet<&String> = variants.iter().flat_map(|(_, settings)| settings.keys()).collect();
+    if variants.len() > MAX_ROWS {
+        return by_row(variants, keys);
+    }
     let mut table = Table::new(std::iter::once("Setting".to_owned()).chain(variants.iter().map(|(l, _)| l.clone())));
     let mut any = false;
     for key in keys {
@@ -65,6 +71,19 @@ pub fn variant_differences(job: &MeasuredJob) -> Option<Table> {
         }
     }
     any.then_some(table)
+}
+
+/// The settings that differ as columns, with a row for each variant.
+fn by_row(variants: &[VariantSettings], keys: BTreeSet<&String>) -> Option<Table> {
+    let (_, first) = variants.first()?;
+    let differs = |key: &&String| variants.iter().any(|(_, settings)| settings.get(*key) != first.get(*key));
+    let differing: Vec<&String> = keys.into_iter().filter(differs).collect();
+    let mut table = Table::new(std::iter::once("Variant").chain(differing.iter().map(|key| key.as_str())));
+    for (label, settings) in variants {
+        let values = differing.iter().map(|key| settings.get(*key).map_or(MISSING, |text| shown_setting(text)));
+        table.row(std::iter::once(label.as_str()).chain(values));
+    }
+    (!differing.is_empty()).then_some(table)
 }
 
 /// The data that the variants read, a line for those with the same samples of the same store; `–` if not known. With a cold page cache also
@@ -82,7 +101,7 @@ pub fn data_read(job: &MeasuredJob) -> Vec<String> {
             None => found.push((said, vec![label])),
         }
     }
-    found.into_iter().map(|(said, labels)| format!("{}: {said}", labels.join(", "))).collect()
+    found.into_iter().map(|(said, labels)| format!("{}: {said}", format::listed(&labels))).collect()
 }
 
 /// `200 of 1,000 samples (select: split = val, seed = 42) of the store ids, 1.2 MB on disk (4.2 MB long); base store 12 MB on

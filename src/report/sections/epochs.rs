@@ -5,6 +5,7 @@ use expctl_text::Table;
 use expctl_text::format::{self, missing};
 use serde_json::{Value, json};
 
+use super::MAX_ROWS;
 use crate::report::epoch_time::FirstEpoch;
 use crate::report::variant_row::VariantRow;
 
@@ -38,7 +39,7 @@ pub fn epochs(job: &MeasuredJob, rows: &[&VariantRow]) -> Option<Value> {
         table.row(cells);
     }
     let derived = rows.iter().any(|row| row.epoch_time.is_some_and(|time| !time.measured()));
-    Some(json!({ "table": table.markdown(), "derived": derived, "first": several }))
+    Some(json!({ "table": table.at_most(MAX_ROWS).markdown(), "derived": derived, "first": several }))
 }
 
 fn epoch_cells(row: &VariantRow) -> Vec<String> {

@@ -6,7 +6,7 @@ use expctl_stats::median;
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 
-use super::TitledTable;
+use super::{MAX_ROWS, TitledTable};
 use crate::report::rates::{all_rates, estimated_rates};
 
 /// Sentence for steps without a copy to a device.
@@ -37,7 +37,7 @@ pub fn estimated(job: &MeasuredJob) -> Vec<TitledTable> {
         }
         TitledTable {
             label: format!("`{}`", estimator.name()),
-            table: table.markdown(),
+            table: table.at_most(MAX_ROWS).markdown(),
             sentence: format!("{}.{}", estimator.label(), copy_note(*estimator)),
         }
     };

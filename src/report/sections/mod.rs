@@ -13,6 +13,11 @@ pub mod results;
 pub mod stages;
 pub mod usage;
 
+/// Most rows of a table of a note, and most tables of one kind: nobody reads more of them, and `expctl compare` and `expctl export` have all.
+pub const MAX_ROWS: usize = 100;
+/// The same of tables with a row for each run.
+pub const MAX_RUN_ROWS: usize = 400;
+
 /// A table under a heading, with a sentence below it.
 #[derive(Clone, Debug)]
 pub struct TitledTable {

@@ -9,6 +9,7 @@ use expctl_text::Table;
 use expctl_text::format::{self, MISSING, missing};
 use serde_json::Value;
 
+use super::MAX_RUN_ROWS;
 use crate::ledger::setting_text;
 
 /// A row of the table of trials.
@@ -74,6 +75,10 @@ pub fn trials(job: &MeasuredJob) -> Table {
                 rows.push(TrialRow { runs: vec![run] });
             }
         }
+    }
+    if rows.len() > MAX_RUN_ROWS {
+        // Some will be left out: not those that did not complete.
+        rows.sort_by_key(|row| row.runs.iter().all(|run| run.completed()));
     }
     let has_reasons = rows.iter().any(|row| !row.reason().is_empty());
     let names = ["Trial", "State", "Attempts", "Steps", "Started"].into_iter();

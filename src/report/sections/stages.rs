@@ -7,6 +7,7 @@ use expctl_text::Table;
 use expctl_text::format::{self, MISSING, missing};
 use serde::Serialize;
 
+use super::MAX_ROWS;
 use crate::report::breakdown::Breakdown;
 use crate::report::rates::completed_steps;
 
@@ -41,10 +42,10 @@ pub fn stage_tables(job: &MeasuredJob, labels: &[&str]) -> Option<StageTables> {
     all.sort_by_key(|variant| index_by_label.get(variant.label.as_str()).copied());
     let device = all.iter().any(|variant| variant.breakdown.device.is_some());
     (!all.is_empty()).then(|| StageTables {
-        exposed: exposed(&all).markdown(),
-        busy: busy(&all).markdown(),
-        device: device.then(|| on_device(&all).markdown()),
-        seconds: seconds(&all).markdown(),
+        exposed: exposed(&all).at_most(MAX_ROWS).markdown(),
+        busy: busy(&all).at_most(MAX_ROWS).markdown(),
+        device: device.then(|| on_device(&all).at_most(MAX_ROWS).markdown()),
+        seconds: seconds(&all).at_most(MAX_ROWS).markdown(),
     })
 }
 

@@ -1,5 +1,7 @@
 //! The answer of a job: the fastest variant against each baseline, or why there is none.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use expctl_settings::Mode;
 use expctl_stats::{MIN_RUNS_FOR_VERDICT, MIN_SECONDS_FOR_VERDICT, Verdict};
 use expctl_text::format;
@@ -50,8 +52,8 @@ impl<'a> Results<'a> {
     /// reason share a sentence. Empty without ratios.
     pub fn answers(&self) -> Vec<String> {
         let mut answers: Vec<(BaselineAnswer, Vec<&str>)> = Vec::new();
-        for base in self.bases() {
-            let answer = self.answer(base);
+        for (base, rows) in self.bases() {
+            let answer = self.answer(&rows);
             match answers.iter_mut().find(|(other, _)| *other == answer) {
                 Some((_, bases)) => bases.push(base),
                 None => answers.push((answer, vec![base])),
@@ -60,9 +62,9 @@ impl<'a> Results<'a> {
         answers.into_iter().map(|(answer, bases)| self.sentence(answer, &bases)).collect()
     }
 
-    /// What the rows of one baseline say.
-    fn answer(&self, base: &str) -> BaselineAnswer {
-        let of_base = || self.0.iter().enumerate().filter(|(_, e)| e.base.as_deref() == Some(base));
+    /// What the rows of one baseline, given by their indices, say.
+    fn answer(&self, rows: &[usize]) -> BaselineAnswer {
+        let of_base = || rows.iter().map(move |index| (*index, &self.0[*index]));
         let faster = of_base().filter(|(_, e)| e.line.verdict == Some(Verdict::Faster));
         if let Some((fastest, _)) = faster.max_by(|a, b| a.1.ratio().total_cmp(&b.1.ratio())) {
             return BaselineAnswer::Fastest(fastest);
@@ -107,7 +109,8 @@ impl<'a> Results<'a> {
 
     /// The row with the largest ratio to one of these baselines, with that ratio.
     fn largest_ratio(&self, bases: &[&str]) -> Option<String> {
-        let base = |entry: &ResultLine<'a>| entry.base.clone().filter(|base| bases.contains(&base.as_str()));
+        let bases: BTreeSet<&str> = bases.iter().copied().collect();
+        let base = |entry: &ResultLine<'a>| entry.base.clone().filter(|base| bases.contains(base.as_str()));
         let rows = self.0.iter().filter_map(|entry| Some((entry, base(entry)?)));
         let (entry, base) = rows.filter(|(e, _)| e.ratio() > 0.0).max_by(|a, b| a.0.ratio().total_cmp(&b.0.ratio()))?;
         Some(entry.against(&base))
@@ -115,7 +118,9 @@ impl<'a> Results<'a> {
 
     /// `lazy`; of several points of one variant `lazy at each of its 4 points`.
     fn base_words(&self, bases: &[&str]) -> String {
-        let row = |label: &str| self.0.iter().map(|e| &e.line.row).find(|row| row.label == label);
+        let by_label: BTreeMap<&str, &VariantRow> =
+            self.0.iter().map(|e| (e.line.row.label.as_str(), &e.line.row)).collect();
+        let row = |label: &str| by_label.get(label).copied();
         if let [first, _, ..] = bases
             && let Some(variant) = row(first).map(|row| row.variant.as_str())
             && bases.iter().all(|base| row(base).is_some_and(|row| row.variant == variant))
@@ -133,7 +138,8 @@ impl<'a> Results<'a> {
     /// tests: the points of a variant are not compared with each other.
     pub fn best_points(&self) -> Vec<String> {
         let mut variants: Vec<&str> = self.0.iter().map(|e| e.line.row.variant.as_str()).collect();
-        variants.dedup();
+        let mut known: BTreeSet<&str> = BTreeSet::new();
+        variants.retain(|variant| known.insert(*variant));
         if variants.len() < 2 {
             // Its first point is the baseline, and the answer is on that.
             return Vec::new();
@@ -186,7 +192,7 @@ impl<'a> Results<'a> {
             })?;
             self.0.iter().position(|entry| std::ptr::eq(entry, best))
         };
-        let answered = |base: &str| match self.answer(base) {
+        let answered = |(base, rows): (&str, Vec<usize>)| match self.answer(&rows) {
             BaselineAnswer::Fastest(index) => Some(index),
             BaselineAnswer::Baseline => self.0.iter().position(|entry| entry.line.row.label == base),
             _ => None,
@@ -197,13 +203,21 @@ impl<'a> Results<'a> {
         Some((&lead.line.row, base))
     }
 
-    /// Labels of the rows that verdicts refer to, each once.
-    fn bases(&self) -> Vec<&str> {
-        let mut bases: Vec<&str> = Vec::new();
+    /// Labels of the rows that verdicts refer to, each once, with the indices of the rows that refer to it. A job may have thousands: one for
+    /// each point of its sweep.
+    fn bases(&self) -> Vec<(&str, Vec<usize>)> {
+        let mut bases: Vec<(&str, Vec<usize>)> = Vec::new();
+        let mut index_by_base: BTreeMap<&str, usize> = BTreeMap::new();
         let judged = self.0.iter().filter(|e| e.line.verdict.is_some());
         for base in judged.filter_map(|e| e.base.as_deref()) {
-            if !bases.contains(&base) {
-                bases.push(base);
+            index_by_base.entry(base).or_insert_with(|| {
+                bases.push((base, Vec::new()));
+                bases.len() - 1
+            });
+        }
+        for (row, base) in self.0.iter().enumerate().filter_map(|(row, e)| Some((row, e.base.as_deref()?))) {
+            if let Some(index) = index_by_base.get(base) {
+                bases[*index].1.push(row);
             }
         }
         bases
@@ -211,7 +225,7 @@ impl<'a> Results<'a> {
 
     /// Indices of the rows that the answers name as fastest.
     fn named(&self) -> Vec<usize> {
-        let fastest = |base: &str| match self.answer(base) {
+        let fastest = |(_, rows): (&str, Vec<usize>)| match self.answer(&rows) {
             BaselineAnswer::Fastest(index) => Some(index),
             _ => None,
         };
@@ -223,7 +237,7 @@ impl<'a> Results<'a> {
         let named = self.named();
         let is_named = |entry: &ResultLine<'a>| named.iter().any(|index| std::ptr::eq(&self.0[*index], entry));
         let few = BaselineAnswer::NoVerdict(Verdict::TooFewRuns);
-        let answers_say_few = self.bases().into_iter().all(|base| self.answer(base) == few);
+        let answers_say_few = self.bases().iter().all(|(_, rows)| self.answer(rows) == few);
         self.findings_of(|entry| !is_named(entry), !answers_say_few)
     }
 }

@@ -10,6 +10,7 @@ use expctl_stats::{MIN_RUNS_FOR_VERDICT, POWER, Verdict};
 use expctl_text::Table;
 use expctl_text::format::{self, missing};
 
+use super::MAX_ROWS;
 use crate::report::bottleneck::MasksBy;
 use crate::report::differences::{Difference, confound_words, differences, rows_differ_in};
 use crate::report::emulation::Emulation;
@@ -143,8 +144,9 @@ impl<'a> Results<'a> {
                 [row] => row.utilisation().into_iter().collect(),
                 _ => rows.iter().filter_map(|row| Some(format!("{} {}", row.label, row.utilisation()?))).collect(),
             };
-            let used = if used.is_empty() { String::new() } else { format!("; AU (derived): {}", used.join(", ")) };
-            format!("{}: {sentence}{used}", labels.join(", "))
+            let used =
+                if used.is_empty() { String::new() } else { format!("; AU (derived): {}", format::listed(&used)) };
+            format!("{}: {sentence}{used}", format::listed(&labels))
         };
         alike.into_iter().map(said).collect()
     }
@@ -250,9 +252,18 @@ impl<'a> Results<'a> {
     pub fn remarks(&self) -> Vec<String> {
         let lone: Vec<&str> = self.lines().filter(|line| line.lone).map(|line| line.row.label.as_str()).collect();
         let lone = (!lone.is_empty()).then(|| {
-            format!("alone they would have had a verdict, among so many ratios they have none: {}", lone.join(", "))
+            format!(
+                "alone they would have had a verdict, among so many ratios they have none: {}",
+                format::listed(&lone)
+            )
         });
-        self.other_classes().into_iter().chain(self.without_ratio()).chain(lone).chain(self.differing()).collect()
+        let mut apart = self.other_classes();
+        if apart.len() > MAX_ROWS {
+            let left_out = apart.len() - MAX_ROWS;
+            apart.truncate(MAX_ROWS);
+            apart.push(format!("… and {} more that are not like for like", format::thousands(left_out as u64)));
+        }
+        apart.into_iter().chain(self.without_ratio()).chain(lone).chain(self.differing()).collect()
     }
 
     /// Settings in which rows differ.
@@ -260,7 +271,8 @@ impl<'a> Results<'a> {
         let rows = self.rows();
         let differences: Vec<String> = differences(&rows).iter().map(Difference::words).collect();
         let labels: Vec<&str> = rows.iter().map(|row| row.label.as_str()).collect();
-        let order = if rows.len() > 1 { format!(" (in this order: {})", labels.join(", ")) } else { String::new() };
+        let order =
+            if rows.len() > 1 { format!(" (in this order: {})", format::listed(&labels)) } else { String::new() };
         (!differences.is_empty()).then(|| format!("rows {}{order}: {}", rows_differ_in(&rows), differences.join(", ")))
     }
 
@@ -279,8 +291,9 @@ impl<'a> Results<'a> {
         let alone = |entry: &&ResultLine<'a>| !entry.line.baseline && entry.base.is_none() && !entry.line.row.profiler;
         let alone: Vec<&str> = self.0.iter().filter(alone).map(|entry| entry.line.row.label.as_str()).collect();
         let has_baseline = self.0.iter().any(|entry| entry.line.baseline);
-        (!alone.is_empty() && has_baseline)
-            .then(|| format!("no ratio, because the baseline was not run at the same point: {}", alone.join(", ")))
+        (!alone.is_empty() && has_baseline).then(|| {
+            format!("no ratio, because the baseline was not run at the same point: {}", format::listed(&alone))
+        })
     }
 
     /// Verdicts against the baseline, the fastest first.
@@ -308,7 +321,7 @@ impl<'a> Results<'a> {
         all.extend(self.other_classes());
         if !open.is_empty() && with_few {
             let need = format!("{MIN_RUNS_FOR_VERDICT} runs are needed on both sides");
-            all.push(format!("too few runs for a verdict ({need}): {}", open.join(", ")));
+            all.push(format!("too few runs for a verdict ({need}): {}", format::listed(&open)));
         }
         all.extend(self.without_ratio());
         all
