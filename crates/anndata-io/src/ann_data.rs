@@ -111,8 +111,8 @@ impl<C: Container> AnnDataStore<C> {
     }
 
     /// Opens the same matrix of several files, many of them on several threads. All CSC matrices together take at most [`CSC_BYTES`] of
-    /// memory. Row pointers of CSR matrices are read into memory if those of all files take 64 MiB at most; else a reader reads
-    /// those of its rows. Equal lists of genes are shared.
+    /// memory. Row pointers of CSR matrices are read into memory if those of all files take 64 MiB at most, or if the file is remote; else a
+    /// reader reads those of its rows. Equal lists of genes are shared.
     ///
     /// # Errors
     /// As [`Self::open`]; the process may not open so many files.
@@ -138,7 +138,8 @@ impl<C: Container> AnnDataStore<C> {
         Ok(stores)
     }
 
-    /// Reads the row pointers of all stores into memory if they take at most `max_bytes` together, else checks their ends.
+    /// Reads the row pointers of all stores into memory if they take at most `max_bytes` together, else those of remote stores only, and checks
+    /// the ends of the others.
     fn read_row_pointers(stores: &[Self], max_bytes: u64) -> Result<(), AnnDataError> {
         let bytes = stores.iter().map(|store| store.matrix.row_pointer_bytes()).fold(0, u64::saturating_add);
         in_parallel(opening_threads(stores.len()), stores.len(), "reading row pointers", |store| {

@@ -68,7 +68,7 @@ pub(crate) fn read_values(
             read_as(container, field, native_datatype::<f64>()?.id(), count, 0_f64).map(ColumnValues::Double)
         }
         H5T_class_t::H5T_ENUM if size == 1 => {
-            let same = own_datatype(sync(|| unsafe { H5Tget_native_type(id, H5T_direction_t::H5T_DIR_ASCEND) }))?;
+            let same = own_datatype(|| unsafe { H5Tget_native_type(id, H5T_direction_t::H5T_DIR_ASCEND) })?;
             read_as(container, field, same.id(), count, 0_u8)?
                 .into_iter()
                 .map(|value| match value {
@@ -103,12 +103,12 @@ fn member_type(container: &Container, field: Option<&str>) -> Result<Datatype, F
     let dtype = container.dtype().map_err(Hdf5Error::from)?;
     let Some(field) = field else { return Ok(dtype) };
     let name = c_name(field)?;
-    own_datatype(sync(|| unsafe {
+    own_datatype(|| unsafe {
         match u32::try_from(H5Tget_member_index(dtype.id(), name.as_ptr())) {
             Ok(index) => H5Tget_member_type(dtype.id(), index),
             Err(_) => -1,
         }
-    }))
+    })
 }
 
 /// Reads `count` elements as `memory`, a type of the size of `T`; every bit pattern is a valid `T`.
@@ -166,29 +166,31 @@ unsafe fn read_into(
     let name = field.map(c_name).transpose()?;
     // libhdf5 selects a field by name: the memory type is a compound of this field alone.
     let single = match &name {
-        Some(name) => Some(own_datatype(sync(|| unsafe {
+        Some(name) => Some(own_datatype(|| unsafe {
             let id = H5Tcreate(H5T_class_t::H5T_COMPOUND, size);
             if id >= 0 {
                 H5Tinsert(id, name.as_ptr(), 0, memory);
             }
             id
-        }))?),
+        })?),
         None => None,
     };
     let memory = single.as_ref().map_or(memory, |dtype| dtype.id());
     let attribute = container.id_type() == H5I_type_t::H5I_ATTR;
-    // SAFETY: promised by the caller.
-    let status = sync(|| unsafe {
-        if attribute {
-            H5Aread(container.id(), memory, buffer)
-        } else {
-            H5Dread(container.id(), memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, buffer)
-        }
-    });
-    if status < 0 { Err(library_reason()) } else { Ok(()) }
+    sync(|| {
+        // SAFETY: promised by the caller.
+        let status = unsafe {
+            if attribute {
+                H5Aread(container.id(), memory, buffer)
+            } else {
+                H5Dread(container.id(), memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, buffer)
+            }
+        };
+        if status < 0 { Err(library_reason()) } else { Ok(()) }
+    })
 }
 
-/// Message of libhdf5 for the call that just failed.
+/// Message of libhdf5 for the call that just failed, under the same lock: a call of another thread, which opens another file, would clear it.
 #[cold]
 fn library_reason() -> FrameError {
     FrameError::Hdf5(hdf5_metno::Error::query().map_or(Hdf5Error::Unreadable, Hdf5Error::from))
@@ -198,13 +200,16 @@ fn native_datatype<T: hdf5_metno::H5Type>() -> Result<Datatype, FrameError> {
     Ok(Datatype::from_type::<T>().map_err(Hdf5Error::from)?)
 }
 
-/// Takes ownership of the id of a type that a call returned.
-fn own_datatype(id: hid_t) -> Result<Datatype, FrameError> {
-    if id < 0 {
-        return Err(library_reason());
-    }
-    // SAFETY: the id is new and has no other owner.
-    Ok(unsafe { hdf5_metno::from_id(id) }.map_err(Hdf5Error::from)?)
+/// Takes ownership of the id of a type that calls, under the lock of libhdf5, return.
+fn own_datatype(calls: impl FnOnce() -> hid_t) -> Result<Datatype, FrameError> {
+    sync(|| -> Result<Datatype, FrameError> {
+        let id = calls();
+        if id < 0 {
+            return Err(library_reason());
+        }
+        // SAFETY: the id is new and has no other owner.
+        Ok(unsafe { hdf5_metno::from_id(id) }.map_err(Hdf5Error::from)?)
+    })
 }
 
 fn c_name(name: &str) -> Result<CString, FrameError> {

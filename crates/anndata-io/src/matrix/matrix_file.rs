@@ -79,13 +79,15 @@ impl MatrixFile {
         }
     }
 
-    /// Reads all row pointers into memory, or checks the first and the last only: the others are then read with their rows.
+    /// Reads all row pointers into memory, or checks the first and the last only: the others are then read with their rows. Those of a remote
+    /// matrix are always read.
     ///
     /// # Errors
     /// They cannot be read or are damaged, or the file was rewritten.
     pub(crate) fn read_row_pointers(&self, into_memory: bool) -> Result<(), AnnDataError> {
         let MatrixContent::Csr(csr) = &self.content else { return Ok(()) };
-        if into_memory {
+        // With the rows of a batch they would be one round more to the server, and to announce rows would have to wait for one.
+        if into_memory || self.source.is_remote() {
             csr.pointers.load(&self.source)?;
         } else {
             csr.pointers.check_ends(&self.source)?;

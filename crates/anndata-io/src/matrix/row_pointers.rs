@@ -13,7 +13,7 @@ use crate::matrix::stored_array::StoredArray;
 use crate::source::byte_source::ByteSource;
 
 /// Memory for the row pointers of all files that are opened together, in bytes: enough for 8 million rows. With more rows than that, all
-/// of them stay in the files.
+/// of them stay in the files, unless these are remote.
 pub(crate) const ROW_POINTER_BYTES: u64 = 64 << 20;
 
 /// The array `indptr` of a matrix, `[rows + 1]`.
