@@ -1,4 +1,4 @@
-//! [`frame`] fills a terminal with a [`View`] of a job.
+//! [`fn@frame`] fills a terminal with a [`View`] of a job.
 
 use console::{measure_text_width, truncate_str};
 use expctl_settings::with_point;

@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -85,14 +86,31 @@ impl Drop for SecondUser {
     /// End what still runs in the namespace: the jobs of a test that failed.
     fn drop(&mut self) {
         let Some(own) = mounts_of(&self.holder.0.id().to_string()) else { return };
-        for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            let Some((name, pid)) = name.to_str().and_then(|name| Some((name, name.parse().ok()?))) else { continue };
-            if mounts_of(name).as_ref() == Some(&own) {
-                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        // Where there is no namespace yet, it is that of all other processes.
+        if mounts_of("self").is_none_or(|ours| ours == own) {
+            return;
+        }
+        // What is ended may have started more in the meantime, and takes a moment to go.
+        for _ in 0..200 {
+            let left = processes_in(&own);
+            if left.is_empty() {
+                return;
             }
+            left.into_iter().for_each(|pid| _ = kill(pid, Signal::SIGKILL));
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// The processes in a mount namespace; one that has ended is in none.
+fn processes_in(mounts: &Path) -> Vec<Pid> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let is_in = |entry: std::fs::DirEntry| {
+        let name = entry.file_name().into_string().ok()?;
+        let pid = name.parse().ok()?;
+        (mounts_of(&name)? == mounts).then_some(Pid::from_raw(pid))
+    };
+    entries.filter_map(is_in).collect()
 }
 
 /// The mount namespace of a process.
