@@ -1,16 +1,22 @@
 //! `--on NAME`: a verb that runs on another machine, or here with the records of its jobs.
 
+use std::ffi::OsStr;
 use std::io::IsTerminal;
+use std::path::Path;
 use std::time::Duration;
 
 use super::remote_submit::{self, Submitted};
-use super::{Verb, dispatch, fetch};
+use super::search::SearchArgs;
+use super::{Verb, dispatch, fetch, predict, run_plan, search};
 use crate::console::say;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::project::Project;
-use crate::remote::protocol::{HostReply, HostRequest, PROTOCOL};
-use crate::remote::{self, FetchExtent, Host, HostSession, ProjectTree, RemoteError, run_there};
+use crate::remote::protocol::{HostReply, HostRequest, MessageError, PROTOCOL};
+use crate::remote::{
+    self, EndedThere, FetchExtent, Host, HostSession, ProjectTree, RemoteError, ThereStreams, run_there,
+};
+use crate::search::SearchResult;
 
 /// First and longest pause between two questions about a job.
 const POLL: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(30)];
@@ -24,14 +30,12 @@ pub fn run(project: &Project, name: &str, verb: Verb, passed: &[String]) -> Resu
     match &verb {
         Verb::Submit(args) if args.run_options().only_asks() => {
             args.run_options().check()?;
-            let (tree, words) = remote_submit::tree_and_words(project, &host, args, passed)?;
-            send(&host, &tree)?;
-            pass_on(
-                &host,
-                ThereOptions { tree: Some(&tree), profile: host.profile(), ..ThereOptions::default() },
-                &words,
-            )
+            run_on_tree(project, &host, &[args.config()], ThereStreams::Printed, passed)
         }
+        Verb::Check(args) => run_on_tree(project, &host, &args.configs(), ThereStreams::Printed, passed),
+        Verb::Plan(args) => run_on_tree(project, &host, &[args.config()], ThereStreams::Printed, passed),
+        Verb::Data(_) => run_on_tree(project, &host, &[], ThereStreams::Tied, passed),
+        Verb::Search(args) => run_search(project, &host, args, passed),
         Verb::Submit(args) => {
             args.run_options().check()?;
             let submitted = remote_submit::submit(project, &host, args, passed)?;
@@ -45,9 +49,19 @@ pub fn run(project: &Project, name: &str, verb: Verb, passed: &[String]) -> Resu
             let submitted = remote_submit::submit_of_job(project, &host, args.job(), passed)?;
             end(project, &host, &submitted, args.run_options().waits())
         }
+        Verb::Predict(args) if args.verifies() => {
+            let submitted = remote_submit::submit_of_job(project, &host, args.job(), passed)?;
+            let Some(job) = submitted.job else { return Ok(()) };
+            wait(project, &host, job)?;
+            let there = project.clone().of_host(host.name());
+            let ended = run_plan::finish(&there, job, Ok(()));
+            predict::show_verified(&there, job, args)?;
+            ended
+        }
         Verb::Watch(_) => {
             let is_watched = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-            let options = ThereOptions { job: named_job(&verb), terminal: is_watched, ..ThereOptions::default() };
+            let streams = if is_watched { ThereStreams::Terminal } else { ThereStreams::Printed };
+            let options = ThereOptions { job: named_job(&verb), streams, ..ThereOptions::default() };
             pass_on(&host, options, passed)
         }
         Verb::Rerun(_) | Verb::Isolate(_) => {
@@ -63,13 +77,14 @@ pub fn run(project: &Project, name: &str, verb: Verb, passed: &[String]) -> Resu
         Verb::Export(args) => read(project, &host, numbers([args.name()]), FetchExtent::Records, verb),
         Verb::Trace(args) => read(project, &host, Some(args.numbers()), FetchExtent::Traces, verb),
         Verb::Timings(args) => read(project, &host, args.jobs(), FetchExtent::Records, verb),
-        Verb::Predict(args) if !args.verifies() => {
-            read(project, &host, Some(vec![args.job()]), FetchExtent::Records, verb)
-        }
+        Verb::Predict(args) => read(project, &host, Some(vec![args.job()]), FetchExtent::Records, verb),
         // Of all jobs.
         Verb::History(_) | Verb::Site(_) => read(project, &host, Some(Vec::new()), FetchExtent::Records, verb),
         _ => Err(Failure::new(Exit::Usage, format!("--on {name}: this verb works on this machine alone"))
-            .hint("submit, status, watch, logs, cancel, retry, rerun, isolate, diff and doctor run there")
+            .hint(
+                "check, plan, data, submit, search, status, watch, logs, cancel, retry, rerun, isolate, diff and doctor \
+                 run there",
+            )
             .hint("fetch, report, compare, history, site, predict, timings, trace and export read its records here")),
     }
 }
@@ -83,6 +98,10 @@ fn refuse_options(name: &str, verb: &Verb) -> Result<(), Failure> {
         Verb::Site(args) if args.repeats() => {
             ("site --every follows the ledger of this machine", "without --every it writes the pages once")
         }
+        Verb::Data(args) if args.is_of_files() => (
+            "data convert --out converts files of the machine that it runs on, which do not travel",
+            "log in and run it there",
+        ),
         _ => return Ok(()),
     };
     Err(Failure::new(Exit::Usage, format!("--on {name}: {option}")).hint(instead))
@@ -153,34 +172,97 @@ struct ThereOptions<'a> {
     job: Option<u64>,
     /// The profile of configs that name none.
     profile: Option<&'a str>,
-    /// Standard output is a terminal.
-    terminal: bool,
+    /// What becomes of its output.
+    streams: ThereStreams,
 }
 
 /// Run a verb there; its exit code becomes that of this process.
 fn pass_on(host: &Host, options: ThereOptions<'_>, words: &[String]) -> Result<(), Failure> {
+    run_verb(host, options, words).map(drop)
+}
+
+/// Run a verb there, which has to succeed: another exit code than 0 becomes that of this process. Returns what [`ThereStreams::Answered`] gives.
+fn run_verb(host: &Host, options: ThereOptions<'_>, words: &[String]) -> Result<Vec<u8>, Failure> {
     let (protocol, job) = (PROTOCOL.to_string(), options.job.map(|job| job.to_string()));
     let mut arguments = vec!["remote", "run", "--folder", host.folder(), "--protocol", protocol.as_str()];
     arguments.extend(options.tree.into_iter().flat_map(|tree| ["--tree", tree.hash()]));
     arguments.extend(job.iter().flat_map(|job| ["--job", job.as_str()]));
     arguments.extend(options.profile.into_iter().flat_map(|profile| ["--profile", profile]));
+    let is_tied = matches!(options.streams, ThereStreams::Tied | ThereStreams::Answered);
+    if is_tied {
+        arguments.push("--tied");
+    }
     arguments.push("--");
     arguments.extend(words.iter().map(String::as_str));
-    match run_there(host, &arguments, options.terminal)? {
-        0 => Ok(()),
-        code => std::process::exit(code),
+    let ended = run_there(host, &arguments, options.streams).map_err(|error| {
+        let again = (is_tied && error.is_of_connection()).then_some("the same command again goes on with it");
+        again.into_iter().fold(Failure::from(error), Failure::hint)
+    })?;
+    match ended {
+        EndedThere { code: 0, answer } => Ok(answer),
+        EndedThere { code, .. } => std::process::exit(code),
     }
+}
+
+/// Send the code as it is now, and run a verb on these configs of it there.
+fn run_on_tree(
+    project: &Project,
+    host: &Host,
+    configs: &[&Path],
+    streams: ThereStreams,
+    passed: &[String],
+) -> Result<(), Failure> {
+    let (tree, words) = remote_submit::tree_and_words(project, host, configs, passed)?;
+    send(host, &tree)?;
+    pass_on(
+        host,
+        ThereOptions { tree: Some(&tree), profile: host.profile(), streams, ..ThereOptions::default() },
+        &words,
+    )
+}
+
+/// Search there: its rounds are jobs of that ledger, and what it measured is there. The result is shown here, and the records of the rounds are
+/// fetched.
+fn run_search(project: &Project, host: &Host, args: &SearchArgs, passed: &[String]) -> Result<(), Failure> {
+    host.address().check(host.name(), &project.host_folder(host.name()))?;
+    let (tree, mut words) = remote_submit::tree_and_words(project, host, &[args.config()], passed)?;
+    send(host, &tree)?;
+    // Behind the verb: at the end it may be behind `--`.
+    for word in [host.name(), "--known-as"] {
+        words.insert(1, word.to_owned());
+    }
+    let streams = ThereStreams::Answered;
+    let options = ThereOptions { tree: Some(&tree), profile: host.profile(), streams, ..ThereOptions::default() };
+    let result = search_result(host.name(), &run_verb(host, options, &words)?)?;
+    search::show(&project.clone().of_host(host.name()), &result, args)?;
+    fetch::fetch_jobs(project, host, &result.jobs, FetchExtent::Records)?;
+    Ok(())
+}
+
+/// The result in the last line of an answer: a login may print before it.
+fn search_result(host: &str, answer: &[u8]) -> Result<SearchResult, RemoteError> {
+    let last = answer.split(|byte| *byte == b'\n').rfind(|line| !line.is_empty()).unwrap_or_default();
+    let result: SearchResult = serde_json::from_slice(last)
+        .map_err(|source| RemoteError::Answer { host: host.to_owned(), source: MessageError::Malformed { source } })?;
+    // The note is named after it.
+    if Path::new(&result.config).file_name() != Some(OsStr::new(&result.config)) {
+        return Err(RemoteError::UnsafePath { path: result.config });
+    }
+    Ok(result)
 }
 
 /// Stay with a job that was submitted, if that was asked for.
 fn end(project: &Project, host: &Host, submitted: &Submitted, waits: bool) -> Result<(), Failure> {
     match submitted.job {
-        Some(job) if waits => wait(project, host, job),
+        Some(job) if waits => {
+            wait(project, host, job)?;
+            run_plan::finish(&project.clone().of_host(host.name()), job, Ok(()))
+        }
         _ => Ok(()),
     }
 }
 
-/// Wait until a job there has ended, however often the connection is lost; then fetch its records and write its note here.
+/// Wait until a job there has ended, however often the connection is lost; then fetch its records.
 fn wait(project: &Project, host: &Host, job: u64) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
     let mut pauses = Pauses::new(RECONNECT);
@@ -202,7 +284,7 @@ fn wait(project: &Project, host: &Host, job: u64) -> Result<(), Failure> {
         });
         match fetched {
             _ if interrupt.is_set() => return Err(goes_on(host, job)),
-            Ok(()) => break,
+            Ok(()) => return Ok(()),
             Err(error) if error.is_of_connection() => {
                 if !said {
                     say(format!("{error}; job {}:{job} goes on, and I try again until Ctrl-C", host.name()));
@@ -215,7 +297,6 @@ fn wait(project: &Project, host: &Host, job: u64) -> Result<(), Failure> {
             Err(error) => return Err(error.into()),
         }
     }
-    super::run_plan::finish(&project.clone().of_host(host.name()), job, Ok(()))
 }
 
 /// Ask about a job over one connection until it has ended, or the user stops it.
@@ -283,6 +364,25 @@ mod tests {
     #[test]
     fn a_summary_does_not_steer_the_terminal() {
         assert_eq!(printable("1 running\x1b]0;x\x07\r\n"), "1 running]0;x");
+    }
+
+    #[test]
+    fn a_result_is_one_of_a_search_and_names_no_other_folder() {
+        let answer = |config: &str| {
+            let result = serde_json::json!({
+                "config": config, "variant": "v", "class": "measured", "end": "budget", "gain": null, "gain_runs": 0, "set": [], "rows": [],
+                "runner_up": null, "refused": [], "jobs": [4, 5], "trial_s": 1.5, "grid_s": 9.0, "grid_repeats": 3, "budget_s": null,
+                "min_gain_percent": 3.0, "max_repeats": 5, "other_batch_sizes": false
+            });
+            search_result("far", format!("Welcome\n{result}\n").as_bytes())
+        };
+        assert_eq!(answer("small").unwrap().jobs, [4, 5]);
+        for config in ["../small", "/small", "a/b", "a/", "..", ""] {
+            assert!(matches!(answer(config), Err(RemoteError::UnsafePath { .. })), "{config}");
+        }
+        for other in [&b""[..], b"Welcome\n", b"{}\n"] {
+            assert!(matches!(search_result("far", other), Err(RemoteError::Answer { .. })));
+        }
     }
 
     #[test]

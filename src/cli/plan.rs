@@ -34,6 +34,11 @@ impl CheckArgs {
     pub fn config(&self) -> Option<&Path> {
         self.configs.first().map(PathBuf::as_path)
     }
+
+    /// All of them.
+    pub fn configs(&self) -> Vec<&Path> {
+        self.configs.iter().map(PathBuf::as_path).collect()
+    }
 }
 
 /// Check every config and print all that is wrong with each.

@@ -49,6 +49,9 @@ pub struct PredictArgs {
     /// Same as --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
+    /// (from another machine) The token that the job of --verify is found again by
+    #[arg(long, hide = true, requires = "verify", value_name = "TOKEN")]
+    submission: Option<String>,
 }
 
 impl PredictArgs {
@@ -61,6 +64,16 @@ impl PredictArgs {
     pub fn verifies(&self) -> bool {
         self.verify.is_some()
     }
+
+    /// How tables are printed.
+    fn form(&self) -> Format {
+        match self.format {
+            _ if self.json => Format::Json,
+            Some(form) => form,
+            None if std::io::stdout().is_terminal() => Format::Table,
+            None => Format::Markdown,
+        }
+    }
 }
 
 /// Predict what changes to a job would bring; with `--verify` run the best and compare.
@@ -68,15 +81,10 @@ pub fn run(project: &Project, args: &PredictArgs) -> Result<(), Failure> {
     let ledger = Ledger::open(project)?;
     let job = MeasuredJob::load(&ledger.measured(args.job)?)?;
     let mut predictions = Predictions::from_job(&job, args.only.as_deref(), args.max_error / 100.0)?;
-    let form = match args.format {
-        _ if args.json => Format::Json,
-        Some(form) => form,
-        None if std::io::stdout().is_terminal() => Format::Table,
-        None => Format::Markdown,
-    };
     if let Some(n) = args.verify {
-        return verify(project, &job, &predictions, args, (n as usize, form));
+        return verify(project, &job, &predictions, args, n as usize);
     }
+    let form = args.form();
     predictions.track_record = TrackRecord::of_ledger(&ledger);
     out(predictions.render(form, args.top).map_err(Failure::internal)?);
     if form == Format::Csv {
@@ -93,7 +101,7 @@ fn verify(
     job: &MeasuredJob,
     predictions: &Predictions,
     args: &PredictArgs,
-    (n, form): (usize, Format),
+    n: usize,
 ) -> Result<(), Failure> {
     for one in &predictions.not_predicted {
         say(format!("left out: `{}`: {}", one.label, one.reason));
@@ -127,7 +135,7 @@ fn verify(
     let config = expctl_config::load_text(&ProjectData(project), &config.name, &shown, &config.text, &[])
         .map_err(|errors| Failure::from(errors).hint("the settings are those of the job, with one of them changed"))?;
     let whole = expctl_config::expand(&ProjectData(project), &config)?;
-    let run = RunOptions::waiting(args.backend);
+    let run = RunOptions::waiting(args.backend).for_submission(args.submission.as_deref());
     let submission = Submission {
         config: ConfigOf::Read(&config),
         whole: &whole,
@@ -136,10 +144,18 @@ fn verify(
         code: CodeOf::Job(project.job(record.job)),
     };
     let Some(submitted) = submit_plan(project, submission, &run)? else { return Ok(()) };
-    let measured = MeasuredJob::load(&Ledger::open(project)?.measured(submitted.job)?)?;
-    let verified = Verified::of_job(&measured);
-    out(verified_text(&verified, form).map_err(Failure::internal)?);
+    if args.submission.is_none() {
+        show_verified(project, submitted.job, args)?;
+    }
     submitted.ended
+}
+
+/// Show what was predicted and what was measured by a job that has ended.
+pub fn show_verified(project: &Project, job: u64, args: &PredictArgs) -> Result<(), Failure> {
+    let measured = MeasuredJob::load(&Ledger::open(project)?.measured(job)?)?;
+    let verified = Verified::of_job(&measured);
+    out(verified_text(&verified, args.form()).map_err(Failure::internal)?);
+    Ok(())
 }
 
 /// What was predicted of each variant of the verification.

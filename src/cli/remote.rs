@@ -2,6 +2,10 @@
 
 use std::io::BufWriter;
 use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::exit::{Exit, Failure};
 use crate::remote::protocol::PROTOCOL;
@@ -44,6 +48,9 @@ pub struct RunThereArgs {
     /// The profile of configs that name none
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
+    /// Ask the verb to stop when standard input ends, and with it the connection
+    #[arg(long)]
+    tied: bool,
     /// The verb and its arguments
     #[arg(last = true, required = true, value_name = "WORD")]
     words: Vec<String>,
@@ -76,7 +83,7 @@ pub fn run(command: &RemoteCommand) -> Result<(), Failure> {
     }
 }
 
-/// Become the verb.
+/// Become the verb, or start it.
 fn run_here(args: &RunThereArgs) -> Result<(), Failure> {
     if args.protocol != PROTOCOL {
         let message = format!(
@@ -98,6 +105,21 @@ fn run_here(args: &RunThereArgs) -> Result<(), Failure> {
     if let Some(profile) = &args.profile {
         command.env("EXPCTL_PROFILE", profile);
     }
-    let error = command.args(&args.words).exec();
-    Err(Failure::from(RemoteError::Io { action: "start", path: "expctl".into(), source: error }))
+    command.args(&args.words);
+    let failed = |source| Failure::from(RemoteError::Io { action: "start", path: "expctl".into(), source });
+    if args.tied { run_tied(command).map_err(failed) } else { Err(failed(command.exec())) }
+}
+
+/// Start the verb, and end as it does. A verb that runs for long would otherwise go on when nobody hears of it any more.
+fn run_tied(mut command: Command) -> std::io::Result<()> {
+    let mut verb = command.stdin(Stdio::null()).spawn()?;
+    let process = Pid::from_raw(verb.id().cast_signed());
+    std::thread::spawn(move || {
+        // Nothing is sent: it ends with the connection.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        // As Ctrl-C does.
+        let _ = kill(process, Signal::SIGTERM);
+    });
+    let status = verb.wait()?;
+    std::process::exit(status.code().unwrap_or(Exit::Incomplete as i32))
 }

@@ -21,28 +21,32 @@ pub struct Submitted {
     pub job: Option<u64>,
 }
 
-/// The code as it is now, and the words of `submit` for a machine that has it.
+/// The code as it is now, and the words of a verb on these configs, in the order in which it names them, for a machine that has the code.
 pub fn tree_and_words(
     project: &Project,
     host: &Host,
-    args: &SubmitArgs,
+    configs: &[&Path],
     passed: &[String],
 ) -> Result<(ProjectTree, Vec<String>), Failure> {
-    let config = inside(project.root(), args.config())?;
+    let inside: Vec<PathBuf> = configs.iter().map(|config| inside(project.root(), config)).collect::<Result<_, _>>()?;
     let tree = ProjectTree::take(project, host)?;
-    if !tree.has(&config) {
+    if let Some(config) = inside.iter().find(|config| !tree.has(config)) {
         let message = format!("{} is not among the files that travel", config.display());
         return Err(Failure::new(Exit::Config, message)
             .hint("git ignores it, it is not there, or it lies in data/ or results/ (docs/guide/remote.md)"));
     }
     tree.warning().into_iter().for_each(say);
-    let config = config.to_str().ok_or_else(|| {
-        Failure::new(Exit::Usage, format!("{} is no text, which is all that another machine takes", config.display()))
-    })?;
     let mut words = passed.to_vec();
-    let given = args.config().to_str().unwrap_or_default();
-    if let Some(word) = words.iter_mut().skip(1).find(|word| *word == given) {
-        config.clone_into(word);
+    let mut behind_verb = words.iter_mut().skip(1);
+    for (given, config) in configs.iter().zip(&inside) {
+        let config = config.to_str().ok_or_else(|| {
+            let message = format!("{} is no text, which is all that another machine takes", config.display());
+            Failure::new(Exit::Usage, message)
+        })?;
+        let given = given.to_str().unwrap_or_default();
+        if let Some(word) = behind_verb.find(|word| *word == given) {
+            config.clone_into(word);
+        }
     }
     Ok((tree, words))
 }
@@ -62,7 +66,7 @@ fn inside(root: &Path, path: &Path) -> Result<PathBuf, Failure> {
 
 /// Submit a config there; the job goes to stdout as `NAME:NUMBER`.
 pub fn submit(project: &Project, host: &Host, args: &SubmitArgs, passed: &[String]) -> Result<Submitted, Failure> {
-    let (tree, words) = tree_and_words(project, host, args, passed)?;
+    let (tree, words) = tree_and_words(project, host, &[args.config()], passed)?;
     let root = SubmissionRoot::Tree(tree.hash().to_owned());
     ask(project, host, root, &words, Some(&tree))
 }

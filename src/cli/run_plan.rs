@@ -84,6 +84,11 @@ impl RunOptions {
         }
     }
 
+    /// The same for another machine that gave the token of its submission: it waits for the job itself.
+    pub fn for_submission(self, token: Option<&str>) -> Self {
+        Self { wait: self.wait && token.is_none(), submission: token.map(str::to_owned), ..self }
+    }
+
     /// The same on the backend of this name, unless one is named.
     pub fn or_backend(&self, name: &str) -> Self {
         let backend = self.backend.or_else(|| BackendName::from_str(name, false).ok());

@@ -24,8 +24,8 @@ use crate::project::Project;
 use crate::provenance::{CodeOf, ConfigOf};
 use crate::report::compare::Format;
 use crate::search::{
-    BASELINE, NextMove, Race, RaceError, RaceOptions, RefusedRow, RoundPlan, SearchFacts, SearchHistory, SearchResult,
-    SearchedPoint, entrant, has_ended, quoted, race_round,
+    BASELINE, NextMove, Race, RaceError, RaceOptions, RefusedRow, RoundPlan, SearchFacts, SearchHistory, SearchLock,
+    SearchResult, SearchedPoint, entrant, has_ended, quoted, race_round,
 };
 
 /// Arguments of `expctl search`.
@@ -56,6 +56,9 @@ pub struct SearchArgs {
     /// Same as --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
+    /// (from another machine) The name of this one there, which gets the result as a line of JSON and writes the note
+    #[arg(long, hide = true, value_name = "NAME")]
+    known_as: Option<String>,
 }
 
 impl SearchArgs {
@@ -63,16 +66,17 @@ impl SearchArgs {
         &self.conf
     }
 
-    /// The command that goes on with the search.
-    fn command(&self) -> String {
+    /// The command that goes on with the search, where the user is.
+    fn command(&self, project: &Project) -> String {
         let only = self.only.as_ref().map(|name| format!(" --only {name}")).unwrap_or_default();
         let set: String = self.overrides.iter().map(|set| format!(" --set {}", quoted(set))).collect();
-        format!("expctl search {}{only}{set}", self.conf.display())
+        let on = self.known_as.as_deref().or(project.host()).map(|name| format!(" --on {name}")).unwrap_or_default();
+        format!("expctl search {}{on}{only}{set}", self.conf.display())
     }
 
     /// The command that submits the config with its own settings.
-    fn submit_command(&self) -> String {
-        self.command().replacen("expctl search", "expctl submit", 1)
+    fn submit_command(&self, project: &Project) -> String {
+        self.command(project).replacen("expctl search", "expctl submit", 1)
     }
 }
 
@@ -85,14 +89,23 @@ pub fn run(project: &Project, args: &SearchArgs) -> Result<(), Failure> {
     let (options, points) = searched(&config, args)?;
     let search = OpenSearch::find(project, args, (&config, &options, points))?;
     let finished = search.run()?;
+    if args.known_as.is_some() {
+        out(serde_json::to_string(&finished).map_err(Failure::internal)?);
+        return Ok(());
+    }
+    show(project, &finished, args)
+}
+
+/// Print the result of a search that has ended, and write its note.
+pub fn show(project: &Project, finished: &SearchResult, args: &SearchArgs) -> Result<(), Failure> {
     let form = match args.format {
         _ if args.json => Format::Json,
         Some(form) => form,
         None if std::io::stdout().is_terminal() => Format::Table,
         None => Format::Markdown,
     };
-    out(finished.render(form, &args.submit_command()).map_err(Failure::internal)?);
-    write_note(project, &finished, args)
+    out(finished.render(form, &args.submit_command(project)).map_err(Failure::internal)?);
+    write_note(project, finished, args)
 }
 
 /// The options of the search, and the points of the variant that is meant.
@@ -126,6 +139,7 @@ struct OpenSearch<'a> {
     id: String,
     start: u32,
     interrupt: Interrupt,
+    _lock: SearchLock,
 }
 
 impl<'a> OpenSearch<'a> {
@@ -139,6 +153,9 @@ impl<'a> OpenSearch<'a> {
         let settings: Option<Vec<_>> = points.points.iter().map(settings).collect();
         let settings = settings.ok_or_else(|| Failure::internal("a valid config has a point without settings"))?;
         let id = points.id(&config.name, options);
+        let interrupt = Interrupt::listen()?;
+        // Before the ledger is read, which another process may be changing.
+        let lock = SearchLock::wait(project, &id, &interrupt)?;
         let history = SearchHistory::load(&Ledger::open(project)?, &config.name, &points.variant);
         let known = history.newest(&id);
         let start = match &known {
@@ -154,8 +171,7 @@ impl<'a> OpenSearch<'a> {
             )),
             _ => {}
         }
-        let interrupt = Interrupt::listen()?;
-        Ok(Self { project, args, config, options: *options, points, settings, id, start, interrupt })
+        Ok(Self { project, args, config, options: *options, points, settings, id, start, interrupt, _lock: lock })
     }
 
     /// Run rounds until the race is over.
@@ -258,20 +274,20 @@ impl<'a> OpenSearch<'a> {
         if self.interrupt.is_set() {
             return Err(self.stopped(job));
         }
-        ended.map_err(|failure| failure.hint(format!("once the reason is gone: {}", self.args.command())))
+        ended.map_err(|failure| failure.hint(format!("once the reason is gone: {}", self.args.command(self.project))))
     }
 
     /// The search ended before its time.
     fn stopped(&self, job: u64) -> Failure {
         Failure::new(Exit::Incomplete, format!("the search stopped in job {job}, which has not ended"))
-            .hint(format!("to go on: {}", self.args.command()))
+            .hint(format!("to go on: {}", self.args.command(self.project)))
     }
 
     fn nothing_measured(&self, race: &Race) -> Failure {
         let mut reasons = race.rounds().iter().flat_map(|round| &round.runs).filter_map(|(_, run)| run.failure());
         let first = reasons.next().unwrap_or("no reason is recorded");
         Failure::new(Exit::TrialsFailed, format!("no point could be measured; the first failed: {first}"))
-            .hint(format!("once the reason is gone: {} --again", self.args.command()))
+            .hint(format!("once the reason is gone: {} --again", self.args.command(self.project)))
     }
 
     /// Say what a round is for, and what is known by now.
@@ -315,8 +331,10 @@ impl<'a> OpenSearch<'a> {
 fn write_note(project: &Project, result: &SearchResult, args: &SearchArgs) -> Result<(), Failure> {
     let Some(job) = result.jobs.last() else { return Ok(()) };
     let folder = note_options(project, NotesSettings::default())?.folder;
-    let path = folder.join(format!("{}_search_{job}.md", result.config));
-    let body = result.render(Format::Markdown, &args.submit_command()).map_err(Failure::internal)?;
+    // Numbers of jobs there may be those of other jobs here.
+    let host = project.host().map(|host| format!("{host}_")).unwrap_or_default();
+    let path = folder.join(format!("{}_search_{host}{job}.md", result.config));
+    let body = result.render(Format::Markdown, &args.submit_command(project)).map_err(Failure::internal)?;
     let text = format!("# Search: {}, variant {}\n\n{body}\n", result.config, result.variant);
     match std::fs::read_to_string(&path) {
         Ok(known) if known != text => say(format!("{} has another text, and stays as it is", path.display())),

@@ -3,7 +3,7 @@
 //! Here: [`Host`] starts the program `ssh`, [`HostSession`] asks over one connection ([`protocol`]), [`ProjectTree`] sends the code,
 //! [`LocalSubmission`] remembers what was asked for, [`fn@fetch`] copies the records of jobs; [`Transferred`] is what went in either direction.
 //! There: `expctl remote serve` is [`fn@serve`] in the folder of the project ([`RemoteFolder`]); [`ReceivedTree`] takes the code,
-//! [`OnceSubmission`] submits.
+//! [`OnceSubmission`] submits; behind it, trees that no job names any more are removed.
 //!
 //! Invariant: a connection that ends at any point leaves no file that is cut off, and no submission that happens twice.
 
@@ -21,6 +21,7 @@ mod remote_folder;
 mod serve;
 mod session;
 mod transfer;
+mod unused_trees;
 
 pub use error::RemoteError;
 pub use fetch::{FetchedJobs, fetch, fetched_before};
@@ -34,5 +35,5 @@ pub use project_tree::ProjectTree;
 pub use received_tree::ReceivedTree;
 pub use remote_folder::RemoteFolder;
 pub use serve::serve;
-pub use session::{HostSession, run_there};
+pub use session::{EndedThere, HostSession, ThereStreams, run_there};
 pub use transfer::Transferred;

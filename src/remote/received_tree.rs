@@ -12,6 +12,7 @@ use nix::sys::statvfs::statvfs;
 
 use super::error::RemoteError;
 use super::remote_folder::{RemoteFolder, is_hash};
+use super::unused_trees::renew;
 use crate::snapshot::{Store, write_code};
 
 /// A tree that is being received.
@@ -101,7 +102,7 @@ impl ReceivedTree {
     /// A content is missing, or the disk is full.
     pub fn unpack(&self, folder: &RemoteFolder) -> Result<PathBuf, RemoteError> {
         let tree = folder.trees().join(&self.snapshot.hash);
-        if !tree.is_dir() {
+        if !renew(folder, &tree)? {
             // Removed when dropped: what was unpacked has its name by then.
             let staged = tempfile::Builder::new()
                 .prefix(TEMPORARY_PREFIX)

@@ -17,6 +17,7 @@ use super::protocol::{
 };
 use super::received_tree::ReceivedTree;
 use super::remote_folder::RemoteFolder;
+use super::unused_trees::remove_unused_trees;
 use crate::exit::Failure;
 use crate::launch::slurm;
 use crate::launch::status::{JobStatus, JobStatuses};
@@ -43,10 +44,15 @@ pub fn serve(
     };
     let mut tree = None;
     loop {
+        let submits = matches!(request, HostRequest::Submit(_));
         match answer(&folder, &mut tree, request, input, output) {
             Ok(()) => output.flush().map_err(gone)?,
             Err(error @ RemoteError::SentInPart { .. }) => return Err(error),
             Err(error) => return refuse(refused(error), output).map_err(gone),
+        }
+        if submits && let Err(error) = remove_unused_trees(&folder) {
+            // The job is there, and the next submission tries again.
+            tracing::debug!("{error}");
         }
         request = match next_request(input)? {
             Some(request) => request,

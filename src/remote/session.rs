@@ -235,21 +235,58 @@ impl Drop for HostSession {
     }
 }
 
-/// Run `expctl` there with these arguments, on the streams of this process; returns its exit code.
+/// The streams of `expctl` there, while it runs a verb.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ThereStreams {
+    /// What it prints is printed here; it has nothing to read.
+    #[default]
+    Printed,
+    /// A terminal.
+    Terminal,
+    /// As [`ThereStreams::Printed`], and its input stays open for as long as this process and the connection live: `remote run --tied` sees
+    /// their end by it.
+    Tied,
+    /// As [`ThereStreams::Tied`], and its standard output is the answer.
+    Answered,
+}
+
+/// How `expctl` there ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedThere {
+    /// Its exit code.
+    pub code: i32,
+    /// What it printed on standard output, with [`ThereStreams::Answered`].
+    pub answer: Vec<u8>,
+}
+
+/// Run `expctl` there with these arguments, until it ends.
 ///
 /// # Errors
 /// The host cannot be reached, or has no expctl.
-pub fn run_there(host: &Host, arguments: &[&str], terminal: bool) -> Result<i32, RemoteError> {
+pub fn run_there(host: &Host, arguments: &[&str], streams: ThereStreams) -> Result<EndedThere, RemoteError> {
+    let terminal = streams == ThereStreams::Terminal;
     let mut command = host.command(arguments, terminal)?;
-    if !terminal {
+    command.stdin(match streams {
+        ThereStreams::Terminal => Stdio::inherit(),
         // ssh would read what is meant for others: the lines of a loop in a script.
-        command.stdin(Stdio::null());
+        ThereStreams::Printed => Stdio::null(),
+        ThereStreams::Tied | ThereStreams::Answered => Stdio::piped(),
+    });
+    if streams == ThereStreams::Answered {
+        command.stdout(Stdio::piped());
     }
     // A terminal there has one stream for both.
     command.stderr(if terminal { Stdio::inherit() } else { Stdio::piped() });
     let no_ssh = |source| RemoteError::NoSsh { program: ssh_program().to_string_lossy().into_owned(), source };
     let mut ssh = command.spawn().map_err(no_ssh)?;
     let messages = ssh.stderr.take().map(|errors| std::thread::spawn(move || pass_on(BufReader::new(errors))));
+    // Waiting would close it.
+    let _open = ssh.stdin.take();
+    let mut answer = Vec::new();
+    if let Some(mut output) = ssh.stdout.take() {
+        // One that is cut off is no answer: the exit code says so.
+        let _ = output.read_to_end(&mut answer);
+    }
     let status = ssh.wait().map_err(no_ssh)?;
     let said = messages.map_or_else(SshWords::default, words_of).last;
     let name = host.name().to_owned();
@@ -257,7 +294,7 @@ pub fn run_there(host: &Host, arguments: &[&str], terminal: bool) -> Result<i32,
         Some(code) if NO_PROGRAM.contains(&code) => {
             Err(RemoteError::NotInstalled { host: name, program: host.program().to_owned() })
         }
-        Some(code) if code != SSH_FAILED => Ok(code),
+        Some(code) if code != SSH_FAILED => Ok(EndedThere { code, answer }),
         _ if said.is_empty() => Err(RemoteError::Unreachable { host: name, said: format!("ssh ended with {status}") }),
         _ => Err(RemoteError::Unreachable { host: name, said }),
     }

@@ -15,7 +15,7 @@
 //!    optimization*).
 
 use expctl_stats::{ALPHA, Interval, MIN_RUNS_FOR_VERDICT, Ratio, paired_ratio, paired_ratio_at};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Repeats of the whole grid that a search is compared with.
 pub const GRID_REPEATS: u32 = 3;
@@ -131,7 +131,7 @@ pub struct RoundPlan {
 }
 
 /// How a point was eliminated.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum Elimination {
     /// Its run failed.
@@ -165,7 +165,7 @@ pub enum Elimination {
 }
 
 /// Why a race is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RaceEnd {
     /// One point remains.

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use expctl_settings::Loader;
 use expctl_stats::{Ratio, mean};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::race::{BASELINE, Elimination, GRID_REPEATS, Race, RaceEnd};
 
 /// A point as the config and the command line name it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SearchedPoint {
     /// The searched settings, by dotted key.
     pub point: BTreeMap<String, Json>,
@@ -19,7 +19,7 @@ pub struct SearchedPoint {
 }
 
 /// A point that could not run: a rule of the config refuses it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RefusedRow {
     /// The point.
     #[serde(flatten)]
@@ -29,7 +29,7 @@ pub struct RefusedRow {
 }
 
 /// A point of the race.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResultRow {
     /// The point.
     #[serde(flatten)]
@@ -57,13 +57,14 @@ pub struct ResultRow {
 }
 
 /// The result of a search that has ended.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SearchResult {
     /// Name of the config.
     pub config: String,
     /// The variant.
     pub variant: String,
     /// Class of the rates and ratios.
+    #[serde(skip_deserializing, default = "measured")]
     pub class: &'static str,
     /// Why it ended.
     pub end: RaceEnd,
@@ -95,6 +96,11 @@ pub struct SearchResult {
     pub max_repeats: u32,
     /// Whether points have different batch sizes: the training is then another one.
     pub other_batch_sizes: bool,
+}
+
+/// The class of rates of runs.
+fn measured() -> &'static str {
+    "measured"
 }
 
 /// What a result says of its search, beside the race.
@@ -175,7 +181,7 @@ impl SearchResult {
         Some(Self {
             config: facts.config,
             variant: facts.variant,
-            class: "measured",
+            class: measured(),
             end,
             gain: gain.map(|(ratio, _)| ratio),
             gain_runs: gain.map_or(0, |(_, pairs)| pairs),
@@ -289,6 +295,15 @@ mod tests {
         assert_eq!(result.rows[1].pairs, 1);
         let csv = result.render(Format::Csv, "expctl submit small.toml").unwrap();
         assert_eq!(csv.lines().count(), 3, "{csv}");
+    }
+
+    #[test]
+    fn a_result_of_another_machine_is_the_one_that_it_sent() {
+        let rounds: [&[Option<f64>]; 2] =
+            [&[Some(100.0), Some(200.0), Some(190.0), None], &[Some(102.1), Some(202.3), Some(196.7)]];
+        let result = SearchResult::new(&race(&rounds), RaceEnd::Repeats, facts(&[0, 1, 2, 4])).unwrap();
+        let sent = serde_json::to_string(&result).unwrap();
+        assert_eq!(serde_json::from_str::<SearchResult>(&sent).unwrap(), result);
     }
 
     #[test]

@@ -1,15 +1,17 @@
 //! `--on NAME` without a network: a script in the place of `ssh` runs what it is given on this machine, in a home of its own, or answers
 //! itself.
 
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use expctl::remote::protocol::PROTOCOL;
 
 use crate::common::far_side::FarSide;
 use crate::common::ledger::two_variants;
 use crate::common::programs::BARE;
-use crate::common::{TestProject, copy};
+use crate::common::{PATIENCE, TestProject, copy, wait_until};
 
 /// A job whose program ends at once, and so fails.
 fn conf() -> String {
@@ -85,7 +87,7 @@ fn unknown_jobs_and_machines_are_refused() {
     far.expect(&project, &["status", "--on", "nowhere"], 3);
     let (_, stderr) = far.expect(&project, &["fetch"], 2);
     assert!(stderr.contains("expctl fetch --on NAME"), "{stderr}");
-    let (_, stderr) = far.expect(&project, &["check", "conf/x.toml", "--on", "far"], 2);
+    let (_, stderr) = far.expect(&project, &["import", "x.json", "--on", "far"], 2);
     assert!(stderr.contains("this verb works on this machine alone"), "{stderr}");
 }
 
@@ -196,7 +198,11 @@ fn the_profile_and_the_job_go_along_and_options_for_this_machine_do_not() {
     let asked = std::fs::read_to_string(far.home().join("asked")).unwrap();
     assert!(asked.lines().any(|line| line.contains("--profile far") && line.contains("--dry-run")), "{asked}");
     assert!(asked.lines().any(|line| line.contains("--job 7") && line.contains("logs --tail 12 7")), "{asked}");
-    for verb in [&["watch", "far:7", "--metrics", "x.prom"][..], &["site", "pages", "--every", "5", "--on", "far"]] {
+    for verb in [
+        &["watch", "far:7", "--metrics", "x.prom"][..],
+        &["site", "pages", "--every", "5", "--on", "far"],
+        &["data", "convert", "x.h5ad", "--to", "parquet", "--out", "x", "--on", "far"],
+    ] {
         let (_, stderr) = far.expect(&project, verb, 2);
         assert!(stderr.contains("--on far: "), "{stderr}");
     }
@@ -231,5 +237,62 @@ fn a_config_is_submitted_there_with_the_code_that_is_not_there_yet() {
     assert!(stderr.contains("conf/none.toml is not among the files that travel"), "{stderr}");
     far.expect(&project, &["cancel", "far:1"], 0);
     far.expect(&project, &["cancel", "far:2"], 0);
+    far.wait_for_jobs();
+}
+
+#[test]
+fn configs_are_checked_and_planned_and_data_are_built_there() {
+    let (project, far) = (TestProject::new(), FarSide::without_network());
+    far.connect(&project);
+    project.conf("small", &conf());
+    project.conf("wrong", &conf().replace("repeats", "repeets"));
+    let (_, stderr) = far.expect(&project, &["check", "conf/small.toml", "./conf/small.toml", "--on", "far"], 0);
+    assert_eq!(stderr.matches("ok conf/small.toml: 1 variant, ").count(), 2, "{stderr}");
+    let (_, stderr) = far.expect(&project, &["check", "conf/small.toml", "conf/wrong.toml", "--on", "far"], 3);
+    assert!(stderr.contains("ok conf/small.toml: ") && stderr.contains("repeets"), "{stderr}");
+    let (_, stderr) = far.expect(&project, &["check", "conf/small.toml", "conf/none.toml", "--on", "far"], 3);
+    assert!(stderr.contains("conf/none.toml is not among the files that travel"), "{stderr}");
+    let (stdout, _) = far.expect(&project, &["plan", "conf/small.toml", "--on", "far"], 0);
+    assert!(stdout.contains("| a-r1-"), "{stdout}");
+    let (stdout, stderr) = far.expect(&project, &["search", "conf/small.toml", "--on", "far"], 3);
+    assert!(stdout.is_empty() && stderr.contains("conf/small.toml has no [search]"), "{stderr}");
+    let set = ["006-kuzmin-tmi", "--samples", "50", "--scale", "0.05", "--on", "far"];
+    let data = |verb: &str| far.expect(&project, &[&["data", verb][..], &set].concat(), 0).0;
+    let built = PathBuf::from(data("build").trim());
+    assert!(built.starts_with(far.project().join("data")) && built.join("manifest.json").exists(), "{built:?}");
+    assert!(!project.path().join("data").exists());
+    data("verify");
+    assert!(data("info").contains(&built.display().to_string()));
+    assert!(far.jobs().is_empty());
+}
+
+#[test]
+fn a_submission_removes_old_code_that_no_job_has() {
+    let (project, far) = (TestProject::new(), FarSide::without_network());
+    far.connect(&project);
+    project.conf("small", &conf());
+    let trees = || -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(far.project().join("trees")).unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    };
+    let change = |text: &str| std::fs::write(project.path().join("new.py"), text).unwrap();
+    let submit = ["submit", "conf/small.toml", "--on", "far"];
+    // Sent, and not submitted.
+    far.expect(&project, &["check", "conf/small.toml", "--on", "far"], 0);
+    let unused = trees();
+    change("a = 1\n");
+    far.expect(&project, &submit, 0);
+    far.wait_for_jobs();
+    let of_job: Vec<PathBuf> = trees().into_iter().filter(|tree| !unused.contains(tree)).collect();
+    assert_eq!([unused.len(), of_job.len()], [1, 1]);
+    let sent = SystemTime::now() - Duration::from_secs(15 * 24 * 3600);
+    trees().iter().for_each(|tree| File::open(tree).unwrap().set_modified(sent).unwrap());
+    change("a = 2\n");
+    far.expect(&project, &submit, 0);
+    wait_until("the old tree to be removed", PATIENCE, || (trees().len() == 2).then_some(()));
+    assert!(!unused[0].exists() && of_job[0].join("new.py").exists());
+    // Its job runs again.
+    far.expect(&project, &["rerun", "far:1"], 0);
+    assert_eq!(far.jobs(), [1, 2, 3]);
     far.wait_for_jobs();
 }

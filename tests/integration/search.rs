@@ -81,7 +81,7 @@ fn what_cannot_be_searched_is_refused_with_what_to_do() {
 }
 
 /// Searches among loader threads of a program that sleeps in their place: the rates are known, whatever the machine.
-mod slow {
+pub mod slow {
     use std::process::Stdio;
 
     use expctl_ledger::{JobRecord, Ledger, TrialState};
@@ -124,7 +124,8 @@ loader.workers = [0, 1, 2, 3, 4]
 max_repeats = 2
 "#;
 
-    fn project() -> (TestProject, String) {
+    /// A project with that program, and its config.
+    pub fn project() -> (TestProject, String) {
         let project = TestProject::new();
         install(&project);
         std::fs::write(project.path().join("waits.py"), WAITS).unwrap();

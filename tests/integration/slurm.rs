@@ -6,7 +6,7 @@ use std::path::Path;
 use expctl::exit::Exit;
 use expctl::launch::slurm::{self, SlurmBackend};
 use expctl::program::Programs;
-use expctl_ledger::TrialState;
+use expctl_ledger::{JobArrays, TrialState};
 use slurm_client::{Availability, Slurm};
 
 use crate::common::job::{Flow, fixed_programs, job, ledger};
@@ -204,7 +204,7 @@ fn a_submission_that_was_cut_off_is_withdrawn_only_if_nothing_of_it_was_released
         let tools = FakeTools::new(&[
             ("squeue", squeue.as_str()),
             ("scontrol", "echo \"$*\" >> done"),
-            ("scancel", "echo \"cancel $*\" >> done"),
+            ("scancel", "[ \"$1\" = 6 ] && exit 1; echo \"cancel $*\" >> done"),
         ]);
         let finished = SlurmBackend::new(tools.slurm()).finish_submission(&folder, &record).unwrap();
         (finished, std::fs::read_to_string(tools.folder().join("done")).unwrap_or_default())
@@ -212,6 +212,11 @@ fn a_submission_that_was_cut_off_is_withdrawn_only_if_nothing_of_it_was_released
     let held = "7_0|PENDING|JobHeldUser\\n7_1|PENDING|JobHeldUser\\n";
     assert_eq!(finish(held), (false, "cancel 7\n".to_owned()));
     assert_eq!(finish("7_0|PENDING|Dependency\\n7_1|PENDING|JobHeldAdmin\\n"), (false, "cancel 7\n".to_owned()));
+    // The job that was to build its data has failed, and Slurm has forgotten it.
+    let mut arrays = JobArrays::load(&folder, 7, record.trials.len()).unwrap();
+    arrays.build = Some(6);
+    arrays.save(&folder).unwrap();
+    assert_eq!(finish("7_0|PENDING|DependencyNeverSatisfied\\n"), (false, "cancel 7\n".to_owned()));
     // One task that its user holds is no array on hold.
     assert_eq!(finish("7_0|PENDING|JobHeldUser\\n7_1|PENDING|Priority\\n"), (true, String::new()));
     // It ran, so it was released, whoever holds it now.

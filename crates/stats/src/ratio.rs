@@ -1,7 +1,7 @@
 //! How two sides differ: ratio of rates and difference of values over runs, the smallest ratio that their runs can show, and the comparison
 //! of two short series of steps.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use statrs::statistics::Statistics;
 
 use crate::block_bootstrap::BlockBootstrap;
@@ -22,7 +22,7 @@ const POWER_TOLERANCE: f64 = 1e-12;
 const MAX_STEPS: u32 = 100;
 
 /// Ratio of the rates of two sides.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     /// Ratio of the geometric means of the rates; of the two values where there is one run each.
     pub value: f64,

@@ -49,6 +49,13 @@ pub struct ConvertArgs {
     jobs: Option<u16>,
 }
 
+impl ConvertArgs {
+    /// Whether files are converted that are no data set.
+    pub fn is_of_files(&self) -> bool {
+        self.out.is_some()
+    }
+}
+
 /// A value parser for the stores that can be made from others.
 fn store_parser() -> impl TypedValueParser<Value = StoredForm> {
     let graphs = StoreKind::ALL.into_iter().filter(|kind| *kind != StoreKind::Json).map(StoredForm::Graph);

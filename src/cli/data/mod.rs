@@ -45,6 +45,13 @@ pub enum DataCommand {
     Verify(DataSetArgs),
 }
 
+impl DataCommand {
+    /// Whether it converts files that are no data set.
+    pub fn is_of_files(&self) -> bool {
+        matches!(self, Self::Convert(args) if args.is_of_files())
+    }
+}
+
 /// Run the verb.
 pub fn run(project: &Project, command: &DataCommand) -> Result<(), Failure> {
     match command {

@@ -390,7 +390,7 @@ impl SlurmBackend {
     }
 
     /// Cancel a job that may have ended.
-    fn cancel_quietly(&self, arrays: &JobArrays, id: u64) {
+    pub(crate) fn cancel_quietly(&self, arrays: &JobArrays, id: u64) {
         if let Err(e) = self.slurm.cancel(&job_id(arrays, id)) {
             tracing::debug!("{e}");
         }

@@ -66,8 +66,12 @@ impl SlurmBackend {
             }
         }
         if !has_begun && on_hold.len() == ids.len() {
-            for id in arrays.ids() {
-                self.client().cancel(&job_id(&arrays, id))?;
+            // Beside the arrays, a job that builds the data may have ended long ago: Slurm knows it no more then.
+            for id in [arrays.build, arrays.note].into_iter().flatten() {
+                self.cancel_quietly(&arrays, id);
+            }
+            for id in &ids {
+                self.client().cancel(id)?;
             }
             return Ok(false);
         }

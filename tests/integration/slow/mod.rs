@@ -25,6 +25,7 @@ mod second_user;
 mod slurm;
 mod snapshot;
 mod ssh;
+mod ssh_verbs;
 mod state;
 mod timings_period;
 mod trace;

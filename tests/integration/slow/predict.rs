@@ -42,14 +42,18 @@ fn the_best_predictions_run_beside_the_variant_and_are_compared() {
     assert!(project.ok(&["predict", "12"]).contains("Verified so far in this ledger: 2 predictions, off by "));
 }
 
-/// A job of data alone: nothing of training is said again, and the setting that brings most is a word.
+/// One rank that loads data and computes nothing.
+pub fn data_alone() -> String {
+    let (head, model) = SMALL.split_once("[model]").unwrap();
+    let (_, tail) = model.split_once("[measure]").unwrap();
+    format!("{head}[measure]{tail}").replace("ranks = 2", "ranks = 1").replace("steps = 6", "steps = 120")
+}
+
+/// Nothing of training is said again, and the setting that brings most is a word.
 #[test]
 fn one_edge_index_for_all_is_predicted_and_measured() {
     let project = TestProject::new();
-    let (head, model) = SMALL.split_once("[model]").unwrap();
-    let (_, tail) = model.split_once("[measure]").unwrap();
-    let conf = format!("{head}[measure]{tail}").replace("ranks = 2", "ranks = 1").replace("steps = 6", "steps = 120");
-    let path = project.conf("small", &conf);
+    let path = project.conf("small", &data_alone());
     let job = project.ok(&["submit", path.to_str().unwrap(), "--only", "lazy", "--backend", "local", "--wait"]);
     let output = project.run(&[
         "predict",
