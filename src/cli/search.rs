@@ -90,7 +90,8 @@ pub fn run(project: &Project, args: &SearchArgs) -> Result<(), Failure> {
     let search = OpenSearch::find(project, args, (&config, &options, points))?;
     let finished = search.run()?;
     if args.known_as.is_some() {
-        out(serde_json::to_string(&finished).map_err(Failure::internal)?);
+        // What a login prints need not end its last line.
+        out(format_args!("\n{}", serde_json::to_string(&finished).map_err(Failure::internal)?));
         return Ok(());
     }
     show(project, &finished, args)
@@ -230,6 +231,11 @@ impl<'a> OpenSearch<'a> {
             purpose: JobPurpose::SearchRound(round),
             code: first.map_or(CodeOf::Now, |job| CodeOf::Job(self.project.job(job))),
         };
+        // What is submitted listens for itself, and hears of no signal that came before.
+        if self.interrupt.is_set() {
+            return Err(Failure::new(Exit::Incomplete, format!("the search stopped before round {}", plan.round))
+                .hint(format!("to go on: {}", self.args.command(self.project))));
+        }
         let Some(submitted) = submit_plan(self.project, submission, &options)? else { return Ok(()) };
         self.check(submitted.job, submitted.ended)
     }

@@ -69,7 +69,19 @@ const SUBMISSION_FILE: &str = "submission";
 
 /// The token of the submission that the folder of a job was made by.
 pub fn submission_of(folder: &Path) -> Option<String> {
-    std::fs::read_to_string(folder.join(SUBMISSION_FILE)).ok()
+    read_submission(folder).ok().flatten()
+}
+
+/// The same, where none may be overlooked.
+///
+/// # Errors
+/// The file is there, and the system refuses to read it.
+pub fn read_submission(folder: &Path) -> std::io::Result<Option<String>> {
+    match std::fs::read_to_string(folder.join(SUBMISSION_FILE)) {
+        Ok(token) => Ok(Some(token)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
 }
 
 impl SubmitOrder<'_> {

@@ -12,5 +12,5 @@ pub mod slurm;
 pub mod status;
 
 pub use attempt::{Remedy, last_lines_of_program, remedy};
-pub use backend::{Backend, SubmitOrder, backend_for_job, backend_from_name, submission_of};
+pub use backend::{Backend, SubmitOrder, backend_for_job, backend_from_name, read_submission, submission_of};
 pub use recover::recover;

@@ -17,7 +17,7 @@ use nix::fcntl::{Flock, FlockArg};
 use super::error::RemoteError;
 use super::once_submission::{OnceSubmission, PRIVATE, SubmissionRoot};
 use super::remote_folder::{RemoteFolder, is_hash};
-use crate::launch::submission_of;
+use crate::launch::read_submission;
 
 /// A tree that was sent, or found to be of a job, more recently is not looked at: a submission may be about to name it.
 const MIN_AGE: Duration = Duration::from_secs(14 * 24 * 3600);
@@ -87,9 +87,10 @@ fn used_trees(folder: &RemoteFolder) -> Result<BTreeSet<String>, RemoteError> {
     let runs = folder.runs();
     let mut used = BTreeSet::new();
     for entry in std::fs::read_dir(&runs).map_err(RemoteError::io("list", &runs))? {
-        // Also one that has no number yet.
         let path = entry.map_err(RemoteError::io("list", &runs))?.path();
-        if path.is_dir() {
+        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        // Also one that has no number yet. Other folders are stores of code, some of them of other users.
+        if (name.starts_with('.') || name.parse::<u64>().is_ok()) && path.is_dir() {
             used.extend(tree_of_job(folder, &JobDir::new(path))?);
         }
     }
@@ -98,7 +99,8 @@ fn used_trees(folder: &RemoteFolder) -> Result<BTreeSet<String>, RemoteError> {
 
 /// The hash of the tree that a job was submitted with; none if it was submitted in another folder.
 fn tree_of_job(folder: &RemoteFolder, job: &JobDir) -> Result<Option<String>, RemoteError> {
-    let order = submission_of(job.path()).map(|token| OnceSubmission::new(folder, &token)?.order()).transpose();
+    let token = read_submission(job.path()).map_err(RemoteError::io("read", job.path()))?;
+    let order = token.map(|token| OnceSubmission::new(folder, &token)?.order()).transpose();
     if let Ok(Some(order)) = &order
         && let SubmissionRoot::Tree(hash) = &order.root
     {
@@ -107,11 +109,33 @@ fn tree_of_job(folder: &RemoteFolder, job: &JobDir) -> Result<Option<String>, Re
     if let Some(snapshot) = CodeSnapshot::read(job)? {
         return Ok(hash_of(&snapshot.project.0));
     }
-    // Its programs run in the tree itself, and nothing else says which one it is.
+    // Its programs run in the tree itself.
     match order? {
         Some(order) => Ok(hash_of(&folder.root(&order.root)?)),
-        None => Ok(None),
+        None => tree_in_scripts(job),
     }
+}
+
+/// The hash of the tree that the scripts of a job name. One without a token may be the round of a search, or of somebody who was logged in.
+fn tree_in_scripts(job: &JobDir) -> Result<Option<String>, RemoteError> {
+    let entries = match std::fs::read_dir(job.path()) {
+        Ok(entries) => entries,
+        // It has got its number meanwhile.
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(RemoteError::io("list", job.path())(e)),
+    };
+    for entry in entries {
+        let path = entry.map_err(RemoteError::io("list", job.path()))?.path();
+        if path.extension().is_some_and(|end| end == "sh") {
+            let bytes = std::fs::read(&path).map_err(RemoteError::io("read", &path))?;
+            let script = String::from_utf8_lossy(&bytes);
+            let mut names = script.split("/trees/").skip(1).filter_map(|rest| rest.get(..64));
+            if let Some(name) = names.find(|name| is_hash(name)) {
+                return Ok(Some(name.to_owned()));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// The hash of the tree in a folder.
@@ -184,6 +208,7 @@ mod tests {
         let folder = RemoteFolder::open(home.path().to_str().unwrap()).unwrap();
         let old = |digit| tree(&folder, &hash(digit), 15);
         let (unused, of_job, of_snapshot, of_staged) = (old('1'), old('2'), old('3'), old('4'));
+        let of_script = old('6');
         let (recent, other) = (tree(&folder, &hash('5'), 13), tree(&folder, "mine", 99));
         let (left, begun) = (tree(&folder, ".writing-a", 15), tree(&folder, ".writing-b", 0));
         std::os::unix::fs::symlink(&recent, unused.join("results")).unwrap();
@@ -195,14 +220,18 @@ mod tests {
         job(&folder, ".staged-x", &"c".repeat(32), SubmissionRoot::Tree(hash('4')));
         // Submitted by somebody who was logged in.
         std::fs::create_dir(folder.runs().join("3")).unwrap();
+        // A round of a search whose programs run in the tree itself.
+        std::fs::create_dir(folder.runs().join("4")).unwrap();
+        let script = format!("#!/bin/sh\nexec expctl --root {} run-command\n", of_script.display());
+        std::fs::write(folder.runs().join("4/batch.sh"), script).unwrap();
         assert_eq!(remove_unused_trees(&folder).unwrap(), 1);
         assert!(!unused.exists() && !left.exists());
-        for kept in [&of_job, &of_snapshot, &of_staged, &recent, &other, &begun] {
+        for kept in [&of_job, &of_snapshot, &of_staged, &of_script, &recent, &other, &begun] {
             assert!(kept.join("pkg/a.py").exists(), "{}", kept.display());
         }
         // Those of jobs are not looked for again.
         assert_eq!(old_entries(&folder).unwrap(), Vec::<PathBuf>::new());
-        assert_eq!(std::fs::read_dir(folder.trees()).unwrap().count(), 6);
+        assert_eq!(std::fs::read_dir(folder.trees()).unwrap().count(), 7);
     }
 
     #[test]
@@ -215,6 +244,11 @@ mod tests {
         std::fs::write(job.path().join("submission"), "a".repeat(32)).unwrap();
         assert!(remove_unused_trees(&folder).is_err() && unused.exists());
         std::fs::write(job.path().join("snapshot.json"), "{").unwrap();
+        assert!(remove_unused_trees(&folder).is_err() && unused.exists());
+        // It is there, and cannot be read.
+        std::fs::remove_file(job.path().join("snapshot.json")).unwrap();
+        std::fs::remove_file(job.path().join("submission")).unwrap();
+        std::fs::create_dir(job.path().join("submission")).unwrap();
         assert!(remove_unused_trees(&folder).is_err() && unused.exists());
     }
 

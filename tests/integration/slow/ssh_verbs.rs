@@ -19,8 +19,8 @@ fn job(far: &FarSide, job: u64) -> JobDir {
 fn has_outcome(far: &FarSide, number: u64) -> bool {
     let folder = job(far, number);
     let Ok(record) = folder.record() else { return false };
-    let attempts = record.trials.iter().flat_map(|trial| folder.attempts(&trial.id).unwrap());
-    attempts.into_iter().any(|attempt| attempt.outcome_path().exists())
+    let mut attempts = record.trials.iter().flat_map(|trial| folder.attempts(&trial.id).unwrap());
+    attempts.any(|attempt| attempt.outcome_path().exists())
 }
 
 /// The ledger there has the rounds of one search, and each trial completed once, but for those that fail.
