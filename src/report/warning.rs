@@ -202,7 +202,7 @@ fn job_warnings(job: &MeasuredJob) -> Vec<Warning> {
     all
 }
 
-/// Cautions of the runs of a variant besides [`cautions`].
+/// Cautions of the runs of a variant besides those of its row.
 fn variant_cautions(runs: &[&Run]) -> Vec<Caution> {
     let mut all = Vec::new();
     match packs(runs).len() {

@@ -141,7 +141,7 @@ fn masks_of_the_step_are_no_wait() {
             || text.contains("`published` spends 75.0 % of a step on *mask*"),
         "{text}"
     );
-    let legend = "with pipeline.device_masks the step makes masks itself";
+    let legend = "*mask* (in the step): the step makes masks itself";
     assert!(text.contains(legend), "{text}");
     // Others need no legend of it.
     two_variants(&project, 13);
