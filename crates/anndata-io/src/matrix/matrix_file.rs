@@ -30,7 +30,7 @@ pub struct MatrixFile {
 
 #[derive(Debug)]
 enum MatrixContent {
-    Csr(CsrMatrix),
+    Csr(Box<CsrMatrix>),
     Dense(DenseMatrix),
     /// A CSC matrix, transposed.
     Transposed(CsrRows),
@@ -52,7 +52,14 @@ impl MatrixFile {
             MatrixArrays::Dense(data) => MatrixContent::Dense(DenseMatrix { rows, columns, data }),
             MatrixArrays::Sparse(SparseEncoding::Csr, arrays) => {
                 let [indptr, indices, data] = *arrays;
-                MatrixContent::Csr(CsrMatrix::new(&source, indptr, indices, data, (rows, columns), "columns")?)
+                MatrixContent::Csr(Box::new(CsrMatrix::new(
+                    &source,
+                    indptr,
+                    indices,
+                    data,
+                    (rows, columns),
+                    "columns",
+                )?))
             }
             MatrixArrays::Sparse(SparseEncoding::Csc, arrays) => {
                 let [indptr, indices, data] = *arrays;
