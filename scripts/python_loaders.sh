@@ -3,7 +3,7 @@
 #
 #   scripts/python_loaders.sh     build, then print the folder for PYTHONPATH on stdout
 #
-# The module is built with all other crates, so that what cargo has built for the tests is not built again with other features; the wheel
+# The module is built with all crates and tests, so that what cargo has built for the tests is not built again with other features; the wheel
 # that `pip install ./python` makes has the same files. It is for every Python from 3.10 on: one folder serves all interpreters.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -24,7 +24,7 @@ mkdir -p "$dir"
 # Tests call this at the same time: one builds, the others wait.
 exec 7>"$dir/lock"
 flock 7
-(cd "$root" && cargo build --release --workspace --locked --quiet) >&2
+(cd "$root" && cargo build --release --workspace --locked --lib --bins --tests --quiet) >&2
 rm -rf "$dir/site.new" "$dir/site.old"
 mkdir "$dir/site.new"
 cp -r "$root/python/src/expctl" "$dir/site.new/expctl"

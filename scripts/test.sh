@@ -10,13 +10,16 @@
 # every test that failed, and count what was skipped.
 #
 # The *numeric tests* are all tests of the packages that compute with libtorch or with kernels of their own (numeric_packages
-# below). `cargo test` runs them with the best instructions that the processor has; then they run again with each slower set,
+# below). `cargo test` runs them with the best instructions that the processor has; then they run again with each slower set, but for a few,
 # because a sum that is computed in another order is rounded differently.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
 
 numeric_packages=(torch-dist rounding worker)
+# Numeric tests that take minutes and are about something else: what a GPU does in which order, numbers of threads, choices of a model that others
+# compute in the same way.
+not_about_instructions=(--skip gpu::slow:: --skip sizes_are_one_function_with_two_threads --skip norms_and_aggregations_agree)
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
@@ -53,12 +56,16 @@ best_instructions() {
   else echo base; fi
 }
 
-# numeric_tests ARGUMENT... : the numeric tests, with arguments for the test harness. All packages are selected, so that cargo
-# takes what it has built; the runner leaves out the executables of the others.
-numeric_tests() {
-  CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$PWD/scripts/numeric_test.sh ${numeric_packages[*]} --" \
-    cargo test --release --workspace --locked --no-fail-fast --lib --bins --tests -- "$@"
+# tests all|alone ARGUMENT... : cargo's tests of all packages, or of the numeric ones alone. All packages are selected in both cases, so that cargo
+# takes what it has built.
+tests() {
+  local which=$1; shift
+  CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$PWD/scripts/numeric_test.sh $which ${numeric_packages[*]} --" \
+    cargo test --release --workspace --locked --no-fail-fast "$@"
 }
+
+# numeric_tests ARGUMENT... : the numeric tests that are about instructions, with arguments for the test harness.
+numeric_tests() { tests alone --lib --bins --tests -- "${not_about_instructions[@]}" "$@"; }
 
 # MKL and oneDNN compute libtorch's matrix products, and choose instructions of their own.
 with_instructions() {
@@ -117,9 +124,9 @@ summary() {
   return 1
 }
 
-# Many tests wait: for clusters, for processes that end, for other ranks. Four at a time keep two processors busy.
+# Many tests wait: for clusters, for processes that end, for other ranks. Six at a time keep two processors busy.
 threads=$(nproc)
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((threads < 4 ? 4 : threads))}
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((threads < 6 ? 6 : threads))}
 
 # A setting of the caller's would be that of the first run of the tests as well.
 unset ATEN_CPU_CAPABILITY EXPCTL_ROW_INSTRUCTIONS MKL_CBWR ONEDNN_MAX_CPU_ISA
@@ -128,7 +135,7 @@ check "shell scripts" shell_scripts
 check "cargo fmt" cargo fmt --all --check
 check "cargo clippy" cargo clippy --release --workspace --all-targets --locked -- -D warnings
 if [ "${1:-}" = check ]; then
-  check "cargo test" cargo test --release --workspace --locked --no-fail-fast --lib --bins --tests -- --skip slow::
+  check "cargo test" tests all --lib --bins --tests -- --skip slow::
   summary || exit 1
   say "==> quick checks passed, $skipped tests skipped; make test has the others"
   exit
@@ -136,7 +143,7 @@ fi
 RUSTDOCFLAGS="-D warnings" check "cargo doc" cargo doc --release --workspace --no-deps --locked --document-private-items --quiet
 check "Python test tools" scripts/python.sh
 check "wheels" scripts/wheels.sh tested "$CARGO_TARGET_DIR/older/dist"
-check "cargo test" cargo test --release --workspace --locked --no-fail-fast
+check "cargo test" tests all
 check "readers with overflow checks" cargo test --profile checked --locked --no-fail-fast -p anndata-io -p graph-loader --lib --tests
 numeric_tests_under_each_set
 summary || exit 1

@@ -57,7 +57,7 @@ if [ "${1:-}" = tested ]; then
   rm -rf "$built"
   mkdir -p "$built"
   touch src/main.rs crates/worker/src/main.rs crates/python-loaders/src/lib.rs # what is linked once more
-  EXPCTL_RELINKED=$built RUSTC_WRAPPER=$here/wheels/relink cargo build --release --workspace --locked --lib --bins >&2
+  EXPCTL_RELINKED=$built RUSTC_WRAPPER=$here/wheels/relink cargo build --release --workspace --locked --lib --bins --tests >&2
   mv "$built/expctl_worker" "$built/expctl-worker" # rustc's name and cargo's
 else
   out=$root/dist built=$CARGO_TARGET_DIR/$triple/dist

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use expctl_config::{LinkStyle, NotesSettings};
+use expctl_ledger::RunState;
 
 use crate::console::{out, say};
 use crate::exit::{Exit, Failure};
@@ -121,6 +122,9 @@ pub fn note_options(project: &Project, asked: NotesSettings) -> Result<NoteOptio
     })
 }
 
+/// Why trials cannot be read is printed for so many of them; the note has all.
+const REASONS: usize = 8;
+
 /// Write the note of a job and print its path.
 ///
 /// The note is written for what there is; the exit code then says what is missing.
@@ -150,6 +154,14 @@ pub fn run(project: &Project, args: &ReportArgs) -> Result<(), Failure> {
             .and_then(|made| made.write(record))
             .map_err(record_failure)?;
         out(record.display());
+    }
+    // The verdict has the names alone.
+    let unreadable = job.incomplete().filter_map(|run| match &run.state {
+        RunState::Unreadable(reason) => Some(reason),
+        _ => None,
+    });
+    for reason in unreadable.take(REASONS) {
+        tracing::warn!("{reason}");
     }
     Ok(job.verdict()?)
 }

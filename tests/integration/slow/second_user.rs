@@ -78,6 +78,10 @@ fn starter(far: &FarSide) -> TestProject {
     let project = TestProject::new();
     // The studies of the clone are no part of it.
     std::fs::remove_file(project.path().join("experiments")).unwrap();
+    // As a home folder is: temporary folders are as open as the shell's umask leaves them.
+    for folder in [project.path(), project.cache()] {
+        std::fs::set_permissions(folder, Permissions::from_mode(0o700)).unwrap();
+    }
     far.connect_as(&project, "~/venv/bin/expctl");
     project.ok(&["init", "first", "--graph"]);
     project
