@@ -39,20 +39,22 @@ pub fn run(project: &Project, name: &str, verb: Verb, passed: &[String]) -> Resu
         Verb::Submit(args) => {
             args.run_options().check()?;
             let submitted = remote_submit::submit(project, &host, args, passed)?;
-            end(project, &host, &submitted, args.run_options().waits())
+            end(project, &host, submitted, args.run_options().waits())
         }
         Verb::Rerun(args) if !args.run_options().only_asks() => {
             let submitted = remote_submit::submit_of_job(project, &host, args.job(), passed)?;
-            end(project, &host, &submitted, args.run_options().waits())
+            end(project, &host, submitted, args.run_options().waits())
         }
         Verb::Isolate(args) if !args.run_options().only_asks() => {
             let submitted = remote_submit::submit_of_job(project, &host, args.job(), passed)?;
-            end(project, &host, &submitted, args.run_options().waits())
+            end(project, &host, submitted, args.run_options().waits())
         }
         Verb::Predict(args) if args.verifies() => {
             let submitted = remote_submit::submit_of_job(project, &host, args.job(), passed)?;
-            let Some(job) = submitted.job else { return Ok(()) };
-            wait(project, &host, job)?;
+            let job = submitted.job;
+            let interrupt = submitted.close();
+            let Some(job) = job else { return Ok(()) };
+            wait(project, &host, job, &interrupt)?;
             let there = project.clone().of_host(host.name());
             let ended = run_plan::finish(&there, job, Ok(()));
             predict::show_verified(&there, job, args)?;
@@ -252,10 +254,12 @@ fn search_result(host: &str, answer: &[u8]) -> Result<SearchResult, RemoteError>
 }
 
 /// Stay with a job that was submitted, if that was asked for.
-fn end(project: &Project, host: &Host, submitted: &Submitted, waits: bool) -> Result<(), Failure> {
-    match submitted.job {
+fn end(project: &Project, host: &Host, submitted: Submitted, waits: bool) -> Result<(), Failure> {
+    let job = submitted.job;
+    let interrupt = submitted.close();
+    match job {
         Some(job) if waits => {
-            wait(project, host, job)?;
+            wait(project, host, job, &interrupt)?;
             run_plan::finish(&project.clone().of_host(host.name()), job, Ok(()))
         }
         _ => Ok(()),
@@ -263,20 +267,22 @@ fn end(project: &Project, host: &Host, submitted: &Submitted, waits: bool) -> Re
 }
 
 /// Wait until a job there has ended, however often the connection is lost; then fetch its records.
-fn wait(project: &Project, host: &Host, job: u64) -> Result<(), Failure> {
-    let interrupt = Interrupt::listen()?;
+fn wait(project: &Project, host: &Host, job: u64, interrupt: &Interrupt) -> Result<(), Failure> {
     let mut pauses = Pauses::new(RECONNECT);
     let mut shown = String::new();
     let mut said = false;
     let folder = project.host_folder(host.name());
     loop {
+        if interrupt.is_set() {
+            return Err(goes_on(host, job));
+        }
         let fetched = HostSession::open(host).and_then(|mut session| {
             pauses = Pauses::new(RECONNECT);
             if said {
                 say(format!("{} answers again", host.name()));
                 said = false;
             }
-            poll_until_end(&mut session, job, &mut shown, &interrupt)?;
+            poll_until_end(&mut session, job, &mut shown, interrupt)?;
             if interrupt.is_set() {
                 return Ok(());
             }
@@ -290,7 +296,7 @@ fn wait(project: &Project, host: &Host, job: u64) -> Result<(), Failure> {
                     say(format!("{error}; job {}:{job} goes on, and I try again until Ctrl-C", host.name()));
                     said = true;
                 }
-                if pauses.wait(&interrupt) {
+                if pauses.wait(interrupt) {
                     return Err(goes_on(host, job));
                 }
             }

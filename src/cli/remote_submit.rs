@@ -1,4 +1,6 @@
 //! `expctl submit --on NAME`: send the code, and submit there once.
+//!
+//! Invariant: the number of the job is printed as soon as it is known, and its end is written down; what comes then changes neither.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -7,6 +9,7 @@ use expctl_text::format::moment;
 use super::submit::SubmitArgs;
 use crate::console::{say, try_out};
 use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
 use crate::project::Project;
 use crate::provenance::source_state;
 use crate::remote::protocol::{HostReply, HostRequest};
@@ -19,6 +22,23 @@ use crate::remote::{
 pub struct Submitted {
     /// Its job; none where there was nothing to submit.
     pub job: Option<u64>,
+    /// Still open: behind its answer, the other side removes old code.
+    session: HostSession,
+    /// Ctrl-C since the job is there.
+    interrupt: Interrupt,
+}
+
+impl Submitted {
+    /// End the connection, after what the other side does behind its answer. Returns what heard of Ctrl-C meanwhile.
+    pub fn close(self) -> Interrupt {
+        let host = self.session.host().to_owned();
+        if !self.session.close() {
+            say(format!(
+                "warning: {host} did not end the connection in time; old code there may not have been removed"
+            ));
+        }
+        self.interrupt
+    }
 }
 
 /// The code as it is now, and the words of a verb on these configs, in the order in which it names them, for a machine that has the code.
@@ -108,10 +128,12 @@ fn ask(
             moment(begun)
         ));
     }
-    let result = asked(host, &folder, &local, tree).map_err(|error| {
+    let (session, result) = asked(host, &folder, &local, tree).map_err(|error| {
         let again = error.is_of_connection().then_some("the same command again goes on with this submission");
         again.into_iter().fold(Failure::from(error), Failure::hint)
     })?;
+    // From now on Ctrl-C ends no more than the waiting.
+    let interrupt = Interrupt::listen();
     let job = result.job();
     if let Some(job) = job {
         print_id(host, job);
@@ -124,23 +146,23 @@ fn ask(
         let name = host.name();
         say(format!("  progress: expctl watch {name}:{job}\n  stop it: expctl cancel {name}:{job}"));
     }
-    Ok(Submitted { job })
+    Ok(Submitted { job, session, interrupt: interrupt? })
 }
 
-/// Send the code, and submit.
+/// Send the code, and submit; returns the connection, which is still open.
 fn asked(
     host: &Host,
     folder: &Path,
     local: &LocalSubmission,
     tree: Option<&ProjectTree>,
-) -> Result<SubmissionResult, RemoteError> {
+) -> Result<(HostSession, SubmissionResult), RemoteError> {
     let mut session = HostSession::open(host)?;
     session.claim(folder)?;
     if let Some(tree) = tree {
         say_sent(host, &tree.send(&mut session)?);
     }
     match session.ask(&HostRequest::Submit(local.order().clone()))? {
-        HostReply::Submitted(result) => Ok(result),
+        HostReply::Submitted(result) => Ok((session, result)),
         _ => Err(session.other_answer()),
     }
 }

@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io::{BufRead, ErrorKind, Read, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use expctl_ledger::{AttemptState, JobDir};
 
@@ -18,9 +19,13 @@ use super::protocol::{
 use super::received_tree::ReceivedTree;
 use super::remote_folder::RemoteFolder;
 use super::unused_trees::remove_unused_trees;
+use crate::console::say;
 use crate::exit::Failure;
 use crate::launch::slurm;
 use crate::launch::status::{JobStatus, JobStatuses};
+
+/// Time for the removal of old code behind a submission: whoever submitted waits for it, with the job in hand.
+const REMOVAL_LIMIT: Duration = Duration::from_secs(5);
 
 /// Answer what is asked until the other side closes the connection. A folder that cannot be opened is the answer to the first request.
 ///
@@ -50,9 +55,9 @@ pub fn serve(
             Err(error @ RemoteError::SentInPart { .. }) => return Err(error),
             Err(error) => return refuse(refused(error), output).map_err(gone),
         }
-        if submits && let Err(error) = remove_unused_trees(&folder) {
-            // The job is there, and the next submission tries again.
-            tracing::debug!("{error}");
+        // The job is there, and its number is on its way.
+        if submits && let Err(error) = remove_unused_trees(&folder, REMOVAL_LIMIT) {
+            say(format!("warning: old code that no job has was not removed: {error}; the next submission tries again"));
         }
         request = match next_request(input)? {
             Some(request) => request,
@@ -205,6 +210,10 @@ fn mtime_ns(file: &File) -> std::io::Result<i64> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+    use std::time::SystemTime;
+
+    use super::super::once_submission::{SubmissionOrder, SubmissionResult, SubmissionRoot, write_private_json};
     use super::*;
 
     /// The answers to requests, behind the greeting.
@@ -280,5 +289,53 @@ mod tests {
         let none = HostRequest::List { jobs: vec![9], skip: Vec::new(), extent: FetchExtent::All };
         let replies = answers(&folder, &[none, HostRequest::Send { files: vec!["9/job.json".to_owned()] }]);
         assert_eq!(replies, [HostReply::Jobs { jobs: Vec::new(), unknown: vec![9] }, HostReply::End]);
+    }
+
+    #[test]
+    fn a_submission_is_answered_before_old_code_is_removed_and_whatever_becomes_of_that() {
+        /// Remembers at each flush whether a tree was there.
+        struct Watching {
+            tree: PathBuf,
+            was_there: Vec<bool>,
+        }
+        impl Write for Watching {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                self.was_there.push(self.tree.exists());
+                Ok(())
+            }
+        }
+        let home = tempfile::tempdir().unwrap();
+        let folder = RemoteFolder::open(home.path().to_str().unwrap()).unwrap();
+        let token = "0123456789abcdef0123456789abcdef".to_owned();
+        let ended = SubmissionResult { exit: 3, stdout: String::new(), stderr: String::new() };
+        write_private_json(&folder.submissions().join(format!("{token}.result.json")), &ended).unwrap();
+        let order = SubmissionOrder {
+            token,
+            root: SubmissionRoot::Job(1),
+            profile: None,
+            arguments: vec!["submit".to_owned()],
+            source: None,
+        };
+        let requests = [HostRequest::Submit(order), HostRequest::Numbers];
+        let tree = folder.trees().join("1".repeat(64));
+        std::fs::create_dir(&tree).unwrap();
+        let long_ago = SystemTime::now() - Duration::from_secs(15 * 24 * 3600);
+        File::open(&tree).unwrap().set_modified(long_ago).unwrap();
+        // A job that does not say what it runs.
+        let job = folder.job(1);
+        std::fs::create_dir(job.path()).unwrap();
+        std::fs::write(job.path().join("snapshot.json"), "{").unwrap();
+        assert_eq!(answers(&folder, &requests), [HostReply::Submitted(ended), HostReply::Numbers { jobs: Vec::new() }]);
+        assert!(tree.exists());
+        std::fs::remove_dir_all(job.path()).unwrap();
+        let mut asked = Vec::new();
+        requests.iter().for_each(|request| write_message(&mut asked, request).unwrap());
+        let mut output = Watching { tree, was_there: Vec::new() };
+        serve(|| Ok(folder.clone()), &mut &asked[..], &mut output).unwrap();
+        // At the greeting, at the job, and at the next answer.
+        assert_eq!(output.was_there, [true, true, false]);
     }
 }

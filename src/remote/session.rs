@@ -213,6 +213,14 @@ impl HostSession {
         }
     }
 
+    /// End the connection, once the other side has done what it does behind its last answer, and what it says of that is printed. Whether it
+    /// ended in time.
+    pub fn close(mut self) -> bool {
+        let is_ended = self.end().is_some();
+        drop(self.messages.take().map(words_of));
+        is_ended
+    }
+
     /// End `ssh`; `None` if it has to be killed.
     fn end(&mut self) -> Option<ExitStatus> {
         if let Some(input) = self.input.take() {

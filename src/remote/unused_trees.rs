@@ -1,4 +1,4 @@
-//! [`remove_unused_trees`]: removes trees of code that no job names and that were not sent for a while.
+//! [`remove_unused_trees`]: removes trees of code that no job names and that were not sent for a while, in the time that there is.
 //!
 //! Invariant: a tree is not removed while the ledger has a job that was submitted with it, nor in the days after it was sent. Between the last
 //! look at its time and its removal nobody sends it: both are under a lock.
@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
 
 use atomic_file::TEMPORARY_PREFIX;
@@ -36,12 +37,24 @@ pub(crate) fn renew(folder: &RemoteFolder, tree: &Path) -> Result<bool, RemoteEr
     }
 }
 
-/// Remove the old trees that no job in the ledger was submitted with, and what is left of trees that were received or removed halfway. Returns
-/// how many trees were removed.
+/// Remove the old trees that no job in the ledger was submitted with, and what is left of trees that were received or removed halfway, for at
+/// most `limit`: a large ledger, a lock or a file system may take any time. What is not done by then goes on beside this thread, and ends with
+/// the process, wherever that leaves it: the next one begins again. Returns how many trees were removed.
 ///
 /// # Errors
-/// The ledger or a job in it cannot be read: then no tree is removed. Or one cannot be removed.
-pub(crate) fn remove_unused_trees(folder: &RemoteFolder) -> Result<usize, RemoteError> {
+/// The time is over. The ledger or a job in it cannot be read: then no tree is removed. Or one cannot be removed.
+pub(crate) fn remove_unused_trees(folder: &RemoteFolder, limit: Duration) -> Result<usize, RemoteError> {
+    let (sender, removed) = mpsc::channel();
+    let all = folder.clone();
+    std::thread::spawn(move || {
+        // Nobody may wait for it any more.
+        let _ = sender.send(remove_all(&all));
+    });
+    let late = |_| RemoteError::io("look through", &folder.trees())(ErrorKind::TimedOut.into());
+    removed.recv_timeout(limit).map_err(late)?
+}
+
+fn remove_all(folder: &RemoteFolder) -> Result<usize, RemoteError> {
     let old = old_entries(folder)?;
     if old.is_empty() {
         return Ok(0);
@@ -224,7 +237,7 @@ mod tests {
         std::fs::create_dir(folder.runs().join("4")).unwrap();
         let script = format!("#!/bin/sh\nexec expctl --root {} run-command\n", of_script.display());
         std::fs::write(folder.runs().join("4/batch.sh"), script).unwrap();
-        assert_eq!(remove_unused_trees(&folder).unwrap(), 1);
+        assert_eq!(remove_all(&folder).unwrap(), 1);
         assert!(!unused.exists() && !left.exists());
         for kept in [&of_job, &of_snapshot, &of_staged, &of_script, &recent, &other, &begun] {
             assert!(kept.join("pkg/a.py").exists(), "{}", kept.display());
@@ -242,14 +255,14 @@ mod tests {
         let job = folder.job(1);
         std::fs::create_dir(job.path()).unwrap();
         std::fs::write(job.path().join("submission"), "a".repeat(32)).unwrap();
-        assert!(remove_unused_trees(&folder).is_err() && unused.exists());
+        assert!(remove_all(&folder).is_err() && unused.exists());
         std::fs::write(job.path().join("snapshot.json"), "{").unwrap();
-        assert!(remove_unused_trees(&folder).is_err() && unused.exists());
+        assert!(remove_all(&folder).is_err() && unused.exists());
         // It is there, and cannot be read.
         std::fs::remove_file(job.path().join("snapshot.json")).unwrap();
         std::fs::remove_file(job.path().join("submission")).unwrap();
         std::fs::create_dir(job.path().join("submission")).unwrap();
-        assert!(remove_unused_trees(&folder).is_err() && unused.exists());
+        assert!(remove_all(&folder).is_err() && unused.exists());
     }
 
     #[test]
@@ -258,8 +271,29 @@ mod tests {
         let folder = RemoteFolder::open(home.path().to_str().unwrap()).unwrap();
         let sent = tree(&folder, &hash('1'), 15);
         assert!(renew(&folder, &sent).unwrap() && !renew(&folder, &folder.trees().join(hash('2'))).unwrap());
-        assert_eq!(remove_unused_trees(&folder).unwrap(), 0);
+        assert_eq!(remove_all(&folder).unwrap(), 0);
         assert!(!remove(&folder, &sent).unwrap() && sent.exists());
         assert_eq!(std::fs::read_dir(folder.trees()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_takes_too_long_is_not_waited_for() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = RemoteFolder::open(home.path().to_str().unwrap()).unwrap();
+        let unused = tree(&folder, &hash('1'), 15);
+        let locked = lock(&folder).unwrap();
+        let late = remove_unused_trees(&folder, Duration::from_millis(50)).unwrap_err();
+        assert!(matches!(&late, RemoteError::Io { source, .. } if source.kind() == ErrorKind::TimedOut), "{late}");
+        assert!(unused.exists());
+        drop(locked);
+        // What was begun ends before its folder goes.
+        let is_empty = || std::fs::read_dir(folder.trees()).unwrap().next().is_none();
+        for _ in 0..2000 {
+            if is_empty() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(remove_unused_trees(&folder, Duration::from_secs(60)).unwrap(), 0);
     }
 }

@@ -1,8 +1,11 @@
 //! `--on NAME` over a real sshd: jobs on this machine and on a Slurm cluster behind it, lost connections, a host that is another one.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
 
+use nix::sys::signal::Signal;
 use serde_json::Value as Json;
 
 use crate::common::cluster::Cluster;
@@ -297,6 +300,41 @@ fn waiting_goes_on_after_a_lost_connection() {
     // The program reported no steps, so the trial failed.
     assert_eq!(waiting.0.wait().unwrap().code(), Some(5), "{}", std::fs::read_to_string(&log).unwrap());
     assert!(project.path().join("results/show_far_1.md").exists());
+}
+
+#[test]
+fn a_job_is_known_before_old_code_is_looked_for_and_ctrl_c_leaves_it() {
+    let (far, project) = (FarSide::without_network(), TestProject::new());
+    far.connect(&project);
+    project.conf("small", &conf());
+    // Old code, and a job that would take any time to say what it runs.
+    far.expect(&project, &["check", "conf/small.toml", "--on", "far"], 0);
+    let long_ago = SystemTime::now() - Duration::from_secs(15 * 24 * 3600);
+    for tree in std::fs::read_dir(far.project().join("trees")).unwrap() {
+        std::fs::File::open(tree.unwrap().path()).unwrap().set_modified(long_ago).unwrap();
+    }
+    let endless = far.project().join("results/runs/.endless");
+    std::fs::create_dir(&endless).unwrap();
+    assert!(Command::new("mkfifo").arg(endless.join("snapshot.json")).status().unwrap().success());
+    std::fs::write(project.path().join("new.py"), "a = 1\n").unwrap();
+    for (job, wait, code) in [("far:1", &[][..], 0), ("far:2", &["--wait"][..], 6)] {
+        let submit = [&["submit", "conf/small.toml", "--on", "far"][..], wait].concat();
+        let mut command = far.expctl(&project, &submit);
+        let mut submitting = Guard(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        let mut id = String::new();
+        BufReader::new(submitting.0.stdout.take().unwrap()).read_line(&mut id).unwrap();
+        assert_eq!(id.trim_end(), job);
+        // The other side is at it by now.
+        assert!(submitting.0.try_wait().unwrap().is_none());
+        submitting.signal(Signal::SIGINT);
+        let stderr = std::io::read_to_string(submitting.0.stderr.take().unwrap()).unwrap();
+        assert_eq!(submitting.0.wait().unwrap().code(), Some(code), "{stderr}");
+        assert!(stderr.contains("warning: old code that no job has was not removed: cannot look through "), "{stderr}");
+        assert_eq!(stderr.contains("job far:2 goes on without me"), code == 6, "{stderr}");
+    }
+    std::fs::remove_dir_all(endless).unwrap();
+    assert_eq!(far.jobs(), [1, 2]);
+    far.wait_for_jobs();
 }
 
 /// Whether a process runs in a home folder.
