@@ -70,7 +70,11 @@ pub fn run(project: &Project, name: &str, verb: Verb, passed: &[String]) -> Resu
             let options = ThereOptions { job: named_job(&verb), profile: host.profile(), ..ThereOptions::default() };
             pass_on(&host, options, passed)
         }
-        Verb::Status(_) | Verb::Logs(_) | Verb::Cancel(_) | Verb::Retry(_) | Verb::Diff(_) | Verb::Doctor(_) => {
+        Verb::Retry(_) => {
+            let words = known_as(&host, passed.to_vec());
+            pass_on(&host, ThereOptions { job: named_job(&verb), ..ThereOptions::default() }, &words)
+        }
+        Verb::Status(_) | Verb::Logs(_) | Verb::Cancel(_) | Verb::Diff(_) | Verb::Doctor(_) => {
             pass_on(&host, ThereOptions { job: named_job(&verb), ..ThereOptions::default() }, passed)
         }
         Verb::Fetch(args) => fetch::run(project, &host, args),
@@ -223,16 +227,22 @@ fn run_on_tree(
     )
 }
 
-/// Search there: its rounds are jobs of that ledger, and what it measured is there. The result is shown here, and the records of the rounds are
-/// fetched.
-fn run_search(project: &Project, host: &Host, args: &SearchArgs, passed: &[String]) -> Result<(), Failure> {
-    host.address().check(host.name(), &project.host_folder(host.name()))?;
-    let (tree, mut words) = remote_submit::tree_and_words(project, host, &[args.config()], passed)?;
-    send(host, &tree)?;
+/// The words of a verb that is told how its machine is called here: what it proposes is typed here.
+fn known_as(host: &Host, mut words: Vec<String>) -> Vec<String> {
     // Behind the verb: at the end it may be behind `--`.
     for word in [host.name(), "--known-as"] {
         words.insert(1, word.to_owned());
     }
+    words
+}
+
+/// Search there: its rounds are jobs of that ledger, and what it measured is there. The result is shown here, and the records of the rounds are
+/// fetched.
+fn run_search(project: &Project, host: &Host, args: &SearchArgs, passed: &[String]) -> Result<(), Failure> {
+    host.address().check(host.name(), &project.host_folder(host.name()))?;
+    let (tree, words) = remote_submit::tree_and_words(project, host, &[args.config()], passed)?;
+    send(host, &tree)?;
+    let words = known_as(host, words);
     let streams = ThereStreams::Answered;
     let options = ThereOptions { tree: Some(&tree), profile: host.profile(), streams, ..ThereOptions::default() };
     let result = search_result(host.name(), &run_verb(host, options, &words)?)?;

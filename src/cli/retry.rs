@@ -1,7 +1,8 @@
 //! `expctl retry`: further attempts of trials that did not complete, in the folder of their job.
-//! Trials that would only fail again are named and skipped.
+//! Trials that would only fail again are named and skipped. The round of a search is refused: the search runs again what it lost, and a trial
+//! that somebody else ran would change a race that has gone on from there.
 
-use expctl_ledger::{AttemptState, JobArrays, JobRecord, Ledger};
+use expctl_ledger::{AttemptState, JobArrays, JobRecord, Ledger, SearchRound};
 use expctl_settings::Trial;
 
 use super::{data, run_plan};
@@ -14,6 +15,7 @@ use crate::launch::status::{JobStatus, TrialStatus};
 use crate::launch::{Remedy, backend_for_job, last_lines_of_program, remedy};
 use crate::program::needed_worker;
 use crate::project::Project;
+use crate::search::quoted;
 
 /// Arguments of `expctl retry`.
 #[derive(Debug, clap::Args)]
@@ -28,6 +30,9 @@ pub struct RetryArgs {
     /// Wait for the job, then write its report
     #[arg(long)]
     wait: bool,
+    /// (from another machine) The name of this one there
+    #[arg(long, hide = true, value_name = "NAME")]
+    known_as: Option<String>,
 }
 
 impl RetryArgs {
@@ -35,11 +40,17 @@ impl RetryArgs {
     pub fn job(&self) -> u64 {
         self.job
     }
+
+    /// The job as the user names it, where the user is.
+    fn named(&self) -> String {
+        self.known_as.as_ref().map_or_else(|| self.job.to_string(), |host| format!("{host}:{}", self.job))
+    }
 }
 
 /// Give the trials that did not complete another attempt.
 pub fn run(project: &Project, args: &RetryArgs) -> Result<(), Failure> {
     let folder = Ledger::open(project)?.measured(args.job)?;
+    refuse_round(args, &folder.record()?)?;
     let (mut job, trouble) = JobStatus::load(&folder)?;
     if let Some(trouble) = trouble {
         return Err(Failure::new(
@@ -65,14 +76,14 @@ pub fn run(project: &Project, args: &RetryArgs) -> Result<(), Failure> {
     // On Slurm the trials of a job are independent; on this machine one launcher runs them all.
     if if slurm { !job.trials.iter().any(is_open) } else { job.is_active() } {
         let message = format!("job {} has not ended: {}", args.job, job.summary());
-        return Err(Failure::new(Exit::Incomplete, message).hint(format!("expctl cancel {}", args.job)));
+        return Err(Failure::new(Exit::Incomplete, message).hint(format!("expctl cancel {}", args.named())));
     }
     let (again, left) = choose(args, &job)?;
     say_left(&left);
     if again.is_empty() {
         let message = format!("nothing is retried: {} trial(s) would fail again", left.len());
         return Err(Failure::new(Exit::TrialsFailed, message)
-            .hint(format!("once the reason is gone: expctl retry {} --all", args.job)));
+            .hint(format!("once the reason is gone: expctl retry {} --all", args.named())));
     }
     needed_worker(again.iter().map(|again| &again.trial.trial))?;
     let interrupt = Interrupt::listen()?;
@@ -89,6 +100,19 @@ pub fn run(project: &Project, args: &RetryArgs) -> Result<(), Failure> {
     let backend = backend_for_job(&record.backend)?;
     backend.retry(project, &record, &which)?;
     run_plan::wait_or_detach(project, backend.as_ref(), &record, args.wait, &interrupt)
+}
+
+/// Refuse the job of a search, whether the search runs, was stopped or has ended.
+fn refuse_round(args: &RetryArgs, record: &JobRecord) -> Result<(), Failure> {
+    let Some(SearchRound { round, .. }) = record.search else { return Ok(()) };
+    let on = args.known_as.as_ref().map(|host| format!(" --on {host}")).unwrap_or_default();
+    let set: String = record.overrides.iter().map(|set| format!(" --set {}", quoted(set))).collect();
+    let search = format!("expctl search {}{on}{set}", record.config_path.display());
+    let message = format!("job {} is round {round} of a search, which runs again itself what it lost", args.job);
+    Err(Failure::new(Exit::Refused, message)
+        .hint(format!("to go on with the search: {search}"))
+        .hint(format!("to begin it again, once a reason to fail is gone: {search} --again"))
+        .hint(format!("to run these trials once more, as a job of their own: expctl rerun {}", args.named())))
 }
 
 /// Names the trials that would only fail again, those with the same reason together, with the last words of the first one's program.

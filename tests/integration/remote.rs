@@ -209,6 +209,20 @@ fn the_profile_and_the_job_go_along_and_options_for_this_machine_do_not() {
 }
 
 #[test]
+fn the_job_of_a_search_there_is_not_retried() {
+    let (far, project) = with_job();
+    let record = far.project().join("results/runs/7/job.json");
+    let mut job: serde_json::Value = serde_json::from_slice(&std::fs::read(&record).unwrap()).unwrap();
+    job["search"] = serde_json::json!({"id": "a", "start": 1, "round": 2});
+    job["overrides"] = serde_json::json!(["measure.steps=40"]);
+    std::fs::write(&record, job.to_string()).unwrap();
+    let (stdout, stderr) = far.expect(&project, &["retry", "--all", "far:7"], 7);
+    assert!(stdout.is_empty() && stderr.contains("error: job 7 is round 2 of a search, which runs again"), "{stderr}");
+    assert!(stderr.contains(" --on far --set measure.steps=40\n") && stderr.contains(" --again\n"), "{stderr}");
+    assert!(stderr.contains("expctl rerun far:7\n"), "{stderr}");
+}
+
+#[test]
 fn a_config_is_submitted_there_with_the_code_that_is_not_there_yet() {
     let (project, far) = (TestProject::new(), FarSide::without_network());
     far.connect(&project);

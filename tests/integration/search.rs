@@ -230,6 +230,8 @@ max_repeats = 2
             guard.signal(signal);
             guard.0.wait().unwrap();
         }
+        let (_, stderr) = project.expect(&["retry", "2"], 7);
+        assert!(stderr.contains("job 2 is round 2 of a search") && stderr.contains("expctl rerun 2\n"), "{stderr}");
         // The first one was completed before the second began.
         assert_eq!(rounds(&project), [(1, 1), (1, 2)]);
         let (stdout, stderr) = search(&project, &conf, &[]);

@@ -83,9 +83,13 @@ fn a_job_runs_the_code_that_was_sent_however_the_project_changes() {
     settings("new");
     assert_eq!(far.expect(&project, &submit, 0).0, "far:2\n");
     settings("newer");
+    // A job that runs is not retried; it is run once more.
+    let (_, stderr) = far.expect(&project, &["retry", "far:1"], 6);
+    assert!(stderr.contains("job 1 has not ended: ") && stderr.contains("hint: expctl cancel far:1\n"), "{stderr}");
+    assert_eq!(far.expect(&project, &["rerun", "far:1"], 0).0, "far:3\n");
     std::fs::write(go, "").unwrap();
     far.wait_for_jobs();
-    for (job, settings) in [("far:1", "old"), ("far:2", "new")] {
+    for (job, settings) in [("far:1", "old"), ("far:2", "new"), ("far:3", "old")] {
         let (stdout, _) = far.expect(&project, &["logs", job, "--rank", "0"], 0);
         // What comes behind is that it called no `expctl.Run`.
         assert_eq!(stdout.lines().next(), Some(settings), "{job}");

@@ -87,6 +87,41 @@ fn a_search_whose_connection_is_lost_goes_on_and_measures_nothing_twice() {
 }
 
 #[test]
+fn a_search_owns_its_jobs_and_a_rerun_of_one_is_none_of_them() {
+    let (far, (project, conf)) = (FarSide::without_network(), searched());
+    far.connect(&project);
+    let mut command = far.expctl(&project, &["search", conf.as_str(), "--on", "far"]);
+    let mut searching = Guard(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    wait_until("a trial to end", PATIENCE, || has_outcome(&far, 1).then_some(()));
+    let refused = || {
+        let (stdout, stderr) = far.expect(&project, &["retry", "far:1", "--all"], 7);
+        assert!(
+            stdout.is_empty() && stderr.contains("job 1 is round 1 of a search, which runs again itself"),
+            "{stderr}"
+        );
+        assert!(stderr.contains("to go on with the search: expctl search conf/waits.toml --on far\n"), "{stderr}");
+        assert!(stderr.contains("as a job of their own: expctl rerun far:1\n"), "{stderr}");
+    };
+    // While it runs, and after its end.
+    refused();
+    let (rerun, stderr) = far.expect(&project, &["rerun", "far:1"], 0);
+    assert!(searching.0.wait().unwrap().success());
+    refused();
+    far.wait_for_jobs();
+    let rerun: u64 = rerun.trim().strip_prefix("far:").unwrap_or_else(|| panic!("{rerun}{stderr}")).parse().unwrap();
+    let record = job(&far, rerun).record().unwrap();
+    assert!(record.search.is_none() && record.reruns == Some(1), "{record:?}");
+    let others: Vec<u64> = far.jobs().into_iter().filter(|number| *number != rerun).collect();
+    let rounds: Vec<Option<u32>> =
+        others.iter().map(|number| job(&far, *number).record().unwrap().search.map(|search| search.round)).collect();
+    let expected: Vec<Option<u32>> = (1..).take(others.len()).map(Some).collect();
+    assert_eq!(rounds, expected);
+    for trial in job(&far, 1).record().unwrap().trials {
+        assert_eq!(job(&far, 1).attempts(&trial.id).unwrap().len(), 1, "{}", trial.id);
+    }
+}
+
+#[test]
 fn a_search_that_nobody_waits_for_stops() {
     let (far, (project, conf)) = (FarSide::without_network(), searched());
     far.connect(&project);
