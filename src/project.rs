@@ -9,6 +9,9 @@ use expctl_text::{NoteName, NoteNameError as NameMistake};
 
 use crate::program::find_program;
 
+/// Variable with the commit of code that was sent from another machine, as JSON: the repository is there. `null`: there is none.
+pub const SENT_SOURCE: &str = "EXPCTL_SOURCE";
+
 /// The folders of a project.
 #[derive(Clone, Debug)]
 pub struct Project {
@@ -22,6 +25,8 @@ pub struct Project {
     /// The machine whose ledger it is, if not this one.
     host: Option<String>,
     default_profile: Option<String>,
+    /// Its code was sent from another machine.
+    is_sent: bool,
 }
 
 impl Project {
@@ -51,6 +56,7 @@ impl Project {
             programs: None,
             host: None,
             default_profile: std::env::var("EXPCTL_PROFILE").ok().filter(|name| !name.is_empty()),
+            is_sent: std::env::var_os(SENT_SOURCE).is_some(),
             root,
         })
     }
@@ -177,6 +183,10 @@ impl ProjectFolders for Project {
 
     fn default_profile(&self) -> Option<&str> {
         self.default_profile.as_deref()
+    }
+
+    fn is_sent(&self) -> bool {
+        self.is_sent
     }
 
     fn data_dir(&self, data: &Data) -> PathBuf {

@@ -1,7 +1,10 @@
 //! `expctl rerun`: the code and the config of a past job, run again as a new job.
 
+use std::path::Path;
+
 use expctl_config::{Rerun, rerun_path};
 use expctl_ledger::{CodeSnapshot, JobDir, JobRecord, Ledger};
+use expctl_settings::{Model, Train};
 
 use super::run_plan::{JobPurpose, RunOptions, Submission, submit_plan};
 use crate::data::ProjectData;
@@ -51,6 +54,7 @@ pub fn run(project: &Project, args: &RerunArgs) -> Result<(), Failure> {
     }
     let options = args.run.or_backend(&record.backend);
     if args.overrides.is_empty() {
+        refuse_missing_files(&record)?;
         let plan = past_plan(project, &record);
         let submission = Submission {
             config: ConfigOf::Past(&folder),
@@ -62,6 +66,22 @@ pub fn run(project: &Project, args: &RerunArgs) -> Result<(), Failure> {
         return submit_plan(project, submission, &options)?.map_or(Ok(()), |submitted| submitted.ended);
     }
     with_other_settings(project, args, &folder, &record, &options)
+}
+
+/// Refuse to run trials again whose files have gone: each would fail before its first step.
+fn refuse_missing_files(record: &JobRecord) -> Result<(), Failure> {
+    for settings in record.trials.iter().map(|trial| &trial.settings) {
+        let named =
+            [(Model::PATH.name(), &settings.model.path), (Train::START_FROM.name(), &settings.train.start_from)];
+        let is_missing = |path: &str| !path.is_empty() && !Path::new(path).is_file();
+        if let Some((key, path)) = named.into_iter().find(|(_, path)| is_missing(path)) {
+            let message =
+                format!("job {} cannot be run again: there is no file {path} any more, its `{key}`", record.job);
+            return Err(Failure::new(Exit::Refused, message)
+                .hint(format!("put it back, or name another one: --set {key}=FILE")));
+        }
+    }
+    Ok(())
 }
 
 /// The trials of a job as they were, whose data may lie elsewhere now.

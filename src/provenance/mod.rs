@@ -8,5 +8,5 @@ mod source_tree;
 
 pub use origin::{CodeOf, ConfigOf, JobOrigin, changes_since_submit};
 pub(crate) use secrets::Secrets;
-pub use source_tree::{SENT_SOURCE, source_state};
+pub use source_tree::source_state;
 pub(crate) use source_tree::{git, own_folders, split_names};

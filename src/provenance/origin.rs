@@ -12,11 +12,11 @@ use expctl_ledger::{
 use expctl_settings::{Trial, looks_secret};
 
 use super::secrets::{LEFT_OUT, Secrets, variables};
-use super::source_tree::{SENT_SOURCE, SourceTree, source_state};
+use super::source_tree::{SourceTree, source_state};
 use crate::exit::Failure;
 use crate::ledger::flatten_all;
 use crate::program::{libtorch_folder, libtorch_version, needed_worker, worker_version};
-use crate::project::Project;
+use crate::project::{Project, SENT_SOURCE};
 
 /// How long the worker may take to print its version. Without an answer the version stays open: each attempt also writes it into its
 /// `env.json`.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use expctl_settings::looks_secret;
 
-use super::source_tree::SENT_SOURCE;
+use crate::project::SENT_SOURCE;
 
 /// Replaces a secret.
 pub(crate) const LEFT_OUT: &str = "[left out: looks like a secret]";

@@ -11,9 +11,6 @@ use super::origin::file_hash;
 use super::secrets::Secrets;
 use crate::project::Project;
 
-/// Variable with the [`SourceState`] of code that was sent from another machine, as JSON: the repository is there. `null`: there is none.
-pub const SENT_SOURCE: &str = "EXPCTL_SOURCE";
-
 /// The commit of a project and whether the code differs from it. `None`: there is no repository, no commit or no git.
 pub fn source_state(project: &Project) -> Option<SourceState> {
     SourceTree::read(project).map(|tree| tree.source)

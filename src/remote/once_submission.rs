@@ -19,7 +19,7 @@ use super::error::RemoteError;
 use super::remote_folder::RemoteFolder;
 use crate::exit::Exit;
 use crate::launch::recover;
-use crate::provenance::SENT_SOURCE;
+use crate::project::SENT_SOURCE;
 
 /// Mode of files that nobody but the user can read.
 pub(crate) const PRIVATE: u32 = 0o600;

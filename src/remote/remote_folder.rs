@@ -12,8 +12,7 @@ use expctl_ledger::{CodeSnapshot, JobDir};
 use super::error::RemoteError;
 use super::once_submission::{OnceSubmission, SubmissionRoot};
 use crate::launch::submission_of;
-use crate::project::Project;
-use crate::provenance::SENT_SOURCE;
+use crate::project::{Project, SENT_SOURCE};
 
 /// Names that are the same in every tree, if the folder has them: programs find them beside the code, as in a project.
 const SHARED: [&str; 3] = ["data", "results", ".venv"];

@@ -11,7 +11,7 @@ use expctl::remote::protocol::PROTOCOL;
 use crate::common::far_side::FarSide;
 use crate::common::ledger::two_variants;
 use crate::common::programs::BARE;
-use crate::common::{PATIENCE, TestProject, copy, wait_until};
+use crate::common::{PATIENCE, SMALL, TestProject, copy, wait_until};
 
 /// A job whose program ends at once, and so fails.
 fn conf() -> String {
@@ -277,6 +277,42 @@ fn configs_are_checked_and_planned_and_data_are_built_there() {
     assert!(!project.path().join("data").exists());
     data("verify");
     assert!(data("info").contains(&built.display().to_string()));
+    assert!(far.jobs().is_empty());
+}
+
+#[test]
+fn files_that_a_config_names_are_those_of_the_other_machine() {
+    let (project, far) = (TestProject::new(), FarSide::without_network());
+    far.connect(&project);
+    project.conf("small", SMALL);
+    for file in ["weights/a.safetensors", "data/b.safetensors"] {
+        let path = project.path().join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "").unwrap();
+    }
+    let check =
+        |set: &str, code: i32| far.expect(&project, &["check", "conf/small.toml", "--on", "far", "--set", set], code).1;
+    // One that travels, and one that does not.
+    check("train.start_from=weights/a.safetensors", 0);
+    let stderr = check("train.start_from=data/b.safetensors", 3);
+    assert!(stderr.contains("`train.start_from`: there is no file data/b.safetensors on the machine that"), "{stderr}");
+    assert!(stderr.contains("data/ and results/ are those of the machine that runs it"), "{stderr}");
+    // Of that machine.
+    std::fs::write(far.project().join("data/b.safetensors"), "").unwrap();
+    check("train.start_from=data/b.safetensors", 0);
+    let there = far.project().join("b.pt");
+    let named = format!("train.start_from={}", there.display());
+    let stderr = check(&named, 3);
+    assert!(stderr.contains(&format!("`train.start_from`: there is no file {} on the", there.display())), "{stderr}");
+    assert!(stderr.contains("an absolute path is one of the machine that runs it"), "{stderr}");
+    std::fs::write(&there, "").unwrap();
+    check(&named, 0);
+    // Nothing is submitted, with --live neither.
+    for live in [&[][..], &["--live"]] {
+        let submit = ["submit", "conf/small.toml", "--on", "far", "--set", "model.path=data/none.pt"];
+        let (stdout, stderr) = far.expect(&project, &[&submit[..], live].concat(), 3);
+        assert!(stdout.is_empty() && stderr.contains("there is no file data/none.pt on the machine"), "{stderr}");
+    }
     assert!(far.jobs().is_empty());
 }
 

@@ -419,6 +419,24 @@ fn programs_of_jobs_without_a_snapshot_are_not_run_again() {
 }
 
 #[test]
+fn a_job_whose_files_are_gone_is_not_run_again() {
+    let project = TestProject::new();
+    let weights = project.file("last.safetensors");
+    let trial = project.trial("lazy", "Lazy", 1, |settings| {
+        settings.train.start_from = weights.to_str().unwrap().to_owned();
+    });
+    project.submitted(12, "small", vec![trial]);
+    let (stdout, said) = project.expect(&["rerun", "12", "--backend", "local"], 7);
+    let message = format!("job 12 cannot be run again: there is no file {} any more", weights.display());
+    // The folder of the project is masked in what is said.
+    let message = message.replace(project.path().to_str().unwrap(), "ROOT");
+    assert!(stdout.is_empty() && said.contains(&message) && said.contains("--set train.start_from=FILE"), "{said}");
+    std::fs::write(&weights, "").unwrap();
+    let said = text(&project.run(&["rerun", "12", "--backend", "local", "--dry-run"]).stderr);
+    assert!(!said.contains("cannot be run again"), "{said}");
+}
+
+#[test]
 fn doctor_removes_what_no_job_has() {
     let project = TestProject::new();
     assert!(text(&project.run(&["doctor", "--prune"]).stderr).contains("removed 0 files of code snapshots"));

@@ -47,6 +47,11 @@ pub trait ProjectFolders {
         None
     }
 
+    /// Whether its code was sent from another machine: where its config was written, other files may lie.
+    fn is_sent(&self) -> bool {
+        false
+    }
+
     /// Folder of a built data set, absolute.
     fn data_dir(&self, data: &Data) -> PathBuf;
 

@@ -116,8 +116,7 @@ impl Judge<'_> {
                 Ok(files) => files,
                 Err(reason) => {
                     let problem = Problem::new(at, format!("`{KEY}`: {reason}"), "not there");
-                    problems
-                        .push(problem.help(format!("paths start at the project folder, {}", self.root().display())));
+                    problems.push(problem.help(self.help_with_file(named)));
                     rows = None;
                     continue;
                 }

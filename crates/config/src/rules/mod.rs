@@ -133,6 +133,19 @@ impl<'a> Judge<'a> {
         self.project.folders().root()
     }
 
+    /// What to do about a file that is named and not there.
+    fn help_with_file(&self, named: &str) -> String {
+        let project = self.project.folders();
+        if !project.is_sent() {
+            return format!("paths start at the project folder, {}", project.root().display());
+        }
+        if Path::new(named).is_absolute() {
+            return "an absolute path is one of the machine that runs it; a file that travels is named from the project folder".to_owned();
+        }
+        "what git ignores, what is too large and what holds a secret does not travel; data/ and results/ are those of the machine that runs it"
+            .to_owned()
+    }
+
     /// The place that sets a key, or where it could be set.
     fn at(&self, values: &Values, key: &str) -> ValueOrigin {
         values.at(key).unwrap_or_else(|| self.fallback.of(key))

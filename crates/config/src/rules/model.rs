@@ -199,11 +199,16 @@ impl Judge<'_> {
     /// The file that `key` names exists, if it names one.
     fn existing_file(&self, values: &Values, key: &str, named: Option<String>, problems: &mut Vec<Problem>) {
         let Some(named) = named.filter(|path| !path.is_empty()) else { return };
-        let path = self.root().join(named);
-        if !path.is_file() {
-            let message = format!("`{key}`: there is no file {}", path.display());
-            let problem = Problem::new(self.at(values, key), message, "not there");
-            problems.push(problem.help("paths start at the project folder"));
+        let path = self.root().join(&named);
+        if path.is_file() {
+            return;
         }
+        // The folder of code that was sent says nothing to whoever wrote the config.
+        let missing = match self.project.folders().is_sent() {
+            true => format!("{named} on the machine that runs it"),
+            false => path.display().to_string(),
+        };
+        let problem = Problem::new(self.at(values, key), format!("`{key}`: there is no file {missing}"), "not there");
+        problems.push(problem.help(self.help_with_file(&named)));
     }
 }
