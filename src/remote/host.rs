@@ -105,8 +105,8 @@ impl Host {
         let quoted = |text: &str| shlex::try_quote(text).map(Cow::into_owned).map_err(refused);
         let mut line = String::new();
         if !self.settings.setup.is_empty() {
-            // What a module prints is no data.
-            line = format!("{{ {}\n}} >&2\n", self.settings.setup.join("\n"));
+            // What a module prints is no data, and what the connection sends is not for it to read.
+            line = format!("{{ {}\n}} >&2 </dev/null\n", self.settings.setup.join("\n"));
         }
         line.push_str("exec ");
         match self.settings.expctl.strip_prefix("~/") {
@@ -156,7 +156,21 @@ mod tests {
     #[test]
     fn setup_runs_before_and_prints_no_data() {
         let line = host("~/bin/my expctl", &["echo loaded", "X=1"]).shell_line(&["status"]).unwrap();
-        assert_eq!(line, "{ echo loaded\nX=1\n} >&2\nexec \"$HOME\"/'bin/my expctl' status");
+        assert_eq!(line, "{ echo loaded\nX=1\n} >&2 </dev/null\nexec \"$HOME\"/'bin/my expctl' status");
+    }
+
+    #[test]
+    fn setup_reads_nothing_and_its_variables_last() {
+        use std::io::Write;
+        use std::process::Stdio;
+
+        let line = host("cat", &["read taken", "X=1; export X"]).shell_line(&["-", "/dev/null"]).unwrap();
+        let line = line.replacen("exec cat", "echo \"$X\"; exec cat", 1);
+        let mut shell = Command::new("sh");
+        let shell = shell.args(["-c", &line]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        shell.stdin.take().unwrap().write_all(b"sent\n").unwrap();
+        assert_eq!(shell.wait_with_output().unwrap().stdout, b"1\nsent\n");
     }
 
     #[test]

@@ -98,7 +98,7 @@ impl<'a> OnceSubmission<'a> {
     /// The folder cannot be written, or the submission was killed.
     pub fn submit(&self, order: &SubmissionOrder) -> Result<SubmissionResult, RemoteError> {
         if let Some(result) = self.result()?.filter(SubmissionResult::is_final) {
-            return Ok(result);
+            return Ok(self.with_warnings(result));
         }
         if !self.path("order.json").exists() {
             write_private_json(&self.path("order.json"), order)?;
@@ -110,15 +110,27 @@ impl<'a> OnceSubmission<'a> {
         command.args(["remote", "run-submission", "--folder"]).arg(self.folder.path()).args(["--token", &self.token]);
         command.stdin(Stdio::null()).stdout(log.try_clone().map_err(RemoteError::io("write", &log_path))?).stderr(log);
         let status = command.status().map_err(RemoteError::io("start", self.folder.path()))?;
-        self.result()?.ok_or_else(|| {
-            let said = std::fs::read_to_string(&log_path).unwrap_or_default();
-            RemoteError::SubmissionDied {
-                status: status.to_string(),
-                exit: status.code(),
-                said: last_error(&said),
-                log: log_path,
-            }
+        let result = self.result()?.map(|result| self.with_warnings(result));
+        result.ok_or_else(|| RemoteError::SubmissionDied {
+            status: status.to_string(),
+            exit: status.code(),
+            said: last_error(&self.log()),
+            log: log_path,
         })
+    }
+
+    /// A result with what was said of the rests of an earlier submission, in whichever connection: arrays that nobody can look up, say.
+    fn with_warnings(&self, result: SubmissionResult) -> SubmissionResult {
+        let log = self.log();
+        let warnings = log.lines().filter(|line| line.starts_with("warning: "));
+        let warnings: String = warnings.map(|line| format!("{line}\n")).collect();
+        SubmissionResult { stderr: warnings + &result.stderr, ..result }
+    }
+
+    /// What the processes that ran the submission printed.
+    fn log(&self) -> String {
+        std::fs::read(self.path("log"))
+            .map_or_else(|_| String::new(), |text| String::from_utf8_lossy(&text).into_owned())
     }
 
     /// Run the submission in this process, which leaves the session of the connection.
@@ -260,6 +272,25 @@ mod tests {
         };
         assert_eq!(once.submit(&order).unwrap(), result);
         assert!(!once.path("order.json").exists());
+    }
+
+    #[test]
+    fn warnings_about_an_earlier_submission_come_with_the_result() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = RemoteFolder::open(home.path().to_str().unwrap()).unwrap();
+        let once = OnceSubmission::new(&folder, "0123456789abcdef0123456789abcdef").unwrap();
+        std::fs::write(once.path("log"), "error: no disk\nwarning: an array may be on hold\n").unwrap();
+        let result = SubmissionResult { exit: 0, stdout: "7\n".to_owned(), stderr: "note: a\n".to_owned() };
+        once.save(&result).unwrap();
+        let order = SubmissionOrder {
+            token: once.token.clone(),
+            root: SubmissionRoot::Job(1),
+            profile: None,
+            arguments: vec!["submit".to_owned()],
+            source: None,
+        };
+        let told = once.submit(&order).unwrap();
+        assert_eq!((told.job(), told.stderr.as_str()), (Some(7), "warning: an array may be on hold\nnote: a\n"));
     }
 
     #[test]

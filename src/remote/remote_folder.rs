@@ -30,7 +30,8 @@ impl RemoteFolder {
     /// It cannot be made.
     pub fn open(named: &str) -> Result<Self, RemoteError> {
         let home = std::env::home_dir().unwrap_or_else(|| PathBuf::from("/"));
-        let path = home.join(named.strip_prefix("~/").unwrap_or(named));
+        let below = if named == "~" { "" } else { named.strip_prefix("~/").unwrap_or(named) };
+        let path = home.join(below);
         let folder = Self { path };
         for plain in [folder.runs(), folder.data()] {
             std::fs::create_dir_all(&plain).map_err(RemoteError::io("create", &plain))?;

@@ -296,9 +296,10 @@ pub fn run_there(host: &Host, arguments: &[&str], streams: ThereStreams) -> Resu
         let _ = output.read_to_end(&mut answer);
     }
     let status = ssh.wait().map_err(no_ssh)?;
-    let said = messages.map_or_else(SshWords::default, words_of).last;
+    let SshWords { last: said, names_remote } = messages.map_or_else(SshWords::default, words_of);
     let name = host.name().to_owned();
     match status.code() {
+        Some(UNKNOWN_VERB) if names_remote => Err(RemoteError::TooOld { host: name }),
         Some(code) if NO_PROGRAM.contains(&code) => {
             Err(RemoteError::NotInstalled { host: name, program: host.program().to_owned() })
         }
@@ -338,7 +339,7 @@ fn pass_on(mut messages: impl BufRead) -> SshWords {
         if !text.trim().is_empty() {
             text.trim().clone_into(&mut words.last);
         }
-        words.names_remote |= text.contains("'remote'");
+        words.names_remote |= text.contains("subcommand 'remote'");
         line.clear();
     }
     words

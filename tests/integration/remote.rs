@@ -104,8 +104,10 @@ fn a_machine_that_cannot_be_used_is_one_clear_error() {
     assert!(stderr.contains("expctl 9.9.9 on far speaks version 99 of the protocol"), "{stderr}");
     assert!(stderr.contains("hint: update expctl on this machine"), "{stderr}");
     far.ssh_program("echo \"error: unrecognized subcommand 'remote'\" >&2; exit 2");
-    let (_, stderr) = far.expect(&project, &["fetch", "--on", "far"], 4);
-    assert!(stderr.contains("hint: update expctl on far"), "{stderr}");
+    for verb in [&["fetch", "--on", "far"][..], &["status", "--on", "far"]] {
+        let (_, stderr) = far.expect(&project, verb, 4);
+        assert!(stderr.contains("hint: update expctl on far"), "{stderr}");
+    }
     let far = FarSide::without_network();
     far.connect_as(&project, "no-such-expctl");
     for verb in [&["fetch", "--on", "far"][..], &["status", "--on", "far"]] {
