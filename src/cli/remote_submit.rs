@@ -15,6 +15,7 @@ use crate::provenance::source_state;
 use crate::remote::protocol::{HostReply, HostRequest};
 use crate::remote::{
     Host, HostSession, LocalSubmission, ProjectTree, RemoteError, SubmissionResult, SubmissionRoot, Transferred,
+    ask_again,
 };
 
 /// A submission there.
@@ -128,6 +129,13 @@ fn ask(
             moment(begun)
         ));
     }
+    if let Some(begun) = local.overtakes() {
+        say(format!(
+            "warning: the submission of {} with other code has no job that is known here, and may have one there: expctl status --on {}",
+            moment(begun),
+            host.name()
+        ));
+    }
     let (session, result) = asked(host, &folder, &local, tree).map_err(|error| {
         let again = error.is_of_connection().then_some("the same command again goes on with this submission");
         again.into_iter().fold(Failure::from(error), Failure::hint)
@@ -140,6 +148,10 @@ fn ask(
     }
     if result.is_final() {
         local.end(&result)?;
+    }
+    // Else verbs that read its records would show those of an earlier job of its number.
+    if let Some(Err(error)) = job.map(|job| ask_again(&folder, job)) {
+        say(format!("warning: {error}"));
     }
     ended(&result)?;
     if let Some(job) = job.filter(|_| !waits) {

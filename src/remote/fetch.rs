@@ -1,6 +1,7 @@
 //! [`fn@fetch`]: copies the records of jobs from a cluster into the ledger of that cluster here, as far as they are not here yet.
 //!
-//! Invariant: a file is complete under its name, and lies in the folder of its job, whatever the other side sends.
+//! Invariant: a file is complete under its name, and lies in the folder of its job, whatever the other side sends. Records of two jobs that have
+//! had one number are never in one folder, and none are removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -18,6 +19,7 @@ use super::once_submission::read_json;
 use super::protocol::{HostReply, HostRequest};
 use super::session::HostSession;
 use super::transfer::{Transfer, Transferred};
+use crate::console::say;
 
 /// What was fetched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,17 +75,19 @@ pub fn fetch(
             return Err(session.other_answer());
         }
         fetched.jobs.extend(skip.iter().map(|(job, _)| *job).filter(|job| !unknown.contains(job)));
+        for job in &listed {
+            move_earlier(session.host(), folder, job)?;
+        }
         let differences: Vec<FilesToFetch> =
             listed.iter().map(|job| FilesToFetch::of(&runs, job, extent)).collect::<Result<_, _>>()?;
         differences.iter().for_each(|files| transfer.expect(files.asked.len() as u64, files.bytes));
         for (job, files) in listed.iter().zip(differences) {
-            let mark = mark(&marks, job.job);
             // Of an earlier job of this number.
-            ignore_gone(std::fs::remove_file(&mark)).map_err(RemoteError::io("remove", &mark))?;
+            ask_again(folder, job.job)?;
             fetch_job(session, &runs, files, &mut transfer)?;
             fetched.jobs.push(job.job);
             if job.completed {
-                write_json(&mark, &FetchMark { extent, submitted: job.submitted })?;
+                write_json(&mark(&marks, job.job), &FetchMark { extent, submitted: job.submitted })?;
             }
         }
         if !jobs.is_empty() {
@@ -104,6 +108,43 @@ pub fn fetched_before(folder: &Path, jobs: &[u64], extent: FetchExtent) -> Resul
     let complete = complete_jobs(folder, extent)?;
     let are_here = !jobs.is_empty() && jobs.iter().all(|job| complete.contains_key(job));
     Ok(are_here.then(|| FetchedJobs { jobs: jobs.to_vec(), ..FetchedJobs::default() }))
+}
+
+/// Have [`fetch`] ask for a job of the host whose folder here this is, also if one of its number had completed when it was fetched: it was
+/// submitted since.
+///
+/// # Errors
+/// The mark of the earlier one cannot be removed.
+pub fn ask_again(folder: &Path, job: u64) -> Result<(), RemoteError> {
+    let mark = mark(&folder.join("fetched"), job);
+    ignore_gone(std::fs::remove_file(&mark)).map_err(RemoteError::io("remove", &mark))
+}
+
+/// Move the records of another job of this number out of the way. It is not there any more: they may be all that is left of it.
+fn move_earlier(host: &str, folder: &Path, job: &ListedJob) -> Result<(), RemoteError> {
+    let here = JobDir::new(folder.join("runs").join(job.job.to_string()));
+    // Nobody knows whether one is another that cannot be read here, or there.
+    let Ok(head) = here.head() else { return Ok(()) };
+    if job.submitted == 0 || head.submitted == job.submitted {
+        return Ok(());
+    }
+    let replaced = folder.join("replaced");
+    std::fs::create_dir_all(&replaced).map_err(RemoteError::io("create", &replaced))?;
+    let name = format!("{}-{}", job.job, head.submitted);
+    let mut target = replaced.join(&name);
+    let mut again = 1;
+    while target.exists() {
+        again += 1;
+        target = replaced.join(format!("{name}-{again}"));
+    }
+    // Another `fetch` at the same time may be faster.
+    ignore_gone(std::fs::rename(here.path(), &target)).map_err(RemoteError::io("move", here.path()))?;
+    say(format!(
+        "{host}:{} is another job than the one that was fetched before, whose records are in {} now",
+        job.job,
+        target.display()
+    ));
+    Ok(())
 }
 
 fn numbers(session: &mut HostSession) -> Result<Vec<u64>, RemoteError> {

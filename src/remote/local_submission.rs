@@ -29,6 +29,9 @@ struct SubmissionFile {
     begun: i64,
     /// How it ended; none until that is known here.
     result: Option<SubmissionResult>,
+    /// The user knows that the same was submitted with other code since.
+    #[serde(default)]
+    overtaken: bool,
 }
 
 /// A submission to a cluster, while this process is at it.
@@ -38,6 +41,8 @@ pub struct LocalSubmission {
     file: SubmissionFile,
     /// Whether an earlier process began it.
     resumed: bool,
+    /// When the last submission of the same with other code began whose end is not known; the user has not heard of it.
+    overtakes: Option<i64>,
     _lock: Flock<File>,
 }
 
@@ -60,28 +65,38 @@ impl LocalSubmission {
             Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(RemoteError::io("create", &folder)(e)),
             _ => {}
         }
+        let mut others = Vec::new();
         for path in unfinished(&folder)? {
             let Some(lock) = try_lock(&path)? else { continue };
             // Read under the lock: another process may just have ended it.
-            match read_json::<SubmissionFile>(&path) {
-                Ok(Some(file))
-                    if file.result.is_none()
-                        && file.address == address
-                        && file.order.arguments == arguments
-                        && file.order.root == root =>
-                {
-                    return Ok(Self { path, file, resumed: true, _lock: lock });
-                }
-                _ => {}
+            let Ok(Some(file)) = read_json::<SubmissionFile>(&path) else { continue };
+            if file.result.is_some() || file.address != address || file.order.arguments != arguments {
+                continue;
             }
+            if file.order.root == root {
+                return Ok(Self { path, file, resumed: true, overtakes: None, _lock: lock });
+            }
+            if !file.overtaken {
+                others.push((path, file, lock));
+            }
+        }
+        let overtakes = others.last().map(|(_, file, _)| file.begun);
+        for (path, file, _lock) in others {
+            write_private_json(&path, &SubmissionFile { overtaken: true, ..file })?;
         }
         let token = new_token().map_err(RemoteError::io("read", Path::new("/dev/urandom")))?;
         let path = folder.join(format!("{token}.json"));
         let order = SubmissionOrder { token, root, profile: profile.map(str::to_owned), arguments, source };
-        let file = SubmissionFile { order, address, begun: jiff::Timestamp::now().as_second(), result: None };
+        let file = SubmissionFile {
+            order,
+            address,
+            begun: jiff::Timestamp::now().as_second(),
+            result: None,
+            overtaken: false,
+        };
         let lock = try_lock(&path)?.ok_or_else(|| RemoteError::io("lock", &path)(ErrorKind::WouldBlock.into()))?;
         write_private_json(&path, &file)?;
-        Ok(Self { path, file, resumed: false, _lock: lock })
+        Ok(Self { path, file, resumed: false, overtakes, _lock: lock })
     }
 
     /// What to ask for.
@@ -92,6 +107,11 @@ impl LocalSubmission {
     /// When an earlier process began it, seconds since the epoch; `None` if this one did.
     pub fn resumed_from(&self) -> Option<i64> {
         self.resumed.then_some(self.file.begun)
+    }
+
+    /// When the last submission of the same with other code began, whose end is not known here: once, and where this one is new.
+    pub fn overtakes(&self) -> Option<i64> {
+        self.overtakes
     }
 
     /// Write how it ended.
@@ -169,5 +189,25 @@ mod tests {
         assert!(again.resumed_from().is_some() && again.order().token == token);
         again.end(&result).unwrap();
         assert!(begin("a.toml", "t").resumed_from().is_none());
+    }
+
+    #[test]
+    fn a_submission_with_other_code_is_spoken_of_once_and_gone_on_with() {
+        let folder = tempfile::tempdir().unwrap();
+        let begin = |argument: &str, tree: &str| {
+            let address = HostAddress { host: "me@delta".to_owned(), folder: "expctl/p".to_owned() };
+            let root = SubmissionRoot::Tree(tree.to_owned());
+            let arguments = vec!["submit".to_owned(), argument.to_owned()];
+            LocalSubmission::begin(folder.path(), address, root, None, arguments, None).unwrap()
+        };
+        // One that is under way is nobody's to speak of.
+        let first = begin("a.toml", "t");
+        assert_eq!((first.overtakes(), begin("a.toml", "u").overtakes()), (None, None));
+        drop(first);
+        assert_eq!(begin("b.toml", "u").overtakes(), None);
+        let (next, later) = (begin("a.toml", "v"), begin("a.toml", "w"));
+        assert!(next.overtakes().is_some() && later.overtakes().is_none());
+        drop((next, later));
+        assert!(begin("a.toml", "t").resumed_from().is_some());
     }
 }

@@ -24,7 +24,7 @@ mod transfer;
 mod unused_trees;
 
 pub use error::RemoteError;
-pub use fetch::{FetchedJobs, fetch, fetched_before};
+pub use fetch::{FetchedJobs, ask_again, fetch, fetched_before};
 pub use host::Host;
 pub(crate) use host::is_host_name;
 pub use host_address::HostAddress;

@@ -163,13 +163,21 @@ fn another_job_or_machine_is_not_taken_for_the_one_before() {
     far.expect(&project, &["fetch", "--on", "far"], 0);
     // The folder there was emptied, and has another job 7 now.
     let record = far.project().join("results/runs/7/job.json");
-    let mut job: serde_json::Value = serde_json::from_slice(&std::fs::read(&record).unwrap()).unwrap();
-    job["submitted"] = (job["submitted"].as_i64().unwrap() + 1).into();
+    let earlier = std::fs::read(&record).unwrap();
+    let mut job: serde_json::Value = serde_json::from_slice(&earlier).unwrap();
+    let submitted = job["submitted"].as_i64().unwrap();
+    job["submitted"] = (submitted + 1).into();
     std::fs::write(&record, job.to_string()).unwrap();
     let (_, stderr) = far.expect(&project, &["fetch", "--on", "far"], 0);
-    assert!(stderr.contains("1 job of far: 1 file, "), "{stderr}");
-    let here = project.path().join("results/hosts/far/runs/7/job.json");
-    assert_eq!(std::fs::read(here).unwrap(), std::fs::read(&record).unwrap());
+    assert!(stderr.contains("far:7 is another job than the one that was fetched before"), "{stderr}");
+    let hosts = project.path().join("results/hosts/far");
+    assert_eq!(std::fs::read(hosts.join("runs/7/job.json")).unwrap(), std::fs::read(&record).unwrap());
+    // The records of the earlier one are nowhere else any more.
+    let replaced = hosts.join(format!("replaced/7-{submitted}"));
+    assert_eq!(std::fs::read(replaced.join("job.json")).unwrap(), earlier);
+    assert_eq!(files(&replaced).len(), files(&hosts.join("runs/7")).len());
+    let (_, stderr) = far.expect(&project, &["fetch", "--on", "far"], 0);
+    assert!(stderr.contains("1 job of far: all is here"), "{stderr}");
     // Another folder there.
     let settings = project.path().join("config/expctl/config.toml");
     let other = std::fs::read_to_string(&settings).unwrap().replace("expctl/p", "expctl/q");
