@@ -20,9 +20,9 @@ use super::received_tree::ReceivedTree;
 use super::remote_folder::RemoteFolder;
 use super::unused_trees::remove_unused_trees;
 use crate::console::say;
-use crate::exit::Failure;
-use crate::launch::slurm;
-use crate::launch::status::{JobStatus, JobStatuses};
+use crate::exit::{Exit, Failure};
+use crate::launch::slurm::{self, SlurmBackend};
+use crate::launch::status::{JobStatus, JobStatuses, TrialStatus};
 
 /// Time for the removal of old code behind a submission: whoever submitted waits for it, with the job in hand.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(5);
@@ -113,10 +113,7 @@ fn answer(
             HostReply::Tree { folder: unpacked.display().to_string() }
         }
         HostRequest::Submit(order) => HostReply::Submitted(OnceSubmission::new(folder, &order.token)?.submit(&order)?),
-        HostRequest::State { job } => {
-            let (status, _) = JobStatus::load(&folder.job(job))?;
-            HostReply::State { summary: status.summary(), ended: !status.is_active() }
-        }
+        HostRequest::State { job } => state(folder, job)?,
         HostRequest::Numbers => HostReply::Numbers { jobs: folder.jobs() },
         HostRequest::List { jobs, skip, extent } => list(folder, &jobs, &skip, extent)?,
         HostRequest::Send { files } => {
@@ -131,6 +128,27 @@ fn answer(
         path: "the other side".into(),
         source,
     })
+}
+
+/// How far a job is. A trial that Slurm has forgotten may have its outcome on the way; if none comes, it gets one with Slurm's reason, as for
+/// whoever waits for the job there.
+fn state(folder: &RemoteFolder, job: u64) -> Result<HostReply, RemoteError> {
+    let (mut status, _) = JobStatus::load(&folder.job(job))?;
+    let has_no_outcome = |trial: &TrialStatus| matches!(trial.state, AttemptState::Lost | AttemptState::NotStarted);
+    if status.record.on_slurm() && !status.is_active() && status.trials.iter().any(has_no_outcome) {
+        let project = folder.project(&folder.root_of_job(job))?;
+        let backend = SlurmBackend::for_job(&status.record.backend)?;
+        match backend.wait_for_job(&project, job, &mut |_| {}) {
+            Ok(()) => (status, _) = JobStatus::load(&folder.job(job))?,
+            // It is asked again.
+            Err(failure) if failure.exit == Exit::Cluster => {
+                tracing::debug!("{failure}");
+                return Ok(HostReply::State { summary: status.summary(), ended: false });
+            }
+            Err(failure) => return Err(failure.into()),
+        }
+    }
+    Ok(HostReply::State { summary: status.summary(), ended: !status.is_active() })
 }
 
 /// The files of jobs that are there, and the numbers of those that are not.

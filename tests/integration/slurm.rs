@@ -1,16 +1,19 @@
 //! The Slurm backend, as far as it needs no cluster: the scripts that are submitted, and answers of Slurm that a sound cluster does not give.
 
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use expctl::exit::Exit;
 use expctl::launch::slurm::{self, SlurmBackend};
 use expctl::program::Programs;
+use expctl::remote::protocol::{HostReply, HostRequest, write_message};
 use expctl_ledger::{JobArrays, TrialState};
 use slurm_client::{Availability, Slurm};
 
 use crate::common::job::{Flow, fixed_programs, job, ledger};
-use crate::common::{SMALL, TestProject, text};
+use crate::common::{SMALL, TestProject, program, text};
 
 /// A name that a shell, or Slurm, would take apart.
 pub const HOSTILE: &str = "it's \"a\" \\ config; touch pwned; $(touch pwned) `touch pwned` #%A\n#SBATCH --array=0-9";
@@ -191,6 +194,28 @@ fn only_a_task_that_somebody_cancelled_before_its_attempt_is_interrupted() {
     }
     let expected = "the task ended before it had an attempt; Slurm says FAILED (NonZeroExitCode); see slurm-7_0.log";
     assert_eq!(flow.outcome(7, 0).message, expected);
+}
+
+#[test]
+fn a_job_that_is_waited_for_from_elsewhere_ends_with_its_outcomes() {
+    // Its node has failed, and nobody has written an outcome.
+    let tools = FakeTools::cluster("7", "7_0|NODE_FAIL|None\\n");
+    let flow = Flow::new("ledger");
+    flow.submit_to(&tools.slurm(), job("lost", &["a"], 1)).unwrap();
+    let mut command = Command::new(program());
+    command.args(["remote", "serve", "--folder"]).arg(flow.project.root()).env_remove("EXPCTL_DATA");
+    command.env("PATH", tools.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut serving = command.spawn().unwrap();
+    let mut asked = Vec::new();
+    (0..2).for_each(|_| write_message(&mut asked, &HostRequest::State { job: 7 }).unwrap());
+    serving.stdin.take().unwrap().write_all(&asked).unwrap();
+    let output = serving.wait_with_output().unwrap();
+    let replies: Vec<HostReply> =
+        text(&output.stdout).lines().skip(2).map(|line| serde_json::from_str(line).unwrap()).collect();
+    let state = |summary: &str, ended| HostReply::State { summary: summary.to_owned(), ended };
+    // An answer of Slurm that says nothing is no end.
+    assert_eq!(replies, [state("1 unknown", false), state("1 failed", true)]);
+    assert_eq!(flow.outcome(7, 0).state, TrialState::Failed);
 }
 
 #[test]
