@@ -13,7 +13,7 @@ use nix::sys::statvfs::statvfs;
 use super::error::RemoteError;
 use super::remote_folder::{RemoteFolder, is_hash};
 use super::unused_trees::renew;
-use crate::snapshot::{Store, write_code};
+use crate::snapshot::{SnapshotError, Store, write_code};
 
 /// A tree that is being received.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl ReceivedTree {
     /// The folder of the tree, which is made unless it is there.
     ///
     /// # Errors
-    /// A content is missing, or the disk is full.
+    /// A content is missing or damaged, or the disk is full.
     pub fn unpack(&self, folder: &RemoteFolder) -> Result<PathBuf, RemoteError> {
         let tree = folder.trees().join(&self.snapshot.hash);
         if !renew(folder, &tree)? {
@@ -109,7 +109,14 @@ impl ReceivedTree {
                 .tempdir_in(folder.trees())
                 .map_err(RemoteError::io("create", &folder.trees()))?;
             let code = staged.path().join("code");
-            write_code(&code, &self.snapshot, &self.store)?;
+            write_code(&code, &self.snapshot, &self.store).inspect_err(|error| {
+                // It counts as lacking from now on, so the same command sends it again.
+                if let SnapshotError::Damaged { path } = error
+                    && let Err(e) = std::fs::remove_file(path)
+                {
+                    tracing::debug!("{}: {e}", path.display());
+                }
+            })?;
             match std::fs::rename(&code, &tree) {
                 // Another connection was faster.
                 Err(e) if matches!(e.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists) => {}
@@ -157,6 +164,23 @@ mod tests {
         assert!(unpacked.join("data").is_symlink() && unpacked.join("results").is_symlink());
         assert_eq!(tree.unpack(&folder).unwrap(), unpacked);
         assert!(tree.lacks().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_content_that_is_damaged_there_is_sent_again() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = RemoteFolder::open(home.path().to_str().unwrap()).unwrap();
+        let tree = ReceivedTree::new(&folder, vec![entry("a.py", b"a")]).unwrap();
+        let hash = blake3::hash(b"a").to_hex().to_string();
+        tree.add(&hash, b"a").unwrap();
+        let object = tree.store.path().join("objects").join(&hash[..2]).join(&hash);
+        std::fs::remove_file(&object).unwrap();
+        std::fs::write(&object, "b").unwrap();
+        assert!(tree.lacks().unwrap().is_empty());
+        assert!(matches!(tree.unpack(&folder), Err(RemoteError::Snapshot(SnapshotError::Damaged { .. }))));
+        assert_eq!(tree.lacks().unwrap(), [hash.clone()]);
+        tree.add(&hash, b"a").unwrap();
+        assert_eq!(std::fs::read_to_string(tree.unpack(&folder).unwrap().join("a.py")).unwrap(), "a");
     }
 
     #[test]
