@@ -42,7 +42,8 @@ pub fn run(project: &Project, name: &str, verb: Verb, passed: &[String]) -> Resu
             end(project, &host, submitted, args.run_options().waits())
         }
         Verb::Rerun(args) if !args.run_options().only_asks() => {
-            let submitted = remote_submit::submit_of_job(project, &host, args.job(), passed)?;
+            let words = known_as(&host, passed.to_vec());
+            let submitted = remote_submit::submit_of_job(project, &host, args.job(), &words)?;
             end(project, &host, submitted, args.run_options().waits())
         }
         Verb::Isolate(args) if !args.run_options().only_asks() => {

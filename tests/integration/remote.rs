@@ -233,6 +233,18 @@ fn the_job_of_a_search_there_is_not_retried() {
 }
 
 #[test]
+fn a_job_without_a_copy_of_its_code_is_not_run_again_there() {
+    let (far, project, other) = (FarSide::without_network(), TestProject::new(), TestProject::new());
+    let trial = other.trial("mine", "Mine", 1, |settings| settings.worker.command = vec!["./train.sh".to_owned()]);
+    other.submitted(8, "mine", vec![trial]);
+    copy(other.job("8").path(), &far.project().join("results/runs/8"));
+    far.connect(&project);
+    let (stdout, stderr) = far.expect(&project, &["rerun", "far:8"], 7);
+    assert!(stdout.is_empty() && stderr.contains("job 8 cannot be run again: it has no copy"), "{stderr}");
+    assert!(stderr.contains("with the code as it is now: expctl submit conf/mine.toml --on far\n"), "{stderr}");
+}
+
+#[test]
 fn a_config_is_submitted_there_with_the_code_that_is_not_there_yet() {
     let (project, far) = (TestProject::new(), FarSide::without_network());
     far.connect(&project);
