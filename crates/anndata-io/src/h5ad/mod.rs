@@ -8,5 +8,7 @@ pub(crate) mod export;
 pub(crate) mod file_driver;
 pub(crate) mod filters;
 pub(crate) mod frame;
+pub(crate) mod global_heap;
 pub(crate) mod matrix;
 pub(crate) mod values;
+pub(crate) mod variable_strings;

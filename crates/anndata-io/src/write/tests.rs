@@ -22,8 +22,17 @@ fn csr(rows: &[Vec<(i32, f32)>]) -> CsrRows {
 }
 
 fn write(path: &Path, spec: &AnnDataSpec, pieces: &[CsrRows]) -> Result<u64, AnnDataError> {
+    write_with_genes(path, spec, names("g", spec.columns as usize), pieces)
+}
+
+fn write_with_genes(
+    path: &Path,
+    spec: &AnnDataSpec,
+    genes: Vec<String>,
+    pieces: &[CsrRows],
+) -> Result<u64, AnnDataError> {
     let mut writer = AnnDataWriter::create(path, spec)?;
-    writer.put_var(&[], &Frame { index: names("g", spec.columns as usize), columns: Vec::new() })?;
+    writer.put_var(&[], &Frame { index: genes, columns: Vec::new() })?;
     let kind = ColumnKind::Categorical { categories: vec!["a".to_owned(), "b".to_owned()], ordered: true };
     writer.begin_obs(spec.rows, &[ColumnSpec { name: "kind".to_owned(), kind }])?;
     for piece in pieces {
@@ -166,6 +175,34 @@ fn files_by_columns_share_what_memory_they_may_take() {
     let store: Box<dyn ArrayStore> = Box::new(H5adStore::open(&files[0], "").unwrap());
     let Resident::Csr(rows) = store.resident().unwrap() else { panic!() };
     assert_eq!((rows.indptr, rows.indices, rows.data), (&[0, 1, 2, 2][..], &[1, 0][..], &[2.0, 1.0][..]));
+}
+
+/// Equal lists of genes are there once; one other name makes another list, and a name that comes twice is found in any file.
+#[test]
+fn files_share_their_genes() {
+    let folder = tempfile::tempdir().unwrap();
+    let spec =
+        AnnDataSpec { rows: 1, columns: 300, values: 1, matrix: Matrix::Csr, layout: Layout::Contiguous, threads: 1 };
+    // More files than one thread opens.
+    let files: Vec<_> = (0..20).map(|file| folder.path().join(format!("{file}.h5ad"))).collect();
+    let write = |file: usize, (number, name): (usize, &str)| {
+        let mut genes = names("g", 300);
+        genes[number] = name.to_owned();
+        write_with_genes(&files[file], &spec, genes, &[csr(&[vec![(0, 1.0)]])]).unwrap()
+    };
+    for file in 0..20 {
+        write(file, if file == 13 { (298, "g2-8") } else { (0, "g0") });
+    }
+    let stores = H5adStore::open_all(&files, "").unwrap();
+    for (file, store) in stores.iter().enumerate() {
+        assert_eq!(std::ptr::eq(store.genes(), stores[0].genes()), file != 13, "{file}");
+    }
+    assert_eq!((&stores[0].genes()[298], &stores[13].genes()[298]), (&"g298".to_owned(), &"g2-8".to_owned()));
+    let stores = stores.into_iter().map(|store| Box::new(store) as Box<dyn ArrayStore>).collect();
+    assert_eq!(Collection::new(stores, crate::GeneJoin::Inner, &[]).unwrap().genes().len(), 299);
+    write(5, (7, "g8"));
+    let e = H5adStore::open_all(&files, "").unwrap_err().to_string();
+    assert!(e.contains("5.h5ad") && e.contains("g8"), "{e}");
 }
 
 /// Rows of several files are the same whether their row pointers are in memory or are read with them.
