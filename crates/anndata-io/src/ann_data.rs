@@ -12,10 +12,13 @@ use crate::error::DamageKind;
 use crate::in_parallel::{in_parallel, opening_threads};
 use crate::matrix::matrix_file::{MAX_OBSM_COLUMNS, MatrixError};
 use crate::matrix::row_pointers::ROW_POINTER_BYTES;
+use crate::matrix::shared_chunks::SharedChunks;
 use crate::names::{NameLists, check_unique};
 use crate::source::local_file::allow_open_files;
 use crate::write::frame_writer::{ColumnSpec, Frame};
-use crate::{AnnDataError, Annotation, ArrayStore, CSC_BYTES, CsrRows, Form, Labels, MatrixFile, ReadRows, Resident};
+use crate::{
+    AnnDataError, Annotation, ArrayStore, CSC_BYTES, CsrRows, Form, Labels, MatrixFile, ReadRows, Resident, RowLocation,
+};
 
 /// A container of AnnData: an HDF5 file, or a zarr folder.
 pub trait Container: Debug + Send + Sync + 'static {
@@ -150,11 +153,12 @@ impl<C: Container> AnnDataStore<C> {
     }
 
     /// Reads the row pointers of all stores into memory if they take at most `max_bytes` together, else those of remote stores only, and checks
-    /// the ends of the others.
+    /// the ends of the others, of which decompressed chunks may take as many bytes.
     fn read_row_pointers(stores: &[Self], max_bytes: u64) -> Result<(), AnnDataError> {
         let bytes = stores.iter().map(|store| store.matrix.row_pointer_bytes()).fold(0, u64::saturating_add);
+        let shared = SharedChunks::new(max_bytes);
         in_parallel(opening_threads(stores.len()), stores.len(), "reading row pointers", |store| {
-            stores[store].matrix.read_row_pointers(bytes <= max_bytes)
+            stores[store].matrix.read_row_pointers((bytes > max_bytes).then(|| shared.of_array(store)))
         })?;
         Ok(())
     }
@@ -241,8 +245,8 @@ impl<C: Container> ArrayStore for AnnDataStore<C> {
         self.matrix.run_rows()
     }
 
-    fn row_values(&self, rows: &[u64], out: &mut Vec<u64>) -> bool {
-        self.matrix.row_values(rows, out)
+    fn locate(&self, rows: &[u64], out: &mut Vec<RowLocation>) -> Result<Option<u64>, AnnDataError> {
+        self.matrix.locate(rows, out)
     }
 
     fn resident(&self) -> Option<Resident<'_>> {

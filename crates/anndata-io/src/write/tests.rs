@@ -5,7 +5,10 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{AnnDataError, ArrayStore, Collection, CsrRows, DenseRows, Form, H5adStore, Resident, RowSelection, Rows};
+use crate::{
+    AnnDataError, ArrayStore, Collection, CsrRows, DenseRows, Form, H5adStore, Resident, RowLocation, RowSelection,
+    Rows,
+};
 
 fn names(prefix: &str, n: usize) -> Vec<String> {
     (0..n).map(|index| format!("{prefix}{index}")).collect()
@@ -231,9 +234,11 @@ fn row_pointers_that_stay_in_the_files_give_the_same_rows() {
         };
         let all: u64 = (0..20).map(|file| 40 - file).sum();
         let (memory, file) = (opened((all + 20) * 8), opened((all + 20) * 8 - 1));
-        let mut counts = Vec::new();
-        assert!(memory.stores()[0].row_values(&[6, 7], &mut counts) && counts == [6, 0]);
-        assert!(!file.stores()[0].row_values(&[6, 7], &mut counts));
+        let mut located = Vec::new();
+        assert_eq!(memory.stores()[0].locate(&[6, 7], &mut located).unwrap(), Some(0));
+        assert!(file.stores()[0].locate(&[6, 7], &mut located).unwrap().unwrap() > 0);
+        let expected = [RowLocation { first: 15, values: 6 }, RowLocation { first: 21, values: 0 }];
+        assert_eq!(located, [expected, expected].concat());
         let (mut of_memory, mut of_file) = (memory.reader().unwrap(), file.reader().unwrap());
         for wanted in [
             RowSelection::Rows(&[0, all - 1, 45, 6, 6, 44, 130]),
@@ -245,6 +250,9 @@ fn row_pointers_that_stay_in_the_files_give_the_same_rows() {
             of_memory.fetch(&wanted, &mut expected).unwrap();
             of_memory.decode(&mut expected).unwrap();
             of_file.fetch(&wanted, &mut found).unwrap();
+            if let (RowSelection::Rows(rows), Rows::Sparse(found)) = (&wanted, &found) {
+                assert_eq!(found.len(), rows.len(), "rows have their positions before they are decoded");
+            }
             of_file.decode(&mut found).unwrap();
             assert_eq!(found, expected, "{wanted:?}");
         }
