@@ -133,10 +133,28 @@ pub fn setting_text(value: &Value) -> String {
     }
 }
 
-/// Whether a setting says something of a row with these settings: one of `[sampler]` only where rows are drawn by it.
-pub fn says_something(key: &str, settings: &BTreeMap<String, String>) -> bool {
-    let Some(name) = settings.get(Sampler::DRAW.name()) else { return true };
-    Draw::ALL.into_iter().find(|draw| draw.name() == name).is_none_or(|draw| draw.uses(key))
+/// The keys that any of these settings have. There may be thousands, and mostly all have the same.
+pub fn all_keys<'a>(settings: impl IntoIterator<Item = &'a BTreeMap<String, String>>) -> BTreeSet<&'a str> {
+    let mut keys = BTreeSet::new();
+    let mut last: Option<&BTreeMap<String, String>> = None;
+    for flat in settings {
+        if !last.is_some_and(|last| last.keys().eq(flat.keys())) {
+            keys.extend(flat.keys().map(String::as_str));
+        }
+        last = Some(flat);
+    }
+    keys
+}
+
+/// The draw of a row with these settings, if it has one.
+pub fn draw_of(settings: &BTreeMap<String, String>) -> Option<Draw> {
+    let name = settings.get(Sampler::DRAW.name())?;
+    Draw::ALL.into_iter().find(|draw| draw.name() == name)
+}
+
+/// Whether a setting says something of a row with this draw: one of `[sampler]` only where rows are drawn by it.
+pub fn says_something(key: &str, draw: Option<Draw>) -> bool {
+    draw.is_none_or(|draw| draw.uses(key))
 }
 
 /// The text of a setting among words: an empty one is `none`.
