@@ -193,9 +193,17 @@ impl Run {
     /// Read a trial of job `job`, as it was planned, with all the steps that count. One with a damaged file is
     /// [`RunState::Unreadable`].
     pub fn load(dir: &JobDir, job: u64, planned: &Trial, records: RunRecords) -> Self {
+        let found = dir.attempts(&planned.id);
+        // A copy of a trial has some hundred texts: none is made of one that is not used.
+        let own = found.as_ref().ok().and_then(|attempts| attempts.last()?.own_trial().transpose());
+        let (trial, damage) = match own {
+            Some(Ok(trial)) => (trial, None),
+            Some(Err(error)) => (planned.clone(), Some(error)),
+            None => (planned.clone(), None),
+        };
         let mut run = Self {
             job,
-            trial: planned.clone(),
+            trial,
             attempts: 0,
             state: RunState::NotStarted,
             parts: Vec::new(),
@@ -205,7 +213,7 @@ impl Run {
             slurm: None,
             ranks: Vec::new(),
         };
-        let attempts = match dir.attempts(&planned.id) {
+        let attempts = match found {
             Ok(attempts) => attempts,
             Err(e) => return Self { state: RunState::Unreadable(e.to_string()), ..run },
         };
@@ -214,7 +222,7 @@ impl Run {
             return run;
         }
         // One damaged file must not hide the other trials of the job.
-        if let Err(e) = run.read(&attempts, records) {
+        if let Err(e) = run.read(&attempts, records, damage) {
             run.ranks.clear();
             run.state = match run.state {
                 // Its figures do not count either way; the reason of the failure must stay visible.
@@ -225,7 +233,13 @@ impl Run {
         run
     }
 
-    fn read(&mut self, attempts: &[AttemptDir], records: RunRecords) -> Result<(), LedgerError> {
+    /// Reads all but the trial; `damage` is why that cannot be read.
+    fn read(
+        &mut self,
+        attempts: &[AttemptDir],
+        records: RunRecords,
+        damage: Option<LedgerError>,
+    ) -> Result<(), LedgerError> {
         let Some(attempt) = attempts.last() else { return Ok(()) };
         self.state = RunState::Unfinished;
         self.outcome = attempt.outcome()?;
@@ -236,8 +250,8 @@ impl Run {
                 TrialState::Interrupted => RunState::Interrupted,
             };
         }
-        if attempt.trial_path().exists() {
-            self.trial = attempt.trial()?;
+        if let Some(error) = damage {
+            return Err(error);
         }
         let (ranks, warmup) = (self.trial.settings.launch.ranks, self.trial.settings.measure.warmup);
         let join = if records == RunRecords::StepTimes { joined_step_times } else { joined_steps };
