@@ -34,7 +34,7 @@ impl Container for Hdf5 {
         csc_bytes: &AtomicU64,
         lists: &NameLists,
     ) -> Result<(MatrixFile, Arc<[String]>), AnnDataError> {
-        let mut genes = Arc::default();
+        let mut genes: Arc<[String]> = Arc::default();
         let matrix = MatrixFile::open_checked(path, layer, csc_bytes, |rows, columns| {
             let file = Hdf5FrameFile::open(path)?;
             let obs = Hdf5Frame::open(&file, "obs")?;

@@ -94,7 +94,7 @@ impl Heap {
             }
             starts.push(coalescer.add(*address, MIN_COLLECTION_BYTES));
         }
-        let mut bytes = vec![0; reads.last().map_or(0, ReadRange::buffer_end)];
+        let mut bytes: Vec<u8> = vec![0; reads.last().map_or(0, ReadRange::buffer_end)];
         source.read_all(&reads, as_uninit(&mut bytes)).ok()?;
         let mut collections = Vec::with_capacity(addresses.len());
         for (address, mut start) in addresses.into_iter().zip(starts) {

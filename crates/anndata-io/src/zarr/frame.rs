@@ -31,7 +31,7 @@ impl Container for Zarr {
         lists: &NameLists,
     ) -> Result<(MatrixFile, Arc<[String]>), AnnDataError> {
         let tree = Hierarchy::open(path)?;
-        let mut genes = Arc::default();
+        let mut genes: Arc<[String]> = Arc::default();
         let var = if matches!(layer, "raw" | "raw/X") { "raw/var" } else { "var" };
         let matrix = open_matrix_checked(&tree, layer, csc_bytes, |rows, columns| {
             let obs = ZarrFrame::open(&tree, "obs")?;
