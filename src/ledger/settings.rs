@@ -283,3 +283,26 @@ fn one_text(values: &BTreeSet<String>) -> String {
     let separator = if values.iter().any(|value| value.contains(' ')) { "; " } else { " " };
     values.iter().map(String::as_str).collect::<Vec<_>>().join(separator)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_all_are_there_once() {
+        let flat = |keys: &[&str]| -> BTreeMap<String, String> {
+            keys.iter().map(|key| ((*key).to_owned(), String::new())).collect()
+        };
+        let all = [flat(&["b"]), flat(&["b"]), flat(&["a", "c"]), flat(&[]), flat(&["c"])];
+        assert_eq!(all_keys(&all), BTreeSet::from(["a", "b", "c"]));
+    }
+
+    #[test]
+    fn a_setting_of_the_sampler_says_something_where_rows_are_drawn_by_it() {
+        let draw = |name: &str| draw_of(&BTreeMap::from([(Sampler::DRAW.name().to_owned(), name.to_owned())]));
+        assert_eq!((draw("chunked"), draw("no draw"), draw_of(&BTreeMap::new())), (Some(Draw::Chunked), None, None));
+        let chunks = Sampler::CHUNKS.name();
+        assert!(says_something(chunks, draw("chunked")) && says_something(chunks, None));
+        assert!(!says_something(chunks, draw("uniform")) && says_something("loader.workers", draw("uniform")));
+    }
+}

@@ -220,6 +220,10 @@ impl FrameColumns for Hdf5Frame<'_> {
 
     fn packed_index(&self) -> Option<PackedNames> {
         let Hdf5FrameForm::Group(group) = &self.form else { return None };
+        // Of a remote object libhdf5 reads whole pages, which other reads then find in a cache.
+        if self.file.source.is_remote() {
+            return None;
+        }
         let column = group.dataset(&self.index).ok()?;
         if has_attribute(&column, "categories") || check_plain(&column).is_err() {
             return None;

@@ -20,11 +20,10 @@ const MIN_COLLECTION_BYTES: u64 = 4096;
 /// Collections with at most this gap in the file are read together.
 const MAX_GAP: u64 = 16 << 10;
 
-/// The strings of a data set with one dimension; `None` if only libhdf5 can read them, or can say what is wrong. Strings of a remote file are
-/// left to it, too: it reads through a cache of pages, and these are fewer requests.
+/// The strings of a data set with one dimension; `None` if only libhdf5 can read them, or can say what is wrong.
 pub(crate) fn read_variable_strings(open: &OpenFile<'_>, dataset: &Dataset, most: ReadLimit) -> Option<PackedNames> {
     let source = open.source;
-    if source.is_remote() || !has_plain_addresses(source) {
+    if !has_plain_addresses(source) {
         return None;
     }
     let stored = open.string_references(dataset)?;
