@@ -137,8 +137,8 @@ pub fn run(project: &Project, args: &ReportArgs) -> Result<(), Failure> {
     let folder = project.job(job);
     // Of a job elsewhere, its own cluster is asked.
     if project.host().is_none()
-        && folder.record_path().exists()
-        && let Err(failure) = slurm::collect_missing_usage(project, &folder.record()?)
+        && folder.head().is_ok_and(|head| head.on_slurm())
+        && let Err(failure) = slurm::collect_missing_usage(project, job)
     {
         // The ledger may be read-only. The note is then written without those figures.
         say(format!("what Slurm measured is not in the note: {}", failure.message));

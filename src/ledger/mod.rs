@@ -15,8 +15,8 @@ pub use job_files::{FilesOf, JobFiles, TrialFiles};
 pub use listed_job::{ListedJob, state_words};
 pub use progress_text::{BarKind, LogReading, read_log};
 pub use settings::{
-    differences_within, flatten_all, flatten_in_job, run_settings, says_something, setting_text, shown_setting,
-    step_words, surroundings_text,
+    all_keys, differences_within, draw_of, flatten_all, flatten_in_job, run_settings, says_something, setting_text,
+    shown_setting, step_words, surroundings_text,
 };
 
 use crate::exit::{Exit, Failure};

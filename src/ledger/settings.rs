@@ -133,10 +133,28 @@ pub fn setting_text(value: &Value) -> String {
     }
 }
 
-/// Whether a setting says something of a row with these settings: one of `[sampler]` only where rows are drawn by it.
-pub fn says_something(key: &str, settings: &BTreeMap<String, String>) -> bool {
-    let Some(name) = settings.get(Sampler::DRAW.name()) else { return true };
-    Draw::ALL.into_iter().find(|draw| draw.name() == name).is_none_or(|draw| draw.uses(key))
+/// The keys that any of these settings have. There may be thousands, and mostly all have the same.
+pub fn all_keys<'a>(settings: impl IntoIterator<Item = &'a BTreeMap<String, String>>) -> BTreeSet<&'a str> {
+    let mut keys = BTreeSet::new();
+    let mut last: Option<&BTreeMap<String, String>> = None;
+    for flat in settings {
+        if !last.is_some_and(|last| last.keys().eq(flat.keys())) {
+            keys.extend(flat.keys().map(String::as_str));
+        }
+        last = Some(flat);
+    }
+    keys
+}
+
+/// The draw of a row with these settings, if it has one.
+pub fn draw_of(settings: &BTreeMap<String, String>) -> Option<Draw> {
+    let name = settings.get(Sampler::DRAW.name())?;
+    Draw::ALL.into_iter().find(|draw| draw.name() == name)
+}
+
+/// Whether a setting says something of a row with this draw: one of `[sampler]` only where rows are drawn by it.
+pub fn says_something(key: &str, draw: Option<Draw>) -> bool {
+    draw.is_none_or(|draw| draw.uses(key))
 }
 
 /// The text of a setting among words: an empty one is `none`.
@@ -264,4 +282,27 @@ fn surroundings(environment: &Environment) -> Surroundings {
 fn one_text(values: &BTreeSet<String>) -> String {
     let separator = if values.iter().any(|value| value.contains(' ')) { "; " } else { " " };
     values.iter().map(String::as_str).collect::<Vec<_>>().join(separator)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_all_are_there_once() {
+        let flat = |keys: &[&str]| -> BTreeMap<String, String> {
+            keys.iter().map(|key| ((*key).to_owned(), String::new())).collect()
+        };
+        let all = [flat(&["b"]), flat(&["b"]), flat(&["a", "c"]), flat(&[]), flat(&["c"])];
+        assert_eq!(all_keys(&all), BTreeSet::from(["a", "b", "c"]));
+    }
+
+    #[test]
+    fn a_setting_of_the_sampler_says_something_where_rows_are_drawn_by_it() {
+        let draw = |name: &str| draw_of(&BTreeMap::from([(Sampler::DRAW.name().to_owned(), name.to_owned())]));
+        assert_eq!((draw("chunked"), draw("no draw"), draw_of(&BTreeMap::new())), (Some(Draw::Chunked), None, None));
+        let chunks = Sampler::CHUNKS.name();
+        assert!(says_something(chunks, draw("chunked")) && says_something(chunks, None));
+        assert!(!says_something(chunks, draw("uniform")) && says_something("loader.workers", draw("uniform")));
+    }
 }

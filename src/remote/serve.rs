@@ -174,7 +174,7 @@ fn list(
         if completed && record.on_slurm() {
             // Without it, the note has no figures of Slurm's.
             let project = folder.project(&folder.root_of_job(job))?;
-            if let Err(failure) = slurm::collect_missing_usage(&project, record) {
+            if let Err(failure) = slurm::collect_missing_usage(&project, job) {
                 tracing::debug!("{failure}");
             }
             completed = !slurm::awaits_usage(&status.folder, record)?;

@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use expctl_settings::Draw;
 use expctl_text::format;
 use serde::Serialize;
 
 use super::variant_row::VariantRow;
-use crate::ledger::{says_something, shown_setting};
+use crate::ledger::{all_keys, draw_of, says_something, shown_setting};
 
 /// Settings that no rate depends on: account and queue, timeouts, limits of memory, seeds, the requested device. The node, processor and GPU
 /// that they lead to are recorded by themselves.
@@ -143,20 +144,23 @@ impl Difference {
 /// Settings in which rows differ besides the method, without those that no rate depends on. A setting that is known for one row only is no
 /// difference.
 pub fn differences(rows: &[&VariantRow]) -> Vec<Difference> {
-    in_order(rows.iter().flat_map(|r| r.settings.keys().map(String::as_str)))
-        .into_iter()
-        .filter(|key| is_relevant(key))
-        .filter_map(|key| {
-            let known = |r: &&&VariantRow| says_something(key, &r.settings);
-            let found: Vec<Option<&String>> =
-                rows.iter().map(|r| Some(r).filter(known).and_then(|r| r.settings.get(key))).collect();
-            let distinct: BTreeSet<&String> = found.iter().flatten().copied().collect();
-            (distinct.len() > 1).then(|| Difference {
-                setting: setting_name(key).to_owned(),
-                values: found.iter().map(|v| v.map_or_else(|| "?".to_owned(), Clone::clone)).collect(),
-            })
+    let draws: Vec<Option<Draw>> = rows.iter().map(|row| draw_of(&row.settings)).collect();
+    let difference = |key: &&str| {
+        let values = rows.iter().zip(&draws);
+        let found: Vec<Option<&str>> = values
+            .map(|(row, draw)| row.settings.get(*key).filter(|_| says_something(key, *draw)).map(String::as_str))
+            .collect();
+        let mut values = found.iter().flatten();
+        let first = values.next()?;
+        values.any(|value| value != first).then(|| Difference {
+            setting: setting_name(key).to_owned(),
+            values: found.iter().map(|value| value.unwrap_or("?").to_owned()).collect(),
         })
-        .collect()
+    };
+    let mut keys = in_order(all_keys(rows.iter().map(|row| &*row.settings)).into_iter());
+    keys.retain(|key| is_relevant(key));
+    // A job may have thousands of rows.
+    parallel_map::map(&keys, difference).into_iter().flatten().collect()
 }
 
 /// Words in front of a list of differences: `also differ in`, because the method differs too, or `differ in` if all rows have the same
@@ -197,19 +201,20 @@ pub fn confound_words(confounds: &[Confound]) -> String {
 
 /// Settings in which a row differs from the base of its ratio: those of its class, across which the ratio goes, and the others.
 pub fn confounds(row: &VariantRow, base: &VariantRow) -> (Vec<Confound>, Vec<Confound>) {
+    let draws = [draw_of(&row.settings), draw_of(&base.settings)];
     let differs = |key: &str| {
-        if !says_something(key, &row.settings) || !says_something(key, &base.settings) {
-            return None;
-        }
         let (of_row, of_base) = (row.settings.get(key)?, base.settings.get(key)?);
-        (of_row != of_base).then(|| (of_base.clone(), of_row.clone()))
+        let found = of_row != of_base && draws.iter().all(|draw| says_something(key, *draw));
+        found.then(|| (of_base.clone(), of_row.clone()))
     };
     let found = |key: &str, name: &str| {
         let (base, row) = differs(key)?;
         Some(Confound { setting: name.to_owned(), base, row })
     };
     let crossed = CLASS.iter().filter_map(|(key, name)| found(key, name)).collect();
-    let others = in_order(row.settings.keys().map(String::as_str))
+    let unlike =
+        row.settings.iter().filter(|(key, value)| base.settings.get(*key).is_some_and(|other| other != *value));
+    let others = in_order(unlike.map(|(key, _)| key.as_str()))
         .into_iter()
         .filter(|key| is_relevant(key) && CLASS.iter().all(|(class, _)| class != key))
         .filter_map(|key| found(key, setting_name(key)))

@@ -1,11 +1,12 @@
 //! A row of a report: one variant of a job at one point of its sweep, with its rates and all that explains them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use expctl_ledger::{MeasuredJob, PublishedRow, PublishedSource, RateReading, Rates, Run, RunTotals};
 use expctl_settings::{Estimator, ISOLATION_SUFFIX, NO_DATA_SET, Processor, Slurm};
 use expctl_stats::{Estimate, MIN_SECONDS_FOR_VERDICT, RateOverRuns, median, rate_over_runs};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::attempts::attempt_sentences;
 use super::bottleneck::{Bottleneck, MasksBy, Oversubscription};
@@ -115,8 +116,9 @@ pub struct VariantRow {
     pub workers: Option<u64>,
     /// Folder of the data set; `own files` for files of the user.
     pub data_dir: Option<String>,
-    /// All settings that may explain a difference.
-    pub settings: BTreeMap<String, String>,
+    /// All settings that may explain a difference; shared, because a row is copied beside those that it is compared with.
+    #[serde(serialize_with = "plain_settings")]
+    pub settings: Arc<BTreeMap<String, String>>,
     /// Known defects and gaps.
     pub notes: Vec<String>,
     /// Measured time of each run, s: summed wall time of its measured steps; empty for imported rows.
@@ -240,6 +242,11 @@ impl VariantRow {
     }
 }
 
+/// Serialize shared settings as if they were not shared.
+fn plain_settings<S: Serializer>(settings: &BTreeMap<String, String>, to: S) -> Result<S::Ok, S::Error> {
+    settings.serialize(to)
+}
+
 /// Lowest and highest of several values.
 fn ends(values: &[f64]) -> Option<(f64, f64)> {
     let fold = |of: fn(f64, f64) -> f64| values.iter().copied().reduce(of);
@@ -310,7 +317,7 @@ pub fn published_row(row: &PublishedRow) -> VariantRow {
         ranks: row.ranks,
         workers: row.workers,
         data_dir: row.data_dir.clone(),
-        settings: row.settings.clone(),
+        settings: Arc::new(row.settings.clone()),
         notes: row.notes.clone(),
         measured_s: Vec::new(),
         cautions: Vec::new(),
@@ -389,7 +396,7 @@ pub fn measured_row(job: &MeasuredJob, label: String, runs: &[&Run]) -> VariantR
             true => trial.data_dir.file_name().map(|n| n.to_string_lossy().into_owned()),
             false => Some("own files".to_owned()),
         },
-        settings: run_settings(job, runs),
+        settings: Arc::new(run_settings(job, runs)),
         notes,
         measured_s: runs.iter().filter_map(|run| measured_s(run)).collect(),
         cautions: cautions(runs, on_slurm),

@@ -75,15 +75,14 @@ type RatiosOfRows<'a> = BTreeMap<&'a str, Vec<&'a RatioInterval>>;
 /// `found`: the cautions of each variant by its name, in the order of the table. `ratios`: those with a verdict.
 pub fn merged(found: impl IntoIterator<Item = (String, Caution)>, ratios: &[RatioInterval]) -> Vec<Warning> {
     let mut groups: Vec<Vec<(String, Caution)>> = Vec::new();
+    let mut group_of: BTreeMap<(Cause, Option<String>), usize> = BTreeMap::new();
     for (name, caution) in found {
-        let same = |group: &&mut Vec<(String, Caution)>| {
-            let known = &group[0].1;
-            known.cause == caution.cause && (!caution.cause.by_sentence() || known.sentence == caution.sentence)
-        };
-        match groups.iter_mut().find(same) {
-            Some(group) => group.push((name, caution)),
-            None => groups.push(vec![(name, caution)]),
-        }
+        let sentence = caution.cause.by_sentence().then(|| caution.sentence.clone());
+        let group = *group_of.entry((caution.cause, sentence)).or_insert_with(|| {
+            groups.push(Vec::new());
+            groups.len() - 1
+        });
+        groups[group].push((name, caution));
     }
     let mut of_row: RatiosOfRows<'_> = BTreeMap::new();
     for ratio in ratios {

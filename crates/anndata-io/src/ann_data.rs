@@ -12,19 +12,28 @@ use crate::error::DamageKind;
 use crate::in_parallel::{in_parallel, opening_threads};
 use crate::matrix::matrix_file::{MAX_OBSM_COLUMNS, MatrixError};
 use crate::matrix::row_pointers::ROW_POINTER_BYTES;
+use crate::matrix::shared_chunks::SharedChunks;
 use crate::names::{NameLists, check_unique};
 use crate::source::local_file::allow_open_files;
 use crate::write::frame_writer::{ColumnSpec, Frame};
-use crate::{AnnDataError, Annotation, ArrayStore, CSC_BYTES, CsrRows, Form, Labels, MatrixFile, ReadRows, Resident};
+use crate::{
+    AnnDataError, Annotation, ArrayStore, CSC_BYTES, CsrRows, Form, Labels, MatrixFile, ReadRows, Resident, RowLocation,
+};
 
 /// A container of AnnData: an HDF5 file, or a zarr folder.
 pub trait Container: Debug + Send + Sync + 'static {
-    /// Opens the matrix at `layer`, without its row pointers, and reads the names of its columns. The shape in the metadata is compared with obs
-    /// and var before memory is allocated for it. A CSC matrix takes the memory that it needs from `csc_bytes`.
+    /// Opens the matrix at `layer`, without its row pointers, and reads the names of its columns, an equal list of `lists` if there is one. The
+    /// shape in the metadata is compared with obs and var before memory is allocated for it. A CSC matrix takes the memory that it needs from
+    /// `csc_bytes`.
     ///
     /// # Errors
     /// The container cannot be read or is not AnnData; obs or var do not fit the matrix; a column name occurs twice.
-    fn open(path: &Path, layer: &str, csc_bytes: &AtomicU64) -> Result<(MatrixFile, Vec<String>), AnnDataError>;
+    fn open(
+        path: &Path,
+        layer: &str,
+        csc_bytes: &AtomicU64,
+        lists: &NameLists,
+    ) -> Result<(MatrixFile, Arc<[String]>), AnnDataError>;
 
     /// Reads from obs.
     ///
@@ -77,16 +86,23 @@ pub(crate) fn obsm_columns(
     Ok(Some((0..columns).map(|column| column.to_string()).collect()))
 }
 
-/// Gene names of a matrix: the index of `var`.
+/// Gene names of a matrix: the index of `var`, or the equal list that is in `lists` already.
 ///
 /// # Errors
 /// The index cannot be read, or a name occurs twice.
-pub(crate) fn gene_names(var: &dyn FrameColumns) -> Result<Vec<String>, AnnDataError> {
-    let genes = var.index()?;
+pub(crate) fn gene_names(var: &dyn FrameColumns, lists: &NameLists) -> Result<Arc<[String]>, AnnDataError> {
+    let packed = var.packed_index();
+    if let Some(known) = packed.as_ref().and_then(|names| lists.find(names.iter())) {
+        return Ok(known);
+    }
+    let genes = match packed.and_then(|names| names.to_strings()) {
+        Some(genes) => genes,
+        None => var.index()?,
+    };
     check_unique(&genes).map_err(|names| {
         AnnDataError::damaged(var.path(), DamageKind::inside(var.location(), FrameError::RowNames(names)))
     })?;
-    Ok(genes)
+    Ok(lists.shared(genes.into()))
 }
 
 /// A matrix of an AnnData container. Its rows are those of obs, its columns those of var (of `raw/var` for `raw`), or of an array of obsm
@@ -105,7 +121,7 @@ impl<C: Container> AnnDataStore<C> {
     /// # Errors
     /// The file cannot be read or is not AnnData; obs or var do not fit the matrix; a gene name occurs twice.
     pub fn open(path: &Path, layer: &str) -> Result<Self, AnnDataError> {
-        let store = Self::without_row_pointers(path, layer, &AtomicU64::new(CSC_BYTES))?;
+        let store = Self::without_row_pointers(path, layer, &AtomicU64::new(CSC_BYTES), &NameLists::default())?;
         Self::read_row_pointers(std::slice::from_ref(&store), ROW_POINTER_BYTES)?;
         Ok(store)
     }
@@ -130,28 +146,32 @@ impl<C: Container> AnnDataStore<C> {
         allow_open_files(files.len())?;
         let (csc_bytes, lists) = (AtomicU64::new(csc_bytes), NameLists::default());
         let stores = in_parallel(opening_threads(files.len()), files.len(), "opening files", |file| {
-            let mut store = Self::without_row_pointers(&files[file], layer, &csc_bytes)?;
-            store.genes = lists.shared(store.genes);
-            Ok(store)
+            Self::without_row_pointers(&files[file], layer, &csc_bytes, &lists)
         })?;
         Self::read_row_pointers(&stores, row_pointer_bytes)?;
         Ok(stores)
     }
 
     /// Reads the row pointers of all stores into memory if they take at most `max_bytes` together, else those of remote stores only, and checks
-    /// the ends of the others.
+    /// the ends of the others, of which decompressed chunks may take as many bytes.
     fn read_row_pointers(stores: &[Self], max_bytes: u64) -> Result<(), AnnDataError> {
         let bytes = stores.iter().map(|store| store.matrix.row_pointer_bytes()).fold(0, u64::saturating_add);
+        let shared = SharedChunks::new(max_bytes);
         in_parallel(opening_threads(stores.len()), stores.len(), "reading row pointers", |store| {
-            stores[store].matrix.read_row_pointers(bytes <= max_bytes)
+            stores[store].matrix.read_row_pointers((bytes > max_bytes).then(|| shared.of_array(store)))
         })?;
         Ok(())
     }
 
-    fn without_row_pointers(path: &Path, layer: &str, csc_bytes: &AtomicU64) -> Result<Self, AnnDataError> {
+    fn without_row_pointers(
+        path: &Path,
+        layer: &str,
+        csc_bytes: &AtomicU64,
+        lists: &NameLists,
+    ) -> Result<Self, AnnDataError> {
         let layer = if layer.is_empty() { "X" } else { layer };
-        let (matrix, genes) = C::open(path, layer, csc_bytes)?;
-        Ok(Self { path: path.to_owned(), matrix, genes: genes.into(), container: PhantomData })
+        let (matrix, genes) = C::open(path, layer, csc_bytes, lists)?;
+        Ok(Self { path: path.to_owned(), matrix, genes, container: PhantomData })
     }
 
     /// Path of the file or folder.
@@ -225,8 +245,8 @@ impl<C: Container> ArrayStore for AnnDataStore<C> {
         self.matrix.run_rows()
     }
 
-    fn row_values(&self, rows: &[u64], out: &mut Vec<u64>) -> bool {
-        self.matrix.row_values(rows, out)
+    fn locate(&self, rows: &[u64], out: &mut Vec<RowLocation>) -> Result<Option<u64>, AnnDataError> {
+        self.matrix.locate(rows, out)
     }
 
     fn resident(&self) -> Option<Resident<'_>> {

@@ -210,6 +210,18 @@ pub enum RequestError {
     /// The rows of a store cannot be read to given places of a buffer.
     #[error("rows of this store cannot be read to given places")]
     NoPlaces,
+    /// The values of a row are to be read from beyond the end of the matrix.
+    #[error("{values} values from value {first} on were asked for, and there are {stored} in {store}")]
+    LocationBeyondEnd {
+        /// Index of the first value of the row.
+        first: u64,
+        /// Number of its values.
+        values: u64,
+        /// Name of the store.
+        store: String,
+        /// Number of values in the matrix.
+        stored: u64,
+    },
     /// A row is to be read to a place beyond the end of the buffer.
     #[error("place {place} of a row is beyond {values} values")]
     PlaceBeyondEnd {

@@ -92,7 +92,7 @@ pub use crate::parquet::writer::{
 pub use crate::rows::{CsrRows, CsrView, DenseRows, RowView, Rows, RowsView};
 pub use crate::source::remote;
 pub use crate::source::remote::object::Prefetch;
-pub use crate::store::{Annotation, ArrayStore, Form, LabelKind, Labels, ReadRows, RowSelection};
+pub use crate::store::{Annotation, ArrayStore, Form, LabelKind, Labels, ReadRows, RowLocation, RowSelection};
 pub use crate::zarr::frame::ZarrStore;
 pub use crate::zarr::writer::ZarrWriter;
 

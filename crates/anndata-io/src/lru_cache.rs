@@ -44,6 +44,12 @@ impl MemoryBytes for Arc<[u8]> {
     }
 }
 
+impl<T> MemoryBytes for Arc<Vec<T>> {
+    fn memory_bytes(&self) -> usize {
+        (**self).memory_bytes()
+    }
+}
+
 impl<K: PartialEq, V: MemoryBytes> LruCache<K, V> {
     /// A cache of at most `max_entries` values, and of at most `max_bytes` bytes unless it has one value only.
     pub const fn new(max_entries: usize, max_bytes: usize) -> Self {

@@ -1,8 +1,9 @@
-//! Names of genes and columns: checks, lists in messages, and the closest match.
+//! Names of genes and columns: checks, lists in messages, the closest match, and lists that several files share.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::hash::{DefaultHasher, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A name that is not there, with the closest of the names that are, and the first of them.
 #[derive(Debug)]
@@ -130,23 +131,85 @@ pub(crate) fn numbered_genes(genes: u64) -> Result<Vec<String>, NameError> {
     Ok((0..genes).map(|gene| format!("gene_{gene}")).collect())
 }
 
+/// Names as they were found in a file, in one buffer. They may be no UTF-8.
+#[derive(Debug, Default)]
+pub struct PackedNames {
+    bytes: Vec<u8>,
+    /// The end of each name in `bytes`.
+    ends: Vec<usize>,
+}
+
+impl PackedNames {
+    /// Appends a name.
+    pub fn push(&mut self, name: &[u8]) {
+        self.bytes.extend_from_slice(name);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// Number of names.
+    pub fn count(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Bytes of all names.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// The names, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> + Clone {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(move |(start, end)| &self.bytes[start..*end])
+    }
+
+    /// The names as strings; `None` if one is no UTF-8.
+    pub fn to_strings(&self) -> Option<Vec<String>> {
+        self.iter().map(|name| std::str::from_utf8(name).ok().map(str::to_owned)).collect()
+    }
+}
+
 /// Lists of names, equal ones once: files that are opened together mostly have the same genes.
 #[derive(Debug, Default)]
-pub(crate) struct NameLists {
-    known: Mutex<HashSet<Arc<[String]>>>,
+pub struct NameLists {
+    /// The lists by their [`hash_of`].
+    known: Mutex<HashMap<u64, Vec<Arc<[String]>>>>,
 }
 
 impl NameLists {
+    /// The known list of these names.
+    pub fn find<'n>(&self, names: impl Iterator<Item = &'n [u8]> + Clone) -> Option<Arc<[String]>> {
+        // The lists are compared after the lock was released.
+        let candidates = self.known().get(&hash_of(names.clone()))?.clone();
+        candidates.into_iter().find(|list| list.iter().map(String::as_bytes).eq(names.clone()))
+    }
+
     /// The equal list that is known already, or else this one, which is known from now on.
     pub fn shared(&self, names: Arc<[String]>) -> Arc<[String]> {
-        // No panic can leave the set half changed.
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(same) = known.get(&names) {
+        let hash = hash_of(names.iter().map(String::as_bytes));
+        let mut known = self.known();
+        let candidates = known.entry(hash).or_default();
+        if let Some(same) = candidates.iter().find(|list| list[..] == names[..]) {
             return Arc::clone(same);
         }
-        known.insert(Arc::clone(&names));
+        candidates.push(Arc::clone(&names));
         names
     }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<u64, Vec<Arc<[String]>>>> {
+        // No panic can leave the map half changed.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A hash of names in order.
+fn hash_of<'n>(names: impl Iterator<Item = &'n [u8]>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for name in names {
+        hasher.write(name);
+        // In no UTF-8: it separates a name from the next one.
+        hasher.write_u8(0xff);
+    }
+    hasher.finish()
 }
 
 #[cfg(test)]
@@ -175,5 +238,23 @@ mod tests {
         let again = lists.shared(list(["a", "b"]));
         assert!(Arc::ptr_eq(&first, &again) && !Arc::ptr_eq(&first, &other));
         assert_eq!(other[..], ["b", "a"]);
+        let find = |names: &[&str]| lists.find(names.iter().map(|name| name.as_bytes()));
+        assert!(Arc::ptr_eq(&first, &find(&["a", "b"]).unwrap()) && Arc::ptr_eq(&other, &find(&["b", "a"]).unwrap()));
+        for unknown in [&["a", "c"][..], &["a"], &["a", "b", ""], &["ab"], &["", "ab"], &[]] {
+            assert_eq!(find(unknown), None, "{unknown:?}");
+        }
+    }
+
+    #[test]
+    fn packed_names_are_the_names() {
+        let mut packed = PackedNames::default();
+        assert_eq!(packed.to_strings(), Some(Vec::new()));
+        let names = ["CD3E", "", "\u{3b1}"];
+        names.iter().for_each(|name| packed.push(name.as_bytes()));
+        assert_eq!((packed.count(), packed.bytes()), (3, 6));
+        assert!(packed.iter().eq(names.iter().map(|name| name.as_bytes())));
+        assert_eq!(packed.to_strings().unwrap(), names);
+        packed.push(b"\xff");
+        assert_eq!(packed.to_strings(), None);
     }
 }

@@ -52,11 +52,14 @@ pub trait ArrayStore: Debug + Send + Sync + 'static {
         vec![0]
     }
 
-    /// Appends to `out` how many values readers return of each of `rows`, which are below [`ArrayStore::len`]. Returns `false`
-    /// if the store does not know that without reading the rows, or its readers have no [`ReadRows::fetch_to`].
-    fn row_values(&self, rows: &[u64], out: &mut Vec<u64>) -> bool {
+    /// Appends to `out` where the values of each of `rows` lie, which are below [`ArrayStore::len`], for [`ReadRows::fetch_to`]. Returns the
+    /// number of bytes that were read for that; `None` if readers of the store have no [`ReadRows::fetch_to`].
+    ///
+    /// # Errors
+    /// A file cannot be read, or is damaged.
+    fn locate(&self, rows: &[u64], out: &mut Vec<RowLocation>) -> Result<Option<u64>, AnnDataError> {
         let _ = (rows, out);
-        false
+        Ok(None)
     }
 
     /// Total size of the files in bytes.
@@ -136,6 +139,15 @@ pub enum RowSelection<'a> {
     Range(Range<u64>),
 }
 
+/// Where the values of a row lie in the arrays of its matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowLocation {
+    /// Index of its first value.
+    pub first: u64,
+    /// Number of its values.
+    pub values: u64,
+}
+
 /// Reads rows in two steps, so that a caller can time them as two stages: [`ReadRows::fetch`] reads bytes, [`ReadRows::decode`]
 /// turns them into rows. Together they append the selected rows to `out`. A reader may move to another thread between calls.
 pub trait ReadRows: Send {
@@ -146,13 +158,13 @@ pub trait ReadRows: Send {
     /// A row is beyond the end; a file cannot be read, or was replaced since it was opened.
     fn fetch(&mut self, wanted: &RowSelection<'_>, out: &mut Rows) -> Result<u64, AnnDataError>;
 
-    /// As [`ReadRows::fetch`], but `out` already has its final length, and the values of `rows[i]` are written from position
-    /// `places[i]` on, as many as [`ArrayStore::row_values`] says. Several readers can thus fill one `out`.
-    /// [`ReadRows::decode`] follows here, too. After an error, the values at these positions are unspecified.
+    /// As [`ReadRows::fetch`], but `out` already has its final length, and the values of `rows[i]`, which [`ArrayStore::locate`] has found, are
+    /// written from position `places[i]` on. Several readers can thus fill one `out`. [`ReadRows::decode`] follows here, too. After an error,
+    /// the values at these positions are unspecified.
     ///
     /// # Errors
-    /// As [`ReadRows::fetch`]; a position is beyond the end of `out`; [`ArrayStore::row_values`] of the store is `false`.
-    fn fetch_to(&mut self, rows: &[u64], places: &[u64], out: &mut Rows) -> Result<u64, AnnDataError> {
+    /// As [`ReadRows::fetch`]; a position is beyond the end of `out`; [`ArrayStore::locate`] of the store is `None`.
+    fn fetch_to(&mut self, rows: &[RowLocation], places: &[u64], out: &mut Rows) -> Result<u64, AnnDataError> {
         let _ = (rows, places, out);
         Err(RequestError::NoPlaces.into())
     }

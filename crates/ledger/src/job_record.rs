@@ -60,12 +60,26 @@ pub struct JobRecord {
 pub struct JobHead {
     /// [`TRIAL_SCHEMA_VERSION`].
     pub schema: u32,
+    /// "slurm", "slurmrest" or "local".
+    pub backend: String,
     /// Name of the config.
     pub config: String,
     /// Folder of the study in experiments/.
     pub study: String,
     /// Submitted, seconds since the epoch.
     pub submitted: i64,
+}
+
+impl JobHead {
+    /// Whether Slurm runs it, however it was submitted.
+    pub fn on_slurm(&self) -> bool {
+        is_slurm(&self.backend)
+    }
+}
+
+/// Whether a backend gives jobs to Slurm.
+fn is_slurm(backend: &str) -> bool {
+    matches!(backend, "slurm" | "slurmrest")
 }
 
 /// Predictions that a job was submitted to verify. What was predicted is written before the job runs; what was measured is in its trials
@@ -112,7 +126,7 @@ pub struct SearchRound {
 impl JobRecord {
     /// Whether Slurm runs it, however it was submitted.
     pub fn on_slurm(&self) -> bool {
-        matches!(self.backend.as_str(), "slurm" | "slurmrest")
+        is_slurm(&self.backend)
     }
 
     /// Who may read its folder.

@@ -248,6 +248,14 @@ impl AttemptDir {
         Ok(trial)
     }
 
+    /// Read `trial.json`, if it was written.
+    pub(crate) fn own_trial(&self) -> Result<Option<Trial>, LedgerError> {
+        match self.trial() {
+            Err(LedgerError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
     /// Start of the attempt, seconds since the epoch: when its `trial.json` was written; now, if it has none.
     pub fn started(&self) -> i64 {
         modified(&self.trial_path()).unwrap_or_else(|| seconds(SystemTime::now()))

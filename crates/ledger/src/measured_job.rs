@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use expctl_settings::Trial;
 
@@ -192,9 +193,17 @@ impl Run {
     /// Read a trial of job `job`, as it was planned, with all the steps that count. One with a damaged file is
     /// [`RunState::Unreadable`].
     pub fn load(dir: &JobDir, job: u64, planned: &Trial, records: RunRecords) -> Self {
+        let found = dir.attempts(&planned.id);
+        // A copy of a trial has some hundred texts: none is made of one that is not used.
+        let own = found.as_ref().ok().and_then(|attempts| attempts.last()?.own_trial().transpose());
+        let (trial, damage) = match own {
+            Some(Ok(trial)) => (trial, None),
+            Some(Err(error)) => (planned.clone(), Some(error)),
+            None => (planned.clone(), None),
+        };
         let mut run = Self {
             job,
-            trial: planned.clone(),
+            trial,
             attempts: 0,
             state: RunState::NotStarted,
             parts: Vec::new(),
@@ -204,7 +213,7 @@ impl Run {
             slurm: None,
             ranks: Vec::new(),
         };
-        let attempts = match dir.attempts(&planned.id) {
+        let attempts = match found {
             Ok(attempts) => attempts,
             Err(e) => return Self { state: RunState::Unreadable(e.to_string()), ..run },
         };
@@ -213,7 +222,7 @@ impl Run {
             return run;
         }
         // One damaged file must not hide the other trials of the job.
-        if let Err(e) = run.read(&attempts, records) {
+        if let Err(e) = run.read(&attempts, records, damage) {
             run.ranks.clear();
             run.state = match run.state {
                 // Its figures do not count either way; the reason of the failure must stay visible.
@@ -224,7 +233,13 @@ impl Run {
         run
     }
 
-    fn read(&mut self, attempts: &[AttemptDir], records: RunRecords) -> Result<(), LedgerError> {
+    /// Reads all but the trial; `damage` is why that cannot be read.
+    fn read(
+        &mut self,
+        attempts: &[AttemptDir],
+        records: RunRecords,
+        damage: Option<LedgerError>,
+    ) -> Result<(), LedgerError> {
         let Some(attempt) = attempts.last() else { return Ok(()) };
         self.state = RunState::Unfinished;
         self.outcome = attempt.outcome()?;
@@ -235,8 +250,8 @@ impl Run {
                 TrialState::Interrupted => RunState::Interrupted,
             };
         }
-        if attempt.trial_path().exists() {
-            self.trial = attempt.trial()?;
+        if let Some(error) = damage {
+            return Err(error);
         }
         let (ranks, warmup) = (self.trial.settings.launch.ranks, self.trial.settings.measure.warmup);
         let join = if records == RunRecords::StepTimes { joined_step_times } else { joined_steps };
@@ -277,8 +292,10 @@ fn log_damaged<T>(error: LedgerError) -> Option<T> {
 pub struct MeasuredJob {
     /// The job as it was submitted.
     pub record: JobRecord,
-    /// Its trials, in the order of array tasks.
+    /// Its trials, in the order of array tasks. They stay as they were read.
     pub runs: Vec<Run>,
+    /// Labels, each with the indices of its runs, once [`MeasuredJob::by_label`] was called: a report asks for them again and again.
+    labels: OnceLock<Vec<(String, Vec<usize>)>>,
 }
 
 impl MeasuredJob {
@@ -302,7 +319,7 @@ impl MeasuredJob {
     fn load_records(dir: &JobDir, records: RunRecords) -> Result<Self, LedgerError> {
         let record = dir.record()?;
         let runs = parallel_map::map(&record.trials, |trial| Run::load(dir, record.job, trial, records));
-        Ok(Self { record, runs })
+        Ok(Self { record, runs, labels: OnceLock::new() })
     }
 
     /// What the rates of a job rest on, of the trials that are `selected`: outcome, environment and the times of their steps. Stages, hardware
@@ -310,24 +327,30 @@ impl MeasuredJob {
     pub fn load_step_times(dir: &JobDir, record: JobRecord, selected: impl Fn(&Trial) -> bool) -> Self {
         let trials: Vec<&Trial> = record.trials.iter().filter(|trial| selected(trial)).collect();
         let runs = parallel_map::map(&trials, |trial| Run::load(dir, record.job, trial, RunRecords::StepTimes));
-        Self { record, runs }
+        Self { record, runs, labels: OnceLock::new() }
     }
 
     /// Runs by label (variant and swept settings), in the order of their first trial.
     pub fn by_label(&self) -> Vec<(String, Vec<&Run>)> {
-        let mut groups: Vec<(String, Vec<&Run>)> = Vec::new();
-        let mut index_by_label: BTreeMap<String, usize> = BTreeMap::new();
-        for run in &self.runs {
-            let label = run.trial.label();
-            match index_by_label.get(&label) {
-                Some(index) => groups[*index].1.push(run),
-                None => {
-                    index_by_label.insert(label.clone(), groups.len());
-                    groups.push((label, vec![run]));
+        let labels = self.labels.get_or_init(|| {
+            let mut labels: Vec<(String, Vec<usize>)> = Vec::new();
+            let mut group_of: BTreeMap<String, usize> = BTreeMap::new();
+            for (index, label) in parallel_map::map(&self.runs, |run| run.trial.label()).into_iter().enumerate() {
+                match group_of.get(&label) {
+                    Some(group) => labels[*group].1.push(index),
+                    None => {
+                        group_of.insert(label.clone(), labels.len());
+                        labels.push((label, vec![index]));
+                    }
                 }
             }
-        }
-        groups
+            labels
+        });
+        let group = |(label, indices): &(String, Vec<usize>)| {
+            let runs: Vec<&Run> = indices.iter().map(|index| &self.runs[*index]).collect();
+            (label.clone(), runs)
+        };
+        labels.iter().map(group).collect()
     }
 
     /// The variant that the config names as baseline, if the job has no trial of it.

@@ -244,6 +244,27 @@ mod tests {
     }
 
     #[test]
+    fn short_tables_and_longer_ones_say_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rank-0.parquet");
+        let step =
+            |step: u64| StepRecord { step, wall_ns: 7, loss: (step % 3 > 0).then_some(0.5), ..StepRecord::default() };
+        let mut bytes = Vec::new();
+        for rows in [0, 1, 256, 257] {
+            let steps: Vec<StepRecord> = (0..rows).map(step).collect();
+            let table = StepsTable { trial: "t".into(), rank: 0, world_size: 1, steps };
+            write_steps(&path, &table).unwrap();
+            assert_eq!(read_steps(&path).unwrap(), table);
+            let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
+            let columns = reader.metadata().row_groups().iter().flat_map(|group| group.columns());
+            let with_dictionary = columns.filter(|column| column.dictionary_page_offset().is_some()).count();
+            assert_eq!(with_dictionary > 0, rows > 256, "{rows}");
+            bytes.push(path.metadata().unwrap().len());
+        }
+        assert!(bytes[2] > bytes[3] && bytes[2] < 100_000, "{bytes:?}");
+    }
+
+    #[test]
     fn columns_of_the_device_are_those_of_ranks_that_had_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("rank-0.parquet");

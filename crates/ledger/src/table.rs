@@ -11,7 +11,7 @@ use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{BoolType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
@@ -37,7 +37,21 @@ pub(crate) enum ColumnValues {
     OptionalReals(OptionalCells<f64>),
 }
 
+/// Rows up to which a table is written without dictionaries, compression and statistics. Reports read thousands of such tables, each as a whole,
+/// and these cost more to read than so few values.
+const SHORT_ROWS: usize = 256;
+
 impl ColumnValues {
+    /// Number of cells.
+    const fn len(&self) -> usize {
+        match self {
+            Self::Integers(values) => values.len(),
+            Self::Booleans(values) => values.len(),
+            Self::OptionalIntegers(cells) => cells.present.len(),
+            Self::OptionalReals(cells) => cells.present.len(),
+        }
+    }
+
     const fn physical_type(&self) -> PhysicalType {
         match self {
             Self::Integers(_) | Self::OptionalIntegers(_) => PhysicalType::INT64,
@@ -112,10 +126,14 @@ fn encode(
     let mut metadata = vec![entry(SCHEMA, &schema_version.to_string())];
     metadata.extend(entries.iter().map(|(key, value)| entry(key, value)));
     let properties = WriterProperties::builder()
-        .set_compression(Compression::SNAPPY)
         .set_created_by(format!("expctl {}", env!("CARGO_PKG_VERSION")))
-        .set_key_value_metadata(Some(metadata))
-        .build();
+        .set_key_value_metadata(Some(metadata));
+    let properties = if columns.iter().all(|column| column.cells.len() <= SHORT_ROWS) {
+        let plain = properties.set_dictionary_enabled(false).set_compression(Compression::UNCOMPRESSED);
+        plain.set_statistics_enabled(EnabledStatistics::None).set_offset_index_disabled(true)
+    } else {
+        properties.set_compression(Compression::SNAPPY)
+    };
     let field = |column: &TableColumn| {
         Type::primitive_type_builder(&column.name, column.cells.physical_type())
             .with_repetition(column.cells.repetition())
@@ -124,7 +142,7 @@ fn encode(
     };
     let fields = columns.iter().map(field).collect::<Result<Vec<_>, _>>()?;
     let schema = Arc::new(Type::group_type_builder(row).with_fields(fields).build()?);
-    let mut writer = SerializedFileWriter::new(buffer, schema, Arc::new(properties))?;
+    let mut writer = SerializedFileWriter::new(buffer, schema, Arc::new(properties.build()))?;
     let mut group = writer.next_row_group()?;
     for column in columns {
         match &column.cells {

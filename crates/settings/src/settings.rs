@@ -1,6 +1,6 @@
 //! All sections together, the table of their keys, and the trial that has them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
@@ -54,9 +54,13 @@ pub const SECTIONS: [&str; SECTION_KEYS.len()] = {
 pub static KEYS: LazyLock<Vec<KeySpec>> =
     LazyLock::new(|| SECTION_KEYS.iter().flat_map(|(_, keys)| keys.iter().copied()).collect());
 
+/// [`KEYS`] by name.
+static KEYS_BY_NAME: LazyLock<HashMap<&'static str, &'static KeySpec>> =
+    LazyLock::new(|| KEYS.iter().map(|spec| (spec.key, spec)).collect());
+
 /// The key with this dotted name.
 pub fn find(key: &str) -> Option<&'static KeySpec> {
-    KEYS.iter().find(|spec| spec.key == key)
+    KEYS_BY_NAME.get(key).copied()
 }
 
 /// The reference of all keys as markdown: the part of docs/reference/config.md between its `keys` marks.

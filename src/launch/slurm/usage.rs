@@ -34,16 +34,16 @@ struct KnownRuns {
     earlier: u32,
 }
 
-/// Write what Slurm measured of a job that nobody waited for, if a Slurm answers here.
+/// Write what Slurm measured of one of its jobs that nobody waited for, if a Slurm answers here.
 ///
 /// # Errors
 /// The ledger cannot be read or written.
-pub fn collect_missing_usage(project: &Project, job: &JobRecord) -> Result<(), Failure> {
+pub fn collect_missing_usage(project: &Project, job: u64) -> Result<(), Failure> {
     let slurm = Slurm::from_environment();
-    if !job.on_slurm() || slurm.availability() != Availability::Ready {
+    if slurm.availability() != Availability::Ready {
         return Ok(());
     }
-    collect_usage(&slurm, &project.job(job.job), job.job, false)
+    collect_usage(&slurm, &project.job(job), job, false)
 }
 
 /// Write `slurm.json` of the ended attempts of job `id` that have none. `patient` waits for late rows of the

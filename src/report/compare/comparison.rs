@@ -1,6 +1,7 @@
 //! Jobs side by side: rows in tables of comparable rows.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use expctl_ledger::{LedgerJob, MeasuredJob, PublishedBreakdown, Run};
 use serde::Serialize;
@@ -372,7 +373,7 @@ fn pooled(name: &str, label: String, jobs: &[JobRuns<'_>]) -> Result<VariantRow,
     Ok(VariantRow {
         job: name.to_owned(),
         config: distinct(parts.iter().map(|part| part.config.clone()), "/"),
-        settings: pooled_settings(&parts),
+        settings: Arc::new(pooled_settings(&parts)),
         notes,
         estimator: format!("{} of all jobs", all.estimator),
         // Repeats count from 1 in every job.

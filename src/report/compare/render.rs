@@ -4,7 +4,7 @@ use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 use serde_json::json;
 
-use super::comparison::{Comparison, Group};
+use super::comparison::Comparison;
 use super::decomposition;
 use crate::report::bottleneck::StageShare;
 use crate::report::differences::confound_words;
@@ -125,9 +125,10 @@ impl Comparison {
             };
             let has_ratios =
                 group.lines.iter().any(|line| line.ratio_it_per_s.is_some() || line.ratio_samples_per_s.is_some());
+            let mixed_batches = group.mixed_batches();
             let mut rows: Vec<(bool, Vec<String>)> = Vec::new();
             for line in &group.lines {
-                rows.push((line.baseline && has_ratios, cells(line, Some(group))));
+                rows.push((line.baseline && has_ratios, cells(line, mixed_batches)));
                 for (i, part) in line.row.parts.iter().enumerate() {
                     let branch = if i + 1 == line.row.parts.len() { "└─" } else { "├─" };
                     let mut cells = cells_of_part(part);
@@ -176,10 +177,11 @@ impl Comparison {
 /// Cells of a job of a pooled row, without ratios.
 fn cells_of_part(part: &VariantRow) -> Vec<String> {
     let line = Line::new(part, false, None);
-    cells(&line, None)
+    cells(&line, false)
 }
 
-fn cells(line: &Line, group: Option<&Group>) -> Vec<String> {
+/// The cells of a line; `mixed_batches`: the ratios of it/s and samples/s differ in some line of its table.
+fn cells(line: &Line, mixed_batches: bool) -> Vec<String> {
     let row = &line.row;
     let missing = || MISSING.to_owned();
     let across = if line.across() { " †" } else { "" };
@@ -193,7 +195,7 @@ fn cells(line: &Line, group: Option<&Group>) -> Vec<String> {
     let samples = row.median_samples_per_s().map(format::rate).or(row.samples_range.map(range));
     // With equal batches both ratios are the same, and once is enough.
     let learned = row.learning.as_ref().map_or_else(|| [missing(), missing(), missing()], Learning::shown);
-    let per_sample = line.ratio_samples_per_s.filter(|_| group.is_some_and(Group::mixed_batches));
+    let per_sample = line.ratio_samples_per_s.filter(|_| mixed_batches);
     vec![
         row.job.clone(),
         row.config.clone(),

@@ -1,6 +1,6 @@
 //! The values that the template of a note is given.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use expctl_ledger::{Attempt, JobRecord, Ledger, MeasuredJob, PublishedError, Run};
@@ -14,7 +14,7 @@ use super::measures::{measures_of_modes, not_shown};
 use super::{NoteOptions, Picture, learning_picture, picture_link, shown_path};
 use crate::console::say;
 use crate::exit::Failure;
-use crate::ledger::{ListedJob, flatten_in_job};
+use crate::ledger::{ListedJob, all_keys, flatten_in_job};
 use crate::project::Project;
 use crate::report::attempts::attempts_table;
 use crate::report::bottleneck::OTHER;
@@ -341,12 +341,14 @@ fn without_tests(findings: Vec<String>) -> Vec<String> {
 fn methods(job: &MeasuredJob, rows: &[&VariantRow]) -> Vec<Value> {
     let groups = job.by_label();
     let settings = flatten_in_job(job, groups.iter().map(|(_, runs)| &runs[0].trial.settings));
-    let keys: BTreeSet<&String> = settings.iter().flat_map(BTreeMap::keys).collect();
-    let differs = |key: &&String| settings.iter().any(|other| other.get(*key) != settings[0].get(*key));
-    let differing: BTreeSet<&String> = keys.into_iter().filter(differs).collect();
+    let differs = |key: &&str| {
+        let of_first = settings[0].get(*key);
+        settings.iter().any(|other| other.get(*key) != of_first)
+    };
+    let differing: BTreeSet<&str> = all_keys(&settings).into_iter().filter(differs).collect();
     let mut all = Vec::new();
     for (((label, runs), of_variant), row) in groups.iter().zip(&settings).zip(rows) {
-        let apart = of_variant.iter().filter(|(key, _)| differing.contains(key));
+        let apart = of_variant.iter().filter(|(key, _)| differing.contains(key.as_str()));
         let apart = apart.map(|(key, value)| format!("{key} = {}", quoted(value)));
         // The version of our own worker is in the provenance.
         let program = runs.iter().flat_map(|run| run.environments()).find_map(|found| found.program.as_ref());

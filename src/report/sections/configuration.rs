@@ -8,7 +8,7 @@ use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 
 use super::MAX_ROWS;
-use crate::ledger::{flatten_in_job, says_something, setting_text, shown_setting};
+use crate::ledger::{all_keys, draw_of, flatten_in_job, says_something, setting_text, shown_setting};
 
 /// A variant with its settings by key.
 pub type VariantSettings = (String, BTreeMap<String, String>);
@@ -18,8 +18,8 @@ pub fn variant_settings(job: &MeasuredJob) -> Vec<VariantSettings> {
     let groups = job.by_label();
     let settings = flatten_in_job(job, groups.iter().map(|(_, runs)| &runs[0].trial.settings));
     let said = |((label, _), settings): ((String, Vec<&Run>), BTreeMap<String, String>)| {
-        let keys = settings.iter().filter(|(key, _)| says_something(key, &settings));
-        (label, keys.map(|(key, value)| (key.clone(), value.clone())).collect())
+        let draw = draw_of(&settings);
+        (label, settings.into_iter().filter(|(key, _)| says_something(key, draw)).collect())
     };
     groups.into_iter().zip(settings).map(said).collect()
 }
@@ -56,7 +56,7 @@ pub fn common_settings(job: &MeasuredJob, variants: &[VariantSettings]) -> Strin
 /// Settings that differ between variants, a row each and a column for each variant; of very many variants a row for each of those. `None` if
 /// none does.
 pub fn variant_differences(variants: &[VariantSettings]) -> Option<Table> {
-    let keys: BTreeSet<&String> = variants.iter().flat_map(|(_, settings)| settings.keys()).collect();
+    let keys = all_keys(variants.iter().map(|(_, settings)| settings));
     if variants.len() > MAX_ROWS {
         return by_row(variants, keys);
     }
@@ -67,18 +67,21 @@ pub fn variant_differences(variants: &[VariantSettings]) -> Option<Table> {
         let values: Vec<&str> = values.collect();
         if values.iter().any(|v| *v != values[0]) {
             any = true;
-            table.row(std::iter::once(key.as_str()).chain(values));
+            table.row(std::iter::once(key).chain(values));
         }
     }
     any.then_some(table)
 }
 
 /// The settings that differ as columns, with a row for each variant.
-fn by_row(variants: &[VariantSettings], keys: BTreeSet<&String>) -> Option<Table> {
+fn by_row(variants: &[VariantSettings], keys: BTreeSet<&str>) -> Option<Table> {
     let (_, first) = variants.first()?;
-    let differs = |key: &&String| variants.iter().any(|(_, settings)| settings.get(*key) != first.get(*key));
-    let differing: Vec<&String> = keys.into_iter().filter(differs).collect();
-    let mut table = Table::new(std::iter::once("Variant").chain(differing.iter().map(|key| key.as_str())));
+    let differs = |key: &&str| {
+        let of_first = first.get(*key);
+        variants.iter().any(|(_, settings)| settings.get(*key) != of_first)
+    };
+    let differing: Vec<&str> = keys.into_iter().filter(differs).collect();
+    let mut table = Table::new(std::iter::once("Variant").chain(differing.iter().copied()));
     for (label, settings) in variants {
         let values = differing.iter().map(|key| settings.get(*key).map_or(MISSING, |text| shown_setting(text)));
         table.row(std::iter::once(label.as_str()).chain(values));

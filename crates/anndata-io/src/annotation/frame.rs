@@ -8,7 +8,7 @@ use crate::annotation::column::{ColumnValues, FrameColumn};
 use crate::codec::CodecError;
 use crate::error::DamageKind;
 use crate::h5ad::array_layout::Hdf5Error;
-use crate::names::{MissingName, NameError};
+use crate::names::{MissingName, NameError, PackedNames};
 use crate::zarr::metadata::ZarrError;
 use crate::{AnnDataError, Labels};
 
@@ -59,6 +59,11 @@ pub trait FrameColumns {
     fn index(&self) -> Result<Vec<String>, AnnDataError> {
         let column = self.read(self.index_name())?;
         column.into_strings().ok_or_else(|| self.wrong(self.index_name(), FrameError::UnnamedRow))
+    }
+
+    /// The index, if its names can be read faster than by [`Self::index`], which says what is wrong with them otherwise.
+    fn packed_index(&self) -> Option<PackedNames> {
+        None
     }
 
     /// Reads a column as classes.

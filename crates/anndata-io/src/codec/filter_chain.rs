@@ -42,18 +42,13 @@ pub(crate) enum Filter {
     Zstd,
 }
 
-/// Decompressors and buffers of one thread.
+/// Decompressors and buffers of one thread, made when they are needed.
+#[derive(Default)]
 pub(crate) struct FilterBuffers {
-    inflate: Decompressor,
+    inflate: Option<Decompressor>,
     zstd: Option<zstd::bulk::Decompressor<'static>>,
     /// Intermediate data between two filters.
     between: [Vec<u8>; 2],
-}
-
-impl Default for FilterBuffers {
-    fn default() -> Self {
-        Self { inflate: Decompressor::new(), zstd: None, between: Default::default() }
-    }
 }
 
 impl FilterBuffers {
@@ -182,8 +177,14 @@ impl FilterChain {
                     unshuffle(element, data, to_place);
                     data.len()
                 }
-                Filter::Deflate => inflate.zlib_decompress(data, to_place).map_err(|_| damaged("gzip"))?,
-                Filter::Gzip => inflate.gzip_decompress(data, to_place).map_err(|_| damaged("gzip"))?,
+                Filter::Deflate => {
+                    let inflate = inflate.get_or_insert_with(Decompressor::new);
+                    inflate.zlib_decompress(data, to_place).map_err(|_| damaged("gzip"))?
+                }
+                Filter::Gzip => {
+                    let inflate = inflate.get_or_insert_with(Decompressor::new);
+                    inflate.gzip_decompress(data, to_place).map_err(|_| damaged("gzip"))?
+                }
                 Filter::Lzf => lzf_decompress(data, to_place).ok_or_else(|| damaged("lzf"))?,
                 Filter::Lz4 => lz4_decompress(data, to_place).ok_or_else(|| damaged("lz4"))?,
                 Filter::PlainLz4 => plain_lz4_decompress(data, to_place).ok_or_else(|| damaged("lz4"))?,

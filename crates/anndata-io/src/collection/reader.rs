@@ -7,12 +7,14 @@ use std::ops::Range;
 
 use crate::collection::column_map::{ColumnMap, RowScratch};
 use crate::rows::RowsEnd;
-use crate::{AnnDataError, ArrayStore, Collection, Form, Prefetch, ReadRows, RequestError, RowSelection, Rows};
+use crate::{
+    AnnDataError, ArrayStore, Collection, Form, Prefetch, ReadRows, RequestError, RowLocation, RowSelection, Rows,
+};
 
 /// Reads rows of a collection store by store, and orders them.
 ///
 /// Unmapped rows of one store are read straight into the result; those of several stores are read straight to their positions
-/// in it, if the stores know the lengths of rows in advance. All other rows are read into a buffer and copied.
+/// in it, if the stores say where the values of rows lie. All other rows are read into a buffer and copied.
 pub(crate) struct CollectionReader<'c> {
     collection: &'c Collection,
     readers: ReaderSet<'c>,
@@ -136,7 +138,8 @@ impl<'c> CollectionReader<'c> {
         let form = self.collection.stores()[store].form();
         if self.used == self.parts.len() {
             let wanted = FileRows::Rows(Vec::new());
-            self.parts.push(FilePart { store, wanted, places: Vec::new(), rows: Rows::empty(form), pending: false });
+            let (located, places) = (Vec::new(), Vec::new());
+            self.parts.push(FilePart { store, wanted, located, places, rows: Rows::empty(form), pending: false });
         }
         let part = &mut self.parts[self.used];
         self.used += 1;
@@ -157,27 +160,33 @@ impl<'c> CollectionReader<'c> {
         part
     }
 
-    /// Decides how the selected rows get into `out`; sets their positions if they have some.
-    fn choose_way(&mut self, out: &mut Rows) -> Result<Assembly, AnnDataError> {
+    /// Decides how the selected rows get into `out`; sets their positions if they have some. Returns the number of bytes that were read for that,
+    /// too.
+    fn choose_way(&mut self, out: &mut Rows) -> Result<(Assembly, u64), AnnDataError> {
         let collection = self.collection;
         let parts = &mut self.parts[..self.used];
         if !parts.iter().all(|part| collection.keeps(part.store)) {
-            return Ok(Assembly::Beside);
+            return Ok((Assembly::Beside, 0));
         }
         if parts.len() < 2 {
-            return Ok(Assembly::Straight);
+            return Ok((Assembly::Straight, 0));
         }
+        let mut bytes = 0;
         for part in &mut *parts {
-            part.places.clear();
-            let FileRows::Rows(rows) = &part.wanted else { return Ok(Assembly::Beside) };
-            if !collection.stores()[part.store].row_values(rows, &mut part.places) {
-                return Ok(Assembly::Beside);
+            part.located.clear();
+            let FileRows::Rows(rows) = &part.wanted else { return Ok((Assembly::Beside, bytes)) };
+            match collection.stores()[part.store].locate(rows, &mut part.located)? {
+                Some(read) => bytes += read,
+                None => return Ok((Assembly::Beside, bytes)),
             }
+            part.places.clear();
+            part.places.resize(part.located.len(), 0);
         }
         let mut end = out.end().values as u64;
         for (part, row) in &self.order {
-            let place = &mut parts[*part as usize].places[*row as usize];
-            end += std::mem::replace(place, end);
+            let (part, row) = (&mut parts[*part as usize], *row as usize);
+            part.places[row] = end;
+            end += part.located[row].values;
             if let Rows::Sparse(out) = out {
                 out.indptr.push(end);
             }
@@ -195,7 +204,7 @@ impl<'c> CollectionReader<'c> {
                 out.data.resize(count, 0.0);
             }
         }
-        Ok(Assembly::Placed)
+        Ok((Assembly::Placed, bytes))
     }
 
     /// Fetches a part, into the result or into its buffer.
@@ -214,10 +223,10 @@ impl<'c> CollectionReader<'c> {
             FileRows::Rows(rows) => RowSelection::Rows(rows),
             FileRows::Range(range) => RowSelection::Range(range.clone()),
         };
-        let bytes = match (self.way, &wanted) {
-            (Assembly::Placed, RowSelection::Rows(rows)) => reader.fetch_to(rows, &part.places, out)?,
-            (Assembly::Straight, _) => reader.fetch(&wanted, out)?,
-            _ => reader.fetch(&wanted, &mut part.rows)?,
+        let bytes = match self.way {
+            Assembly::Placed => reader.fetch_to(&part.located, &part.places, out)?,
+            Assembly::Straight => reader.fetch(&wanted, out)?,
+            Assembly::Beside => reader.fetch(&wanted, &mut part.rows)?,
         };
         part.pending = true;
         Ok(bytes)
@@ -244,9 +253,10 @@ impl<'c> CollectionReader<'c> {
 
     fn fetch_all(&mut self, wanted: &RowSelection<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
         self.split(wanted)?;
-        self.way = self.choose_way(out)?;
+        let (way, bytes) = self.choose_way(out)?;
+        self.way = way;
         self.readers.next_call()?;
-        (0..self.used).try_fold(0, |bytes, number| Ok(bytes + self.fetch_part(number, out)?))
+        (0..self.used).try_fold(bytes, |bytes, number| Ok(bytes + self.fetch_part(number, out)?))
     }
 
     fn decode_all(&mut self, out: &mut Rows) -> Result<(), AnnDataError> {
@@ -359,7 +369,8 @@ fn reserve<T>(values: &mut Vec<T>, count: usize) -> Result<(), AnnDataError> {
 struct FilePart {
     store: usize,
     wanted: FileRows,
-    /// Only for rows that are read to their positions: first the number of values of each row, later its position in the result.
+    /// Only for rows that are read to their positions: where the values of each row lie, and its position in the result.
+    located: Vec<RowLocation>,
     places: Vec<u64>,
     pub rows: Rows,
     /// It was fetched, and is not decoded yet.
@@ -387,7 +398,8 @@ impl FilePart {
             FileRows::Rows(rows) => rows.capacity() * 8,
             FileRows::Range(_) => 0,
         };
-        self.rows.capacity_bytes() + (wanted + self.places.capacity() * 8) as u64
+        let located = self.located.capacity() * size_of::<RowLocation>();
+        self.rows.capacity_bytes() + (wanted + located + self.places.capacity() * 8) as u64
     }
 }
 

@@ -12,7 +12,7 @@ use hdf5_metno_sys::h5p::{
 };
 use hdf5_metno_sys::h5t::{
     H5T_class_t, H5T_order_t, H5T_sign_t, H5Tclose, H5Tget_class, H5Tget_ebias, H5Tget_fields, H5Tget_offset,
-    H5Tget_order, H5Tget_precision, H5Tget_sign, H5Tget_size, H5Tget_super,
+    H5Tget_order, H5Tget_precision, H5Tget_sign, H5Tget_size, H5Tget_super, H5Tis_variable_str,
 };
 
 use crate::AnnDataError;
@@ -29,6 +29,9 @@ use crate::source::byte_source::ByteSource;
 
 /// Bytes that an entry of a chunk index takes at least. With the size of the file it bounds the number of entries.
 const MIN_INDEX_ENTRY_BYTES: u64 = 8;
+
+/// Numbers of 64 bits in the reference to a string: its length, the address of a collection of the global heap, and the number of an object.
+pub(crate) const REFERENCE_WORDS: u64 = 2;
 
 /// Why libhdf5 cannot say what a node of a file is or where an array lies. Most texts are predicates of the node.
 #[derive(Debug, thiserror::Error)]
@@ -118,7 +121,11 @@ pub(crate) enum NamedObject {
 impl<'a> OpenFile<'a> {
     /// Opens the file of `source`.
     pub fn new(source: &'a ByteSource) -> Result<Self, AnnDataError> {
-        let file = open_with_library(source.path())?;
+        Self::of(source, open_with_library(source.path())?)
+    }
+
+    /// The file of `source`, which libhdf5 has open.
+    pub fn of(source: &'a ByteSource, file: File) -> Result<Self, AnnDataError> {
         let about = file.loc_info();
         let fileno = about.map_err(|e| source.damaged(Hdf5Error::RootGroup { message: e.to_string() }))?.fileno;
         Ok(Self { source, file, fileno })
@@ -162,6 +169,12 @@ impl<'a> OpenFile<'a> {
         sync(|| self.describe_locked(name, dataset)).map_err(|error| self.wrong(name, error))
     }
 
+    /// The references of a data set of strings of variable length with one dimension, [`REFERENCE_WORDS`] words for each string. `None` if the
+    /// data set is another one, or if only libhdf5 can find them.
+    pub fn string_references(&self, dataset: &Dataset) -> Option<StoredArray> {
+        sync(|| self.string_references_locked(dataset)).ok().flatten()
+    }
+
     /// An error for a node of the file.
     pub fn wrong(&self, name: &str, damage: impl Into<DamageKind>) -> AnnDataError {
         self.source.damaged(DamageKind::inside(name, damage))
@@ -189,10 +202,34 @@ impl<'a> OpenFile<'a> {
         let (layout, stored_bytes) = match plist.layout() {
             Layout::Compact => (ArrayLayout::Inline(read_compact(dataset, len, dtype)?), bytes),
             Layout::Contiguous => self.contiguous(dataset, len, bytes)?,
-            Layout::Chunked => self.chunked(dataset, plist.id(), &shape, dtype)?,
+            Layout::Chunked => self.chunked(dataset, plist.id(), &shape, dtype, 1)?,
             Layout::Virtual => return Err(Hdf5Error::Virtual),
         };
         Ok(StoredArray { name: name.to_owned(), dtype, len, fill_value, may_be_unwritten: false, stored_bytes, layout })
+    }
+
+    fn string_references_locked(&self, dataset: &Dataset) -> Result<Option<StoredArray>, Hdf5Error> {
+        let shape = dataset.get_shape()?;
+        let [count] = shape[..] else { return Ok(None) };
+        let plist = dataset.dcpl()?;
+        // SAFETY: type and list are open.
+        let is_usual =
+            unsafe { H5Tis_variable_str(dataset.dtype()?.id()) > 0 && H5Pget_external_count(plist.id()) == 0 };
+        if !is_usual || dataset.loc_info()?.fileno != self.fileno {
+            return Ok(None);
+        }
+        let dtype = Dtype { kind: DtypeKind::U64, big_endian: false };
+        let len = (count as u64).checked_mul(REFERENCE_WORDS);
+        let bytes = len.and_then(|len| len.checked_mul(dtype.size() as u64)).filter(|bytes| *bytes <= i64::MAX as u64);
+        let (Some(len), Some(bytes)) = (len, bytes) else { return Ok(None) };
+        let (layout, stored_bytes) = match plist.layout() {
+            Layout::Contiguous => self.contiguous(dataset, len, bytes)?,
+            Layout::Chunked => self.chunked(dataset, plist.id(), &[count as u64], dtype, REFERENCE_WORDS)?,
+            Layout::Compact | Layout::Virtual => return Ok(None),
+        };
+        let (name, fill_value) = ("references".to_owned(), vec![0; dtype.size()]);
+        let stored = StoredArray { name, dtype, len, fill_value, may_be_unwritten: false, stored_bytes, layout };
+        Ok(Some(stored).filter(|stored| !stored.is_unfinished()))
     }
 
     fn contiguous(&self, dataset: &Dataset, len: u64, bytes: u64) -> Result<(ArrayLayout, u64), LayoutError> {
@@ -206,17 +243,21 @@ impl<'a> OpenFile<'a> {
         Ok((ArrayLayout::Contiguous(vec![ContiguousRun { end: len, base_offset: Some(offset as i64) }]), bytes))
     }
 
+    /// The chunks of a data set of this shape. An element of it is read as `numbers` numbers of `dtype`.
     fn chunked(
         &self,
         dataset: &Dataset,
         plist: hid_t,
         shape: &[u64],
         dtype: Dtype,
+        numbers: u64,
     ) -> Result<(ArrayLayout, u64), Hdf5Error> {
         let lengths = dataset.chunk().ok_or(Hdf5Error::NoChunkSize)?;
         let lengths: Vec<u64> = lengths.into_iter().map(|length| length as u64).collect();
         let size = dtype.size() as u64;
-        let grid = ChunkGrid::new(shape, &lengths, size)?;
+        let mut grid = ChunkGrid::new(shape, &lengths, size * numbers)?;
+        grid.columns *= numbers;
+        grid.chunk_columns *= numbers;
         if shape.contains(&0) {
             return Ok((ArrayLayout::Contiguous(Vec::new()), 0));
         }

@@ -22,6 +22,7 @@ use nix::libc;
 
 use crate::AnnDataError;
 use crate::h5ad::array_layout::Hdf5Error;
+use crate::h5ad::global_heap::{HEAP_HEADER, HEAP_SIGNATURE, collection_bytes, walk_objects};
 use crate::source::byte_source::{ByteSource, url_of};
 use crate::source::remote::object::RemoteObject;
 
@@ -30,6 +31,9 @@ const HDF5_SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
 
 /// Bytes of a superblock that are inspected; no version is shorter.
 const SUPERBLOCK_BYTES: usize = 16;
+
+/// Bytes of a superblock up to its base address, in the version in which that comes last.
+const SUPERBLOCK_ADDRESS_BYTES: usize = 36;
 
 /// Size of an offset and of a length in bytes, in every file that h5py writes.
 const SIZE_BYTES: u8 = 8;
@@ -60,6 +64,22 @@ fn size_bytes(source: &ByteSource) -> Result<Option<u8>, AnnDataError> {
         at = (at * 2).max(512);
     }
     Ok(None)
+}
+
+/// Whether addresses in this file are offsets in it, of 8 bytes, so that they can be followed without libhdf5.
+pub(crate) fn has_plain_addresses(source: &ByteSource) -> bool {
+    let mut found = [0; SUPERBLOCK_ADDRESS_BYTES];
+    if source.read_near(0, &mut found).is_err() || !found.starts_with(&HDF5_SIGNATURE) {
+        return false;
+    }
+    // The version follows the signature. It says where the size of an offset and the base address are.
+    let (size, base) = match found[8] {
+        0 => (found[13], &found[24..32]),
+        1 => (found[13], &found[28..36]),
+        2 | 3 => (found[9], &found[12..20]),
+        _ => return false,
+    };
+    size == SIZE_BYTES && base.iter().all(|byte| *byte == 0)
 }
 
 /// Opens a file with libhdf5 through a driver that checks global heaps with [`heap_is_sound`] before libhdf5 parses them: on
@@ -368,81 +388,21 @@ trait ReadAt {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> bool;
 }
 
-/// Start of a collection of a global heap: signature and version. Of the three reserved bytes behind it libhdf5 takes any.
-const HEAP_SIGNATURE: &[u8] = b"GCOL\x01";
-
-/// Size of the header of a collection: signature, version, reserved, size.
-const HEAP_HEADER: usize = 16;
-/// Size of the header of an object: number, reference count, reserved, size.
-const HEAP_OBJECT_HEADER: usize = 16;
-/// Upper bound of the size of a collection.
-const MAX_HEAP_BYTES: u64 = 1 << 30;
-
-/// Walks through the global heap at `address` as libhdf5 does, and rejects an object of size 0, on which libhdf5 loops forever
-/// (H5HG__cache_heap_deserialize). Lengths in the file have 8 bytes, which is checked when it is opened.
-///
-/// Source: HDF5 File Format Specification, III.E.
+/// Walks through the global heap at `address` as libhdf5 does, and rejects one on which libhdf5 loops forever.
 fn heap_is_sound(file: &impl ReadAt, address: u64, end: u64) -> bool {
     let mut header = [0; HEAP_HEADER];
     if !file.read_at(address, &mut header) {
         return false;
     }
-    let size = u64::from_le_bytes(heap_size_at(&header));
-    if size < HEAP_HEADER as u64 || size > MAX_HEAP_BYTES || address.checked_add(size).is_none_or(|past| past > end) {
-        return false;
-    }
-    let mut all = vec![0; size as usize];
-    file.read_at(address, &mut all) && objects_end(&all)
-}
-
-/// Whether the walk from object to object ends.
-fn objects_end(all: &[u8]) -> bool {
-    let mut rest = all.get(HEAP_HEADER..).unwrap_or_default();
-    while let Some(object) = rest.get(..HEAP_OBJECT_HEADER) {
-        let size = u64::from_le_bytes(heap_size_at(object));
-        // Object 0 is the free space; its size includes its header.
-        let takes = match u16::from_le_bytes([object[0], object[1]]) {
-            0 => Some(size),
-            _ => size.checked_next_multiple_of(8).and_then(|size| size.checked_add(HEAP_OBJECT_HEADER as u64)),
-        };
-        match takes.and_then(|takes| usize::try_from(takes).ok()).filter(|takes| *takes > 0) {
-            Some(takes) if takes <= rest.len() => rest = &rest[takes..],
-            _ => return false,
-        }
-    }
-    true
-}
-
-/// Size field of the header of a collection or an object.
-fn heap_size_at(header: &[u8]) -> [u8; 8] {
-    let mut size = [0; 8];
-    size.copy_from_slice(&header[8..16]);
-    size
+    let Some(bytes) = collection_bytes(&header, address, end) else { return false };
+    let mut all = vec![0; bytes];
+    file.read_at(address, &mut all) && walk_objects(&all, |_, _| ()).is_some()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn collection(objects: &[(u16, u64, usize)]) -> Vec<u8> {
-        let mut all = vec![0; 16];
-        for (number, size, bytes) in objects {
-            all.extend(number.to_le_bytes());
-            all.extend([0; 6]);
-            all.extend(size.to_le_bytes());
-            all.extend(vec![0; *bytes]);
-        }
-        all
-    }
-
-    #[test]
-    fn what_has_no_end_is_refused() {
-        assert!(objects_end(&collection(&[(1, 5, 8), (2, 8, 8), (0, 40, 24)])));
-        assert!(objects_end(&collection(&[(1, 5, 8)])), "no free space");
-        assert!(!objects_end(&collection(&[(1, 5, 8), (0, 0, 24)])), "free space of no bytes");
-        assert!(!objects_end(&collection(&[(1, u64::MAX - 15, 8)])), "a size that wraps to nothing");
-        assert!(!objects_end(&collection(&[(1, 50, 8)])), "beyond the end");
-    }
+    use crate::h5ad::global_heap::HEAP_OBJECT_HEADER;
 
     /// libhdf5 takes a heap also where its reserved bytes are not zero, and would walk this one forever.
     #[test]

@@ -1,6 +1,7 @@
 //! `H5adStore`, and obs and var of .h5ad files in all forms that AnnData has written since version 0.6.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use hdf5_metno::types::{Reference, TypeDescriptor};
@@ -10,9 +11,12 @@ use crate::ann_data::{Container, check_shape, gene_names, obsm_columns};
 use crate::annotation::column::{ColumnValues, FrameColumn};
 use crate::annotation::frame::{ColumnGroup, FrameColumns, FrameError, check_encoding};
 use crate::error::DamageKind;
+use crate::h5ad::array_layout::OpenFile;
 use crate::h5ad::file_driver::{open_hdf5, open_with_library};
 use crate::h5ad::filters::register_hdf5_filters;
 use crate::h5ad::values::{ReadLimit, element_count, field_names, read_values};
+use crate::h5ad::variable_strings::read_variable_strings;
+use crate::names::{NameLists, PackedNames};
 use crate::source::byte_source::ByteSource;
 use crate::{AnnDataError, AnnDataStore, MatrixFile};
 
@@ -24,17 +28,22 @@ pub type H5adStore = AnnDataStore<Hdf5>;
 pub struct Hdf5;
 
 impl Container for Hdf5 {
-    fn open(path: &Path, layer: &str, csc_bytes: &AtomicU64) -> Result<(MatrixFile, Vec<String>), AnnDataError> {
-        let mut genes = Vec::new();
+    fn open(
+        path: &Path,
+        layer: &str,
+        csc_bytes: &AtomicU64,
+        lists: &NameLists,
+    ) -> Result<(MatrixFile, Arc<[String]>), AnnDataError> {
+        let mut genes: Arc<[String]> = Arc::default();
         let matrix = MatrixFile::open_checked(path, layer, csc_bytes, |rows, columns| {
             let file = Hdf5FrameFile::open(path)?;
             let obs = Hdf5Frame::open(&file, "obs")?;
             genes = match obsm_columns(layer, (rows, columns), &obs)? {
-                Some(names) => names,
+                Some(names) => lists.shared(names.into()),
                 None => {
                     let var = Hdf5Frame::open(&file, var_location(file.root(), layer))?;
                     check_shape(layer, (rows, columns), &obs, &var)?;
-                    gene_names(&var)?
+                    gene_names(&var, lists)?
                 }
             };
             Ok(())
@@ -172,7 +181,7 @@ impl<'f> Hdf5Frame<'f> {
         let column = group.dataset(name).map_err(|_| FrameError::Absent)?;
         let values = read_values(&column, None, most)?;
         if !has_attribute(&column, "categories") {
-            check_location(&column, &["array", "string-array", ""], &["0.2.0"])?;
+            check_plain(&column)?;
             return Ok(FrameColumn::Plain { values, missing: Vec::new() });
         }
         let (categories, ordered) = referred_categories(&column, self.file.most())?;
@@ -207,6 +216,21 @@ impl FrameColumns for Hdf5Frame<'_> {
             Hdf5FrameForm::Table(table) => self.table_column(table, name, most),
             Hdf5FrameForm::Group(group) => self.group_column(group, name, most),
         }
+    }
+
+    fn packed_index(&self) -> Option<PackedNames> {
+        let Hdf5FrameForm::Group(group) = &self.form else { return None };
+        // Of a remote object libhdf5 reads whole pages, which other reads then find in a cache.
+        if self.file.source.is_remote() {
+            return None;
+        }
+        let column = group.dataset(&self.index).ok()?;
+        if has_attribute(&column, "categories") || check_plain(&column).is_err() {
+            return None;
+        }
+        let open = OpenFile::of(&self.file.source, self.file.file.clone()).ok()?;
+        let most = ReadLimit { values: self.rows, ..self.file.most() };
+        read_variable_strings(&open, &column, most).filter(|names| names.count() == self.rows)
     }
 }
 
@@ -319,6 +343,11 @@ fn index_rows(group: &Group, index: &str) -> Result<usize, FrameError> {
 fn check_location(location: &Location, types: &[&str], versions: &[&str]) -> Result<(), FrameError> {
     let encoding = text_attribute(location, "encoding-type")?;
     check_encoding(encoding.as_deref(), || text_attribute(location, "encoding-version"), types, versions)
+}
+
+/// Fails if a column that is an array is not plain values.
+fn check_plain(column: &Dataset) -> Result<(), FrameError> {
+    check_location(column, &["array", "string-array", ""], &["0.2.0"])
 }
 
 fn has_attribute(location: &Location, name: &str) -> bool {

@@ -12,7 +12,6 @@ use crate::h5ad::values::{attribute_integers, attribute_text};
 use crate::matrix::matrix_file::{
     MatrixArrays, MatrixDescription, MatrixError, SparseEncoding, check_matrix_encoding, dense_shape,
 };
-use crate::matrix::row_pointers::ROW_POINTER_BYTES;
 use crate::source::byte_source::ByteSource;
 use crate::{AnnDataError, CSC_BYTES, MatrixFile};
 
@@ -45,9 +44,7 @@ impl MatrixFile {
     /// # Errors
     /// As [`Self::open`].
     pub fn open_within(path: &Path, location: &str, csc_bytes: u64) -> Result<Self, AnnDataError> {
-        let matrix = Self::open_checked(path, location, &AtomicU64::new(csc_bytes), |_, _| Ok(()))?;
-        matrix.read_row_pointers(matrix.row_pointer_bytes() <= ROW_POINTER_BYTES)?;
-        Ok(matrix)
+        Self::open_checked(path, location, &AtomicU64::new(csc_bytes), |_, _| Ok(()))?.with_row_pointers()
     }
 
     /// As [`Self::open_within`], without its row pointers; `check` gets the shape in the metadata before memory is allocated for it.

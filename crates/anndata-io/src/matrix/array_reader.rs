@@ -4,12 +4,14 @@
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::codec::filter_chain::FilterBuffers;
 use crate::error::DamageKind;
 use crate::lru_cache::LruCache;
 use crate::matrix::dtype::Element;
 use crate::matrix::matrix_file::MatrixError;
+use crate::matrix::shared_chunks::SharedChunks;
 use crate::matrix::stored_array::{ArrayLayout, ChunkPart, ChunkedLayout, StoredArray, as_bytes};
 use crate::source::byte_source::{ByteSource, PendingReads, ReadRange};
 use crate::source::coalesce::Coalescer;
@@ -45,7 +47,9 @@ pub(crate) struct ArrayReader<'a, T> {
     raw: Vec<u8>,
     /// Plan of the reads of a chunked array.
     plan: ChunkPlan,
+    /// Decompressed chunks, unless they are shared.
     cache: LruCache<u64, Vec<u8>>,
+    shared: Option<&'a SharedChunks>,
     /// The last chunk that was decompressed partially, and its buffer.
     last_partial: Option<u64>,
     partial: Vec<u8>,
@@ -56,6 +60,11 @@ pub(crate) struct ArrayReader<'a, T> {
 impl<'a, T: Element> ArrayReader<'a, T> {
     /// A reader without allocated memory.
     pub fn new(array: &'a StoredArray, source: &'a ByteSource) -> Self {
+        Self::with_shared(array, source, None)
+    }
+
+    /// The same, which keeps decompressed chunks where other readers find them.
+    pub fn with_shared(array: &'a StoredArray, source: &'a ByteSource, shared: Option<&'a SharedChunks>) -> Self {
         Self {
             array,
             source,
@@ -68,6 +77,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
             raw: Vec::new(),
             plan: ChunkPlan::default(),
             cache: LruCache::new(MAX_CACHED_CHUNKS, MAX_CACHED_BYTES),
+            shared,
             last_partial: None,
             partial: Vec::new(),
             filter_buffers: FilterBuffers::default(),
@@ -232,7 +242,11 @@ impl<'a, T: Element> ArrayReader<'a, T> {
     }
 
     fn plan_chunks(&mut self, chunks: &ChunkedLayout) {
-        let cached = |chunk: u64| self.cache.find(&chunk);
+        let (cache, shared) = (&self.cache, self.shared);
+        let cached = |chunk: u64| match cache.find(&chunk) {
+            Some(at) => Some(ChunkSource::Cached(at)),
+            None => shared.and_then(|shared| shared.get(chunk)).map(ChunkSource::Shared),
+        };
         self.plan.make(chunks, self.array.dtype.size() as u64, cached, &mut self.reads);
     }
 
@@ -265,8 +279,9 @@ impl<'a, T: Element> ArrayReader<'a, T> {
         }
         // Cached chunks come first, because those that are decompressed below evict them.
         for chunk in &self.plan.chunks {
-            match chunk.from {
-                ChunkSource::Cached(at) => self.scatter(chunk, self.cache.value(at), out),
+            match &chunk.from {
+                ChunkSource::Cached(at) => self.scatter(chunk, self.cache.value(*at), out),
+                ChunkSource::Shared(decoded) => self.scatter(chunk, decoded, out),
                 ChunkSource::FillValue => {
                     for planned in &self.plan.parts[chunk.parts.clone()] {
                         out[planned.range()].fill(self.fill_value());
@@ -308,6 +323,16 @@ impl<'a, T: Element> ArrayReader<'a, T> {
                     self.last_partial = Some(chunk);
                     continue;
                 }
+            }
+            if let Some(shared) = self.shared {
+                let mut decoded: Vec<u8> = Vec::new();
+                reserve(&mut decoded, chunk_bytes)?;
+                decoded.resize(chunk_bytes, 0);
+                chunks.filters.undo(raw, mask, &mut decoded, &mut self.filter_buffers).map_err(wrong)?;
+                let decoded = Arc::new(decoded);
+                shared.insert(chunk, Arc::clone(&decoded));
+                self.scatter(&self.plan.chunks[i], &decoded, out);
+                continue;
             }
             let mut decoded = self.cache.make_room(chunk_bytes).unwrap_or_default();
             if decoded.is_empty() {
@@ -388,6 +413,8 @@ struct PlannedChunk {
 enum ChunkSource {
     /// The cache, at this index.
     Cached(usize),
+    /// The shared cache: the decompressed chunk.
+    Shared(Arc<Vec<u8>>),
     /// A range of the buffer, and the mask of skipped filters.
     Read { bytes: Range<usize>, mask: u32 },
     /// The chunk was never written.
@@ -401,12 +428,12 @@ impl ChunkPlan {
     }
 
     /// Finds the chunks, or the parts of uncompressed chunks, that must be read, and their ranges in the buffer. Elements have
-    /// `size` bytes; `cached` is the index of a chunk in the cache.
+    /// `size` bytes; `cached` says whether a chunk is in a cache, and in which.
     fn make(
         &mut self,
         layout: &ChunkedLayout,
         size: u64,
-        cached: impl Fn(u64) -> Option<usize>,
+        cached: impl Fn(u64) -> Option<ChunkSource>,
         reads: &mut Vec<ReadRange>,
     ) {
         let order = |planned: &PlannedPart| (planned.part.chunk, planned.part.within);
@@ -422,7 +449,7 @@ impl ChunkPlan {
             let same = |other: &PlannedPart| other.part.chunk == chunk && (whole || other.part.within == part.within);
             let end = start + self.parts[start..].iter().take_while(|other| same(other)).count();
             let from = match (layout.table.get(chunk), cached(chunk)) {
-                (_, Some(at)) => ChunkSource::Cached(at),
+                (_, Some(cached)) => cached,
                 (None, None) => ChunkSource::FillValue,
                 (Some(stored), None) => {
                     let (offset, len) = if whole {

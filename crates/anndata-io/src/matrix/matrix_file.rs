@@ -6,10 +6,12 @@ use std::sync::atomic::AtomicU64;
 use crate::codec::CodecError;
 use crate::matrix::array_reader::ArrayReader;
 use crate::matrix::dtype::Dtype;
+use crate::matrix::row_pointers::ROW_POINTER_BYTES;
+use crate::matrix::shared_chunks::SharedChunks;
 use crate::matrix::sparse::{CsrMatrix, SparseReader, transpose_csc};
 use crate::matrix::stored_array::{ArrayLayout, StoredArray};
 use crate::source::byte_source::ByteSource;
-use crate::{AnnDataError, CsrRows, Form, Prefetch, ReadRows, RequestError, RowSelection, Rows};
+use crate::{AnnDataError, CsrRows, Form, Prefetch, ReadRows, RequestError, RowLocation, RowSelection, Rows};
 
 /// Default limit of memory of [`MatrixFile::open`] for a CSC matrix, in bytes.
 pub const CSC_BYTES: u64 = 8 << 30;
@@ -86,20 +88,31 @@ impl MatrixFile {
         }
     }
 
-    /// Reads all row pointers into memory, or checks the first and the last only: the others are then read with their rows. Those of a remote
-    /// matrix are always read.
+    /// Reads all row pointers into memory, or, if there is a place for decompressed chunks of them, checks the first and the last only: the others
+    /// are then read with their rows. Those of a remote matrix are always read.
     ///
     /// # Errors
     /// They cannot be read or are damaged, or the file was rewritten.
-    pub(crate) fn read_row_pointers(&self, into_memory: bool) -> Result<(), AnnDataError> {
+    pub(crate) fn read_row_pointers(&self, shared: Option<SharedChunks>) -> Result<(), AnnDataError> {
         let MatrixContent::Csr(csr) = &self.content else { return Ok(()) };
-        // With the rows of a batch they would be one round more to the server, and to announce rows would have to wait for one.
-        if into_memory || self.source.is_remote() {
-            csr.pointers.load(&self.source)?;
-        } else {
-            csr.pointers.check_ends(&self.source)?;
+        match shared {
+            // With the rows of a batch they would be one round more to the server, and to announce rows would have to wait for one.
+            Some(shared) if !self.source.is_remote() => csr.pointers.check_ends(&self.source, shared)?,
+            _ => {
+                csr.pointers.load(&self.source)?;
+            }
         }
         self.source.unchanged()
+    }
+
+    /// The matrix with its row pointers, if it is opened by itself.
+    ///
+    /// # Errors
+    /// As [`Self::read_row_pointers`].
+    pub(crate) fn with_row_pointers(self) -> Result<Self, AnnDataError> {
+        let stay = self.row_pointer_bytes() > ROW_POINTER_BYTES;
+        self.read_row_pointers(stay.then(|| SharedChunks::new(ROW_POINTER_BYTES)))?;
+        Ok(self)
     }
 
     /// Number of rows (cells).
@@ -146,20 +159,15 @@ impl MatrixFile {
         rows.clamp(1, self.rows.max(1))
     }
 
-    /// Appends the number of values of each row to `out`; `false` if rows cannot be read to given positions, or if the row pointers are not in
-    /// memory.
-    pub(crate) fn row_values(&self, rows: &[u64], out: &mut Vec<u64>) -> bool {
+    /// As [`ArrayStore::locate`](crate::ArrayStore::locate).
+    pub(crate) fn locate(&self, rows: &[u64], out: &mut Vec<RowLocation>) -> Result<Option<u64>, AnnDataError> {
         match &self.content {
-            MatrixContent::Csr(csr) if csr.can_be_placed() => {
-                let Some(pointers) = csr.pointers.loaded() else { return false };
-                out.extend(rows.iter().map(|row| pointers[*row as usize + 1] - pointers[*row as usize]));
-                true
-            }
+            MatrixContent::Csr(csr) if csr.can_be_placed() => csr.pointers.locate(&self.source, rows, out).map(Some),
             MatrixContent::Dense(dense) if dense.data.can_be_placed::<f32>() => {
-                out.extend(rows.iter().map(|_| self.columns));
-                true
+                out.extend(rows.iter().map(|row| RowLocation { first: row * self.columns, values: self.columns }));
+                Ok(Some(0))
             }
-            _ => false,
+            _ => Ok(None),
         }
     }
 
@@ -208,6 +216,25 @@ pub(crate) fn check_row(source: &ByteSource, row: u64, rows: u64) -> Result<usiz
         return Ok(row as usize);
     }
     Err(RequestError::RowBeyondEnd { row, store: source.path().display().to_string(), rows })
+}
+
+/// Checks that the values of a row lie in an array of `stored` values, and fit from position `place` on into `values` values.
+#[inline]
+pub(crate) fn check_location(
+    source: &ByteSource,
+    row: &RowLocation,
+    place: u64,
+    stored: u64,
+    values: usize,
+) -> Result<(), RequestError> {
+    if row.first.checked_add(row.values).is_none_or(|end| end > stored) {
+        let store = source.path().display().to_string();
+        return Err(RequestError::LocationBeyondEnd { first: row.first, values: row.values, store, stored });
+    }
+    if place.saturating_add(row.values) > values as u64 {
+        return Err(RequestError::PlaceBeyondEnd { place, values: values as u64 });
+    }
+    Ok(())
 }
 
 /// Why a file has no matrix that can be read. Most texts are predicates of the file, the matrix or an array of it.
@@ -382,7 +409,7 @@ impl ReadRows for DenseReader<'_> {
         Ok(bytes)
     }
 
-    fn fetch_to(&mut self, rows: &[u64], places: &[u64], out: &mut Rows) -> Result<u64, AnnDataError> {
+    fn fetch_to(&mut self, rows: &[RowLocation], places: &[u64], out: &mut Rows) -> Result<u64, AnnDataError> {
         let columns = self.matrix.columns;
         let out = &mut out.dense(columns as usize)?.data;
         if !self.matrix.data.can_be_placed::<f32>() || rows.len() != places.len() {
@@ -391,11 +418,8 @@ impl ReadRows for DenseReader<'_> {
         self.before = None;
         self.data.begin_placed();
         for (row, place) in rows.iter().zip(places) {
-            let row = check_row(self.source, *row, self.matrix.rows)? as u64;
-            if place.saturating_add(columns) > out.len() as u64 {
-                return Err(RequestError::PlaceBeyondEnd { place: *place, values: out.len() as u64 }.into());
-            }
-            self.data.add_at(row * columns, columns, *place as usize);
+            check_location(self.source, row, *place, self.matrix.data.len, out.len())?;
+            self.data.add_at(row.first, row.values, *place as usize);
         }
         let bytes = self.data.fetch(out)?;
         self.data.finish(out)?;

@@ -7,5 +7,6 @@ pub mod array_reader;
 pub mod dtype;
 pub mod matrix_file;
 pub mod row_pointers;
+pub mod shared_chunks;
 pub mod sparse;
 pub mod stored_array;

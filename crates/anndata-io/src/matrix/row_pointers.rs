@@ -5,15 +5,16 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use crate::AnnDataError;
 use crate::error::DamageKind;
 use crate::matrix::array_reader::ArrayReader;
 use crate::matrix::matrix_file::{MatrixError, check_range};
+use crate::matrix::shared_chunks::SharedChunks;
 use crate::matrix::stored_array::StoredArray;
 use crate::source::byte_source::ByteSource;
+use crate::{AnnDataError, RowLocation};
 
 /// Memory for the row pointers of all files that are opened together, in bytes: enough for 8 million rows. With more rows than that, all
-/// of them stay in the files, unless these are remote.
+/// of them stay in the files, unless these are remote, and the memory is for decompressed chunks of them.
 pub(crate) const ROW_POINTER_BYTES: u64 = 64 << 20;
 
 /// The array `indptr` of a matrix, `[rows + 1]`.
@@ -28,6 +29,8 @@ pub(crate) struct RowPointers {
     values: u64,
     /// All pointers, once [`Self::load`] has read them.
     loaded: OnceLock<Vec<u64>>,
+    /// Decompressed chunks of pointers that stay in the file.
+    shared: OnceLock<SharedChunks>,
 }
 
 impl RowPointers {
@@ -39,7 +42,8 @@ impl RowPointers {
         if Some(stored.len) != rows.checked_add(1) {
             return Err(MatrixError::IndptrLength { entries: stored.len, rows });
         }
-        Ok(Self { stored, rows, columns, data: data.name.clone(), values: data.len, loaded: OnceLock::new() })
+        let (loaded, shared) = (OnceLock::new(), OnceLock::new());
+        Ok(Self { stored, rows, columns, data: data.name.clone(), values: data.len, loaded, shared })
     }
 
     /// Number of rows.
@@ -71,14 +75,31 @@ impl RowPointers {
         Ok(self.loaded.get_or_init(|| pointers))
     }
 
-    /// Reads only the first and the last pointer, and checks them. All others are checked when their rows are read.
+    /// Reads only the first and the last pointer, and checks them. All others are checked when their rows are read. Chunks that are decompressed
+    /// for that, now or later, go to `shared`: rows that are near each other find theirs there.
     ///
     /// # Errors
     /// They cannot be read, or are not 0 and the number of values.
-    pub fn check_ends(&self, source: &ByteSource) -> Result<(), AnnDataError> {
+    pub fn check_ends(&self, source: &ByteSource, shared: SharedChunks) -> Result<(), AnnDataError> {
+        let _ = self.shared.set(shared);
         let mut reader = RowPointerReader::new(self, source);
         reader.read([(0, 1), (self.rows, 1)].into_iter())?;
         self.check_first_and_last(&reader.found).map_err(|error| self.wrong(source, error))
+    }
+
+    /// Appends to `out` where the values of rows lie, which are below the number of rows. Returns the number of bytes that were read.
+    ///
+    /// # Errors
+    /// The pointers of a row cannot be read, or are wrong.
+    pub fn locate(&self, source: &ByteSource, rows: &[u64], out: &mut Vec<RowLocation>) -> Result<u64, AnnDataError> {
+        let mut reader = RowPointerReader::new(self, source);
+        let ranges = rows.iter().map(|row| *row..*row + 1);
+        let bytes = reader.find(ranges.clone())?;
+        out.extend(ranges.enumerate().map(|(index, range)| {
+            let (first, values) = reader.values(index, range);
+            RowLocation { first, values }
+        }));
+        Ok(bytes)
     }
 
     fn check_first_and_last(&self, pointers: &[u64]) -> Result<(), MatrixError> {
@@ -135,7 +156,8 @@ pub(crate) struct RowPointerReader<'a> {
 impl<'a> RowPointerReader<'a> {
     /// A reader without allocated memory.
     pub fn new(pointers: &'a RowPointers, source: &'a ByteSource) -> Self {
-        Self { pointers, source, array: ArrayReader::new(&pointers.stored, source), found: Vec::new() }
+        let array = ArrayReader::with_shared(&pointers.stored, source, pointers.shared.get());
+        Self { pointers, source, array, found: Vec::new() }
     }
 
     /// Makes the values of these ranges of rows known to [`Self::values`]; no range goes beyond the end. Returns the number of bytes that
@@ -190,6 +212,8 @@ impl<'a> RowPointerReader<'a> {
         let bytes = self.array.fetch(&mut self.found)?;
         self.array.finish(&mut self.found)?;
         self.array.decode(&mut self.found)?;
+        // Lets go of shared chunks.
+        self.array.begin(0);
         Ok(bytes)
     }
 
@@ -206,8 +230,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::codec::filter_chain::{Filter, FilterChain};
     use crate::matrix::dtype::{Dtype, DtypeKind};
-    use crate::matrix::stored_array::{ArrayLayout, ContiguousRun};
+    use crate::matrix::stored_array::{ArrayLayout, ChunkGrid, ChunkTable, ChunkedLayout, ContiguousRun, StoredChunk};
 
     /// An array that lies in a file of its own, from the first byte on.
     fn stored(name: &str, kind: DtypeKind, len: u64) -> StoredArray {
@@ -237,6 +262,61 @@ mod tests {
         (path, RowPointers::new(indptr, (rows, 9), &stored("X/data", DtypeKind::F32, values)).unwrap())
     }
 
+    /// Writes pointers to a file as int64, in compressed chunks of `chunk` pointers; rows of at most 9 values.
+    fn compressed(folder: &Path, pointers: &[i64], chunk: usize) -> (PathBuf, RowPointers) {
+        let path = folder.join("indptr");
+        let (mut bytes, mut chunks) = (Vec::new(), Vec::new());
+        for (number, pointers) in pointers.chunks_exact(chunk).enumerate() {
+            let raw: Vec<u8> = pointers.iter().flat_map(|pointer| pointer.to_ne_bytes()).collect();
+            let mut deflate = libdeflater::Compressor::new(libdeflater::CompressionLvl::default());
+            let mut packed = vec![0; raw.len() + 100];
+            let len = deflate.zlib_compress(&raw, &mut packed).unwrap();
+            chunks.push((number as u64, StoredChunk { offset: bytes.len() as u64, bytes: len as u32, mask: 0 }));
+            bytes.extend_from_slice(&packed[..len]);
+        }
+        std::fs::write(&path, &bytes).unwrap();
+        let count = chunks.len() as u64;
+        let layout = ChunkedLayout {
+            grid: ChunkGrid::new(&[pointers.len() as u64], &[chunk as u64], 8).unwrap(),
+            table: ChunkTable::new(chunks, count).unwrap(),
+            filters: FilterChain::from_filters(vec![Filter::Deflate]).unwrap(),
+            plain_edge: false,
+        };
+        let (layout, _) = layout.checked(8, bytes.len() as u64).unwrap();
+        let indptr = StoredArray { layout, ..stored("X/indptr", DtypeKind::I64, pointers.len() as u64) };
+        let (rows, values) = (pointers.len() as u64 - 1, *pointers.last().unwrap() as u64);
+        (path, RowPointers::new(indptr, (rows, 9), &stored("X/data", DtypeKind::F32, values)).unwrap())
+    }
+
+    /// Rows that are near each other need their chunk once, whichever reader asks, while there is memory for it.
+    #[test]
+    fn decompressed_chunks_are_used_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let pointers: Vec<i64> = (0..1000).map(|row| row * 3).collect();
+        let (path, file) = compressed(folder.path(), &pointers, 100);
+        let source = ByteSource::open(&path).unwrap();
+        // Two chunks of 800 bytes.
+        file.check_ends(&source, SharedChunks::new(2000)).unwrap();
+        let bytes = |rows: &[u64]| {
+            let mut found = Vec::new();
+            let bytes = file.locate(&source, rows, &mut found).unwrap();
+            let expected: Vec<RowLocation> = rows.iter().map(|row| RowLocation { first: row * 3, values: 3 }).collect();
+            assert_eq!(found, expected);
+            bytes
+        };
+        assert!(bytes(&[250, 210]) > 0, "chunk 2");
+        assert_eq!(bytes(&[201, 298, 201]), 0);
+        assert!(bytes(&[199]) > 0, "the pointers of the row are in chunks 1 and 2");
+        assert_eq!(bytes(&[110, 290]), 0);
+        assert!(bytes(&[510, 710]) > 0);
+        assert!(bytes(&[110]) > 0, "there was no memory for chunk 1");
+        let mut reader = RowPointerReader::new(&file, &source);
+        assert_eq!(reader.find(std::iter::once(120..122)).unwrap(), 0);
+        assert_eq!(reader.values(0, 120..122), (360, 6));
+        let all: Vec<u64> = pointers.iter().map(|pointer| *pointer as u64).collect();
+        assert_eq!(reader.all_of(&(0..999)).unwrap().0, all);
+    }
+
     proptest! {
         /// Rows have the same values whether their pointers are in memory or in the file.
         #[test]
@@ -251,7 +331,7 @@ mod tests {
             let (path, file) = written(folder.path(), &pointers, short, values);
             let (_, memory) = written(folder.path(), &pointers, short, values);
             let source = ByteSource::open(&path).unwrap();
-            file.check_ends(&source).unwrap();
+            file.check_ends(&source, SharedChunks::new(0)).unwrap();
             prop_assert_eq!(memory.load(&source).unwrap().len() as u64 * 8, memory.bytes());
             prop_assert!(file.loaded().is_none());
             let ranges: Vec<Range<u64>> = wanted.iter().map(|index| index.index(lengths.len()) as u64).map(|row| row..row + 1).collect();
@@ -259,9 +339,15 @@ mod tests {
             let bytes = of_file.find(ranges.iter().cloned()).unwrap();
             prop_assert_eq!(bytes > 0, !ranges.is_empty());
             prop_assert_eq!(of_memory.find(ranges.iter().cloned()).unwrap(), 0);
+            let (mut located, rows) = (Vec::new(), ranges.iter().map(|range| range.start).collect::<Vec<_>>());
+            prop_assert_eq!(file.locate(&source, &rows, &mut located).unwrap(), bytes);
+            prop_assert_eq!(memory.locate(&source, &rows, &mut located).unwrap(), 0);
             for (index, range) in ranges.iter().enumerate() {
                 let row = range.start as usize;
                 let expected = (pointers[row] as u64, lengths[row] as u64);
+                for location in [located[index], located[ranges.len() + index]] {
+                    prop_assert_eq!((location.first, location.values), expected);
+                }
                 prop_assert_eq!(of_file.values(index, range.clone()), expected);
                 prop_assert_eq!(of_memory.values(index, range.clone()), expected);
             }
@@ -277,7 +363,7 @@ mod tests {
         // Row 1 goes back, rows 3 and 4 are longer than 9.
         let (path, pointers) = written(folder.path(), &[0, 5, 2, 4, 14, 25, 30], false, 30);
         let source = ByteSource::open(&path).unwrap();
-        pointers.check_ends(&source).unwrap();
+        pointers.check_ends(&source, SharedChunks::new(0)).unwrap();
         let mut reader = RowPointerReader::new(&pointers, &source);
         let mut say = |row: u64| reader.find(std::iter::once(row..row + 1)).map_err(|error| error.to_string());
         assert_eq!((say(0), say(2), say(5)), (Ok(16), Ok(16), Ok(16)));
@@ -287,7 +373,7 @@ mod tests {
         assert!(pointers.load(&source).unwrap_err().to_string().contains("at row 1"));
         let (path, pointers) = written(folder.path(), &[0, 5, 9, 4], false, 4);
         let source = ByteSource::open(&path).unwrap();
-        pointers.check_ends(&source).unwrap();
+        pointers.check_ends(&source, SharedChunks::new(0)).unwrap();
         let mut reader = RowPointerReader::new(&pointers, &source);
         let error = reader.find(std::iter::once(1..2)).unwrap_err().to_string();
         assert!(error.ends_with("goes to 9 at row 1, and X/data has 4 entries"), "{error}");
@@ -300,7 +386,8 @@ mod tests {
             [([1, 2, 3], "goes from 1 to 3"), ([0, 1, 2], "goes from 0 to 2 instead of from 0 to 3")]
         {
             let (path, pointers) = written(folder.path(), &pointers, true, 3);
-            let error = pointers.check_ends(&ByteSource::open(&path).unwrap()).unwrap_err().to_string();
+            let source = ByteSource::open(&path).unwrap();
+            let error = pointers.check_ends(&source, SharedChunks::new(0)).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
     }

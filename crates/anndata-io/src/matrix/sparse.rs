@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::DamageKind;
 use crate::matrix::array_reader::ArrayReader;
-use crate::matrix::matrix_file::{MatrixError, check_range, check_row};
+use crate::matrix::matrix_file::{MatrixError, check_location, check_range, check_row};
 use crate::matrix::row_pointers::{RowPointerReader, RowPointers};
 use crate::matrix::stored_array::StoredArray;
 use crate::rows::RowsEnd;
 use crate::source::byte_source::ByteSource;
-use crate::{AnnDataError, CsrRows, Prefetch, ReadRows, RequestError, RowSelection, Rows};
+use crate::{AnnDataError, CsrRows, Prefetch, ReadRows, RequestError, RowLocation, RowSelection, Rows};
 
 /// A CSR matrix in a file.
 ///
@@ -142,27 +142,22 @@ impl<'a> SparseReader<'a> {
     }
 
     /// As [`ReadRows::fetch_to`].
-    fn fetch_placed(&mut self, wanted: &[u64], places: &[u64], out: &mut CsrRows) -> Result<u64, AnnDataError> {
+    fn fetch_placed(&mut self, wanted: &[RowLocation], places: &[u64], out: &mut CsrRows) -> Result<u64, AnnDataError> {
         if !self.csr.can_be_placed() || wanted.len() != places.len() {
             return Err(RequestError::NoPlaces.into());
         }
-        let of_pointers = self.find_rows(wanted)?;
         let placed = self.placed.get_or_insert_default();
         placed.clear();
         self.indices.begin_placed();
         self.data.begin_placed();
-        let length = out.indices.len().min(out.data.len()) as u64;
-        for (index, (row, place)) in wanted.iter().zip(places).enumerate() {
-            let (first, count) = self.pointers.values(index, *row..*row + 1);
-            let end = place.saturating_add(count);
-            if end > length {
-                return Err(RequestError::PlaceBeyondEnd { place: *place, values: length }.into());
-            }
-            self.indices.add_at(first, count, *place as usize);
-            self.data.add_at(first, count, *place as usize);
-            placed.push(*place as usize..end as usize);
+        let length = out.indices.len().min(out.data.len());
+        for (row, place) in wanted.iter().zip(places) {
+            check_location(self.source, row, *place, self.csr.nnz(), length)?;
+            self.indices.add_at(row.first, row.values, *place as usize);
+            self.data.add_at(row.first, row.values, *place as usize);
+            placed.push(*place as usize..(*place + row.values) as usize);
         }
-        let bytes = of_pointers + self.indices.fetch(&mut out.indices)? + self.data.fetch(&mut out.data)?;
+        let bytes = self.indices.fetch(&mut out.indices)? + self.data.fetch(&mut out.data)?;
         self.indices.finish(&mut out.indices)?;
         self.data.finish(&mut out.data)?;
         Ok(bytes)
@@ -225,7 +220,7 @@ impl ReadRows for SparseReader<'_> {
         self.fetch_rows(wanted, out).inspect_err(|_| out.truncate(end))
     }
 
-    fn fetch_to(&mut self, rows: &[u64], places: &[u64], out: &mut Rows) -> Result<u64, AnnDataError> {
+    fn fetch_to(&mut self, rows: &[RowLocation], places: &[u64], out: &mut Rows) -> Result<u64, AnnDataError> {
         self.fetch_placed(rows, places, out.sparse()?)
     }
 

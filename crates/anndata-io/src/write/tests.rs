@@ -5,7 +5,10 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{AnnDataError, ArrayStore, Collection, CsrRows, DenseRows, Form, H5adStore, Resident, RowSelection, Rows};
+use crate::{
+    AnnDataError, ArrayStore, Collection, CsrRows, DenseRows, Form, H5adStore, Resident, RowLocation, RowSelection,
+    Rows,
+};
 
 fn names(prefix: &str, n: usize) -> Vec<String> {
     (0..n).map(|index| format!("{prefix}{index}")).collect()
@@ -22,8 +25,17 @@ fn csr(rows: &[Vec<(i32, f32)>]) -> CsrRows {
 }
 
 fn write(path: &Path, spec: &AnnDataSpec, pieces: &[CsrRows]) -> Result<u64, AnnDataError> {
+    write_with_genes(path, spec, names("g", spec.columns as usize), pieces)
+}
+
+fn write_with_genes(
+    path: &Path,
+    spec: &AnnDataSpec,
+    genes: Vec<String>,
+    pieces: &[CsrRows],
+) -> Result<u64, AnnDataError> {
     let mut writer = AnnDataWriter::create(path, spec)?;
-    writer.put_var(&[], &Frame { index: names("g", spec.columns as usize), columns: Vec::new() })?;
+    writer.put_var(&[], &Frame { index: genes, columns: Vec::new() })?;
     let kind = ColumnKind::Categorical { categories: vec!["a".to_owned(), "b".to_owned()], ordered: true };
     writer.begin_obs(spec.rows, &[ColumnSpec { name: "kind".to_owned(), kind }])?;
     for piece in pieces {
@@ -168,6 +180,34 @@ fn files_by_columns_share_what_memory_they_may_take() {
     assert_eq!((rows.indptr, rows.indices, rows.data), (&[0, 1, 2, 2][..], &[1, 0][..], &[2.0, 1.0][..]));
 }
 
+/// Equal lists of genes are there once; one other name makes another list, and a name that comes twice is found in any file.
+#[test]
+fn files_share_their_genes() {
+    let folder = tempfile::tempdir().unwrap();
+    let spec =
+        AnnDataSpec { rows: 1, columns: 300, values: 1, matrix: Matrix::Csr, layout: Layout::Contiguous, threads: 1 };
+    // More files than one thread opens.
+    let files: Vec<_> = (0..20).map(|file| folder.path().join(format!("{file}.h5ad"))).collect();
+    let write = |file: usize, (number, name): (usize, &str)| {
+        let mut genes = names("g", 300);
+        genes[number] = name.to_owned();
+        write_with_genes(&files[file], &spec, genes, &[csr(&[vec![(0, 1.0)]])]).unwrap()
+    };
+    for file in 0..20 {
+        write(file, if file == 13 { (298, "g2-8") } else { (0, "g0") });
+    }
+    let stores = H5adStore::open_all(&files, "").unwrap();
+    for (file, store) in stores.iter().enumerate() {
+        assert_eq!(std::ptr::eq(store.genes(), stores[0].genes()), file != 13, "{file}");
+    }
+    assert_eq!((&stores[0].genes()[298], &stores[13].genes()[298]), (&"g298".to_owned(), &"g2-8".to_owned()));
+    let stores = stores.into_iter().map(|store| Box::new(store) as Box<dyn ArrayStore>).collect();
+    assert_eq!(Collection::new(stores, crate::GeneJoin::Inner, &[]).unwrap().genes().len(), 299);
+    write(5, (7, "g8"));
+    let e = H5adStore::open_all(&files, "").unwrap_err().to_string();
+    assert!(e.contains("5.h5ad") && e.contains("g8"), "{e}");
+}
+
 /// Rows of several files are the same whether their row pointers are in memory or are read with them.
 #[test]
 fn row_pointers_that_stay_in_the_files_give_the_same_rows() {
@@ -194,9 +234,11 @@ fn row_pointers_that_stay_in_the_files_give_the_same_rows() {
         };
         let all: u64 = (0..20).map(|file| 40 - file).sum();
         let (memory, file) = (opened((all + 20) * 8), opened((all + 20) * 8 - 1));
-        let mut counts = Vec::new();
-        assert!(memory.stores()[0].row_values(&[6, 7], &mut counts) && counts == [6, 0]);
-        assert!(!file.stores()[0].row_values(&[6, 7], &mut counts));
+        let mut located = Vec::new();
+        assert_eq!(memory.stores()[0].locate(&[6, 7], &mut located).unwrap(), Some(0));
+        assert!(file.stores()[0].locate(&[6, 7], &mut located).unwrap().unwrap() > 0);
+        let expected = [RowLocation { first: 15, values: 6 }, RowLocation { first: 21, values: 0 }];
+        assert_eq!(located, [expected, expected].concat());
         let (mut of_memory, mut of_file) = (memory.reader().unwrap(), file.reader().unwrap());
         for wanted in [
             RowSelection::Rows(&[0, all - 1, 45, 6, 6, 44, 130]),
@@ -208,6 +250,9 @@ fn row_pointers_that_stay_in_the_files_give_the_same_rows() {
             of_memory.fetch(&wanted, &mut expected).unwrap();
             of_memory.decode(&mut expected).unwrap();
             of_file.fetch(&wanted, &mut found).unwrap();
+            if let (RowSelection::Rows(rows), Rows::Sparse(found)) = (&wanted, &found) {
+                assert_eq!(found.len(), rows.len(), "rows have their positions before they are decoded");
+            }
             of_file.decode(&mut found).unwrap();
             assert_eq!(found, expected, "{wanted:?}");
         }

@@ -1,6 +1,7 @@
 //! `ZarrStore`, and obs and var of AnnData folders in zarr.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use serde_json::Value as Json;
@@ -8,6 +9,7 @@ use serde_json::Value as Json;
 use crate::ann_data::{Container, check_shape, gene_names, obsm_columns};
 use crate::annotation::column::{ColumnValues, FrameColumn};
 use crate::annotation::frame::{ColumnGroup, FrameColumns, FrameError, check_encoding};
+use crate::names::NameLists;
 use crate::zarr::array::read_values;
 use crate::zarr::hierarchy::{Hierarchy, ZarrNode};
 use crate::zarr::matrix::open_matrix_checked;
@@ -22,18 +24,23 @@ pub type ZarrStore = AnnDataStore<Zarr>;
 pub struct Zarr;
 
 impl Container for Zarr {
-    fn open(path: &Path, layer: &str, csc_bytes: &AtomicU64) -> Result<(MatrixFile, Vec<String>), AnnDataError> {
+    fn open(
+        path: &Path,
+        layer: &str,
+        csc_bytes: &AtomicU64,
+        lists: &NameLists,
+    ) -> Result<(MatrixFile, Arc<[String]>), AnnDataError> {
         let tree = Hierarchy::open(path)?;
-        let mut genes = Vec::new();
+        let mut genes: Arc<[String]> = Arc::default();
         let var = if matches!(layer, "raw" | "raw/X") { "raw/var" } else { "var" };
         let matrix = open_matrix_checked(&tree, layer, csc_bytes, |rows, columns| {
             let obs = ZarrFrame::open(&tree, "obs")?;
             genes = match obsm_columns(layer, (rows, columns), &obs)? {
-                Some(names) => names,
+                Some(names) => lists.shared(names.into()),
                 None => {
                     let var = ZarrFrame::open(&tree, var)?;
                     check_shape(layer, (rows, columns), &obs, &var)?;
-                    gene_names(&var)?
+                    gene_names(&var, lists)?
                 }
             };
             Ok(())

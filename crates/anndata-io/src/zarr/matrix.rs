@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicU64;
 use crate::matrix::matrix_file::{
     MatrixArrays, MatrixDescription, MatrixError, SparseEncoding, check_matrix_encoding, dense_shape,
 };
-use crate::matrix::row_pointers::ROW_POINTER_BYTES;
 use crate::matrix::stored_array::StoredArray;
 use crate::source::byte_source::ByteSource;
 use crate::zarr::array::{ZarrArray, check_unwritten};
@@ -22,8 +21,7 @@ use crate::{AnnDataError, CSC_BYTES, MatrixFile};
 /// supported.
 pub fn open_matrix(path: &Path, location: &str) -> Result<MatrixFile, AnnDataError> {
     let matrix = open_matrix_checked(&Hierarchy::open(path)?, location, &AtomicU64::new(CSC_BYTES), |_, _| Ok(()))?;
-    matrix.read_row_pointers(matrix.row_pointer_bytes() <= ROW_POINTER_BYTES)?;
-    Ok(matrix)
+    matrix.with_row_pointers()
 }
 
 /// Rows, columns and stored values of the matrix at `location`, without opening it.
