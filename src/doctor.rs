@@ -129,6 +129,11 @@ pub fn cluster(slurm: &Slurm, profile: Option<&ClusterProfile>, partition: &str)
                 Some(profile) if profile.backend.as_deref() != Some("local") => {
                     Check::warning("Slurm", none, todo_without_slurm(profile))
                 }
+                // Where there are modules, Slurm may be one.
+                _ if std::env::var_os("MODULEPATH").is_some_and(|path| !path.is_empty()) => {
+                    let todo = "on a login node of a cluster: `module avail slurm` shows whether a module brings it";
+                    Check { todo: todo.to_owned(), ..Check::ok("Slurm", none) }
+                }
                 _ => Check::ok("Slurm", none),
             };
             return (vec![check], false);

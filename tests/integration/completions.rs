@@ -79,7 +79,7 @@ fn what_may_follow_is_listed() {
     let project = project();
     for &(line, expected) in CASES {
         let words: Vec<&str> = line.split(' ').collect();
-        let (typed, before) = words.split_last().unwrap();
+        let (&typed, before) = words.split_last().unwrap();
         let listed = project.ok(&[&["completions", "--word", typed, "--after"], before].concat());
         let words = listed.lines().map(|line| line.split_once('\t').map_or(line, |(word, _)| word));
         let fitting: Vec<&str> = words.filter(|word| word.starts_with(typed) && is_of_case(line, word)).collect();

@@ -211,7 +211,7 @@ fn the_doctor_works_without_slurm() {
     let project = TestProject::new();
     let doctor = || {
         let mut command = project.expctl(&["doctor"]);
-        command.env("PATH", "/usr/bin/nowhere:/bin/nowhere").env_remove("SLURM_CONF");
+        command.env("PATH", "/usr/bin/nowhere:/bin/nowhere").env_remove("SLURM_CONF").env_remove("MODULEPATH");
         command
     };
     // Without a PATH there is no ldd either, which would say where libtorch is: that the worker starts is enough.
@@ -247,6 +247,8 @@ fn the_doctor_works_without_slurm() {
     write(&project, "slurm/profiles/far.toml", "[ssh]\nhost = \"me@far\"\n");
     let table = text(&doctor().args(["--profile", "far"]).output().unwrap().stdout);
     assert!(table.contains("| Slurm | warning | ") && table.contains("expctl submit CONF --on far"), "{table}");
+    let table = text(&doctor().env("MODULEPATH", "/modules").output().unwrap().stdout);
+    assert!(table.contains("module avail slurm"), "{table}");
     let outside = tempfile::tempdir().unwrap();
     let table = text(&doctor().current_dir(&outside).output().unwrap().stdout);
     assert!(table.contains("| project | warning | ") && table.contains("expctl init NAME"), "{table}");
