@@ -1,10 +1,14 @@
 //! Checks of what keeps jobs from running here, and what to do about it.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use expctl_config::ClusterProfile;
 use expctl_text::format::bytes;
+use host_metrics::{Gpu, Hardware, hardware};
 use jiff::Timestamp;
 use nix::sys::statfs::statfs;
 use nix::sys::statvfs::statvfs;
@@ -13,12 +17,18 @@ use slurm_client::{Availability, Slurm};
 
 use crate::launch::slurm::SlurmBackend;
 use crate::program::{
-    LIBTORCH, fits_worker, libtorch_advice, libtorch_folder, libtorch_version, missing_libraries, worker_binary,
-    worker_version,
+    LIBTORCH, fits_worker, libtorch_advice, libtorch_folder, libtorch_version, missing_libraries, pip_beside,
+    worker_binary, worker_version,
 };
 
 /// Free space below which there is a warning, bytes.
 const MIN_FREE: u64 = 5_000_000_000;
+/// Bytes that are written into a folder: that a quota is used up shows with the bytes, not with the file.
+const PROBE: [u8; 8192] = [1; 8192];
+/// Oldest glibc that PyTorch's wheels and those of expctl run with.
+const MIN_GLIBC: (u32, u32) = (2, 28);
+/// Oldest driver for each major version of CUDA, as NVIDIA's notes of CUDA's releases have it. A package for compatibility may do with less.
+const MIN_DRIVERS: [(u32, u32); 2] = [(12, 525), (13, 580)];
 /// Time limit of `expctl-worker --version`: it reads hundreds of MB first, maybe over a network.
 const WORKER_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -117,14 +127,19 @@ pub fn cluster(slurm: &Slurm, profile: Option<&ClusterProfile>, partition: &str)
             let none = "no Slurm: jobs run on this machine (--backend local)";
             let check = match profile {
                 Some(profile) if profile.backend.as_deref() != Some("local") => {
-                    Check::warning("Slurm", none, "run this on a login node of the profile's cluster")
+                    Check::warning("Slurm", none, todo_without_slurm(profile))
+                }
+                // Where there are modules, Slurm may be one.
+                _ if std::env::var_os("MODULEPATH").is_some_and(|path| !path.is_empty()) => {
+                    let todo = "on a login node of a cluster: `module avail slurm` shows whether a module brings it";
+                    Check { todo: todo.to_owned(), ..Check::ok("Slurm", none) }
                 }
                 _ => Check::ok("Slurm", none),
             };
             return (vec![check], false);
         }
         Availability::Unreachable(reason) => {
-            let todo = "try again later; ask the site's help desk if it lasts";
+            let todo = "try again later (`scontrol ping` asks it); ask the site's help desk if it lasts";
             checks.push(Check::problem("controller", reason, todo));
         }
         Availability::Ready => checks.extend([Check::ok("controller", "answers"), check_clock(slurm)]),
@@ -142,6 +157,21 @@ pub fn cluster(slurm: &Slurm, profile: Option<&ClusterProfile>, partition: &str)
     (checks, true)
 }
 
+/// What to do where the cluster of a profile is expected, and there is no Slurm.
+fn todo_without_slurm(profile: &ClusterProfile) -> String {
+    let name = &profile.name;
+    match profile.ssh {
+        Some(_) => {
+            format!(
+                "this is not {name}: expctl doctor --on {name} checks it, expctl submit CONF --on {name} submits to it"
+            )
+        }
+        None => {
+            format!("run this on a login node of {name}; where sbatch is not in PATH, `module load slurm` may bring it")
+        }
+    }
+}
+
 /// Check slurmrestd, where its address is set.
 fn check_slurmrestd() -> Option<Check> {
     std::env::var_os("SLURMRESTD_URL").filter(|url| !url.is_empty())?;
@@ -157,7 +187,9 @@ fn check_slurmrestd() -> Option<Check> {
 fn check_program(slurm: &Slurm, name: &str, needed: bool) -> Check {
     match slurm.run(name, ["--version"]) {
         Ok(version) => Check::ok(name, version.trim()),
-        Err(e) if needed => Check::problem(name, e.to_string(), "put Slurm's commands on the PATH (a module, perhaps)"),
+        Err(e) if needed => {
+            Check::problem(name, e.to_string(), "put Slurm's commands into PATH (`module load slurm`, perhaps)")
+        }
         Err(e) => Check::warning(name, e.to_string(), "without it, tasks that the controller forgot stay unexplained"),
     }
 }
@@ -222,25 +254,64 @@ fn check_array_size(slurm: &Slurm, profile: &ClusterProfile) -> Option<Check> {
         Check::warning(
             "array size",
             format!("the cluster takes {has}, the profile says {wanted}"),
-            "correct the profile",
+            format!("max_array_size = {has} in the profile ({})", profile.found),
         )
     })
 }
 
-/// Check a folder that jobs write to: whether it is writable, has space, and is seen by the nodes of a cluster.
-pub fn folder(what: &str, path: &Path, with_slurm: bool) -> Check {
-    Check { subject: Subject::Folder, ..check_folder(what, path, with_slurm) }
+/// Check the C library of this machine.
+pub fn system() -> Check {
+    check_system(&hardware(false))
 }
 
-fn check_folder(what: &str, path: &Path, with_slurm: bool) -> Check {
+fn check_system(hardware: &Hardware) -> Check {
+    let Hardware { host, kernel, glibc, .. } = hardware;
+    let found = format!("glibc {glibc}, Linux {kernel}, {host}");
+    if two_numbers(glibc).is_some_and(|version| version < MIN_GLIBC) {
+        let (major, minor) = MIN_GLIBC;
+        let todo = format!(
+            "PyTorch {LIBTORCH} and the wheels need glibc {major}.{minor}: run ranks in a container (slurm.image, docs/guide/install.md)"
+        );
+        return Check::warning("system", found, todo);
+    }
+    Check::ok("system", found)
+}
+
+/// The first two numbers of `2.28` or `2.11.0`.
+fn two_numbers(version: &str) -> Option<(u32, u32)> {
+    let (major, rest) = version.split_once('.')?;
+    let minor: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// Check whether this is a project.
+pub fn project(root: &Path, has_studies: bool) -> Check {
+    let shown = root.display();
+    if has_studies {
+        return Check::ok("project", format!("{shown}, experiments/ is there"));
+    }
+    let todo = "in the folder of your project: expctl init NAME; or name it: --root DIR";
+    Check::warning("project", format!("{shown}, no experiments/"), todo)
+}
+
+/// Check a folder that jobs write to, which `variable` moves: whether it is writable, has space, and is seen by the nodes of a cluster.
+pub fn folder(what: &str, path: &Path, variable: &str, with_slurm: bool) -> Check {
+    Check { subject: Subject::Folder, ..check_folder(what, path, variable, with_slurm) }
+}
+
+fn check_folder(what: &str, path: &Path, variable: &str, with_slurm: bool) -> Check {
+    let elsewhere = format!("export {variable}=FOLDER (or ~/.config/expctl/config.toml) moves it");
     // It is created when it is needed; until then its nearest existing parent is checked.
     let Some(existing) = path.ancestors().find(|p| p.exists()) else {
-        return Check::problem(what, format!("{} has no parent", path.display()), "name another folder");
+        return Check::problem(what, format!("{} has no parent", path.display()), elsewhere);
     };
     let shown = path.display();
-    if let Err(e) = tempfile::tempfile_in(existing) {
-        let todo = "EXPCTL_RUNS and EXPCTL_DATA, or ~/.config/expctl/config.toml, move it";
-        return Check::problem(what, format!("{shown} cannot be written: {e}"), todo);
+    if let Err(e) = write_probe(existing) {
+        return Check::problem(
+            what,
+            format!("{shown} cannot be written: {e}"),
+            todo_on(e.kind(), existing, &elsewhere),
+        );
     }
     let free = statvfs(existing).map(|s| s.blocks_available() * s.fragment_size()).ok();
     let magic = statfs(existing).map(|s| s.filesystem_type().0).ok();
@@ -248,72 +319,319 @@ fn check_folder(what: &str, path: &Path, with_slurm: bool) -> Check {
     let space = free.map_or_else(String::new, |free| format!(", {} free", bytes(free as f64)));
     let found = format!("{shown}{}{space}", local.map_or_else(String::new, |name| format!(" on {name}")));
     if free.is_some_and(|free| free < MIN_FREE) {
-        return Check::warning(what, found, "make space, or move it to another file system");
+        return Check::warning(what, found, todo_on(ErrorKind::StorageFull, existing, &elsewhere));
     }
     if with_slurm && local.is_some() {
-        let todo = "nodes other than this one may not see it: put it on a shared file system";
+        let todo = format!("nodes other than this one may not see it: {elsewhere} to a shared file system");
         return Check::warning(what, found, todo);
     }
     Check::ok(what, found)
 }
 
-/// Check the worker, and the libtorch that it loads.
-pub fn worker() -> Vec<Check> {
-    let path = match worker_binary() {
-        Ok(path) => path,
-        Err(failure) => return vec![Check::problem("worker", failure.message, failure.hints.join("; "))],
+/// Write 1 MiB into a file without a name.
+fn write_probe(folder: &Path) -> std::io::Result<()> {
+    let mut file = tempfile::tempfile_in(folder)?;
+    for _ in 0..(1 << 20) / PROBE.len() {
+        file.write_all(&PROBE)?;
+    }
+    // Network file systems may say only now that there is no space.
+    file.sync_all()
+}
+
+/// What to do where a folder takes no bytes.
+fn todo_on(error: ErrorKind, folder: &Path, elsewhere: &str) -> String {
+    let shown = folder.display();
+    match error {
+        ErrorKind::QuotaExceeded => format!(
+            "your quota is used up: `quota -s` shows it (Lustre: `lfs quota -h {shown}`); remove files (expctl doctor --prune: code that no \
+             job has), or {elsewhere}"
+        ),
+        ErrorKind::StorageFull => {
+            format!(
+                "make space (`df -h {shown}` shows it; expctl doctor --prune: code that no job has), or {elsewhere}"
+            )
+        }
+        _ => elsewhere.to_owned(),
+    }
+}
+
+/// Check the folder of what can be made again.
+pub fn cache(path: &Path) -> Check {
+    let Some(existing) = path.ancestors().find(|p| p.exists()) else {
+        return Check::ok("cache", path.display().to_string());
     };
-    // Without its libtorch the worker does not start: one line says so.
-    let libtorch = match libtorch_folder(&path) {
-        Some(folder) => found_libtorch(&folder),
-        None if missing_libraries(&path).is_empty() => return vec![check_worker(&path)],
-        None => Check::problem("libtorch", "the worker finds none", libtorch_advice()),
+    let shown = path.display();
+    match write_probe(existing) {
+        Ok(()) => Check::ok("cache", shown.to_string()),
+        Err(e) => {
+            let found =
+                format!("{shown} cannot be written: {e}; nothing is lost, but jobs that have ended are read each time");
+            Check::warning("cache", found, todo_on(e.kind(), existing, "export XDG_CACHE_HOME=FOLDER moves it"))
+        }
+    }
+}
+
+/// Check the worker, the libtorch that it loads, and the GPUs that they could use.
+pub fn worker(with_slurm: bool) -> Vec<Check> {
+    let found = worker_binary();
+    let torch = found.as_ref().ok().and_then(|path| libtorch_folder(path));
+    let mut checks = match &found {
+        Ok(path) => check_programs(path, torch.as_deref()),
+        Err(failure) => vec![Check::problem("worker", failure.message.clone(), failure.hints.join("; "))],
     };
-    if libtorch.state == CheckState::Ok { vec![check_worker(&path), libtorch] } else { vec![libtorch] }
+    let pip = found.as_ref().map_or_else(|_| "pip".to_owned(), |path| pip_beside(path));
+    let site = std::env::var_os("EXPCTL_LIBTORCH").filter(|site| !site.is_empty()).map(PathBuf::from);
+    let torch = torch.as_deref().map(|folder| TorchBuild::of(folder, site));
+    checks.push(check_gpus(&hardware(false), torch.as_ref(), &pip, with_slurm));
+    checks
+}
+
+/// Check the worker, and the libtorch in `torch` that it loads. Without its libtorch it does not start: one line says so.
+fn check_programs(worker: &Path, torch: Option<&Path>) -> Vec<Check> {
+    let libtorch = match torch {
+        Some(folder) => found_libtorch(folder, worker),
+        None if missing_libraries(worker).is_empty() => return vec![check_worker(worker)],
+        None => Check::problem("libtorch", "the worker finds none", libtorch_advice(worker)),
+    };
+    if libtorch.state == CheckState::Ok { vec![check_worker(worker), libtorch] } else { vec![libtorch] }
 }
 
 /// Check that the worker starts.
 fn check_worker(path: &Path) -> Check {
-    match worker_version(path, WORKER_TIMEOUT) {
-        Ok(version) => Check::ok("worker", format!("{version}, {}", path.display())),
-        Err(why) => Check::problem("worker", why, format!("run it by hand: {} --version", path.display())),
+    judge_worker(path, worker_version(path, WORKER_TIMEOUT))
+}
+
+/// What an answer of the worker means: its version, or why it does not start.
+fn judge_worker(path: &Path, answer: Result<String, String>) -> Check {
+    let (shown, own) = (path.display(), env!("CARGO_PKG_VERSION"));
+    match answer {
+        Ok(version) => match version.strip_prefix("expctl-worker ") {
+            Some(other) if other != own => {
+                let found = format!("{version}, {shown}; this is expctl {own}");
+                Check::problem(
+                    "worker",
+                    found,
+                    "install both of one version: pip install dist/*.whl, or `make build` in a clone",
+                )
+            }
+            _ => Check::ok("worker", format!("{version}, {shown}")),
+        },
+        // Of the C library or of that of C++.
+        Err(why) if why.contains("version `GLIBC") => {
+            let todo = "it was built on a newer system: pip install dist/expctl_worker-*.whl (`make wheels` there, docs/guide/install.md), or `make build` here";
+            Check::problem("worker", why, todo)
+        }
+        Err(why) => Check::problem("worker", why, format!("run it by hand: {shown} --version")),
     }
 }
 
 /// Check the libtorch that the worker finds in `folder`.
-fn found_libtorch(folder: &Path) -> Check {
+fn found_libtorch(folder: &Path, worker: &Path) -> Check {
     let version = libtorch_version(folder);
     let found = format!("{}, {}", version.as_deref().unwrap_or("of unknown version"), folder.display());
     if version.as_deref().is_none_or(fits_worker) {
         // Login nodes have none, so this is no problem.
-        let is_idle = folder.join("libtorch_cuda.so").exists() && host_metrics::hardware(false).gpus.is_empty();
+        let is_idle = folder.join(CUDA_PART).exists() && hardware(false).gpus.is_empty();
         let without_gpu =
             if is_idle { "; it is for CUDA, and there is no GPU here: ranks compute on the host" } else { "" };
         return Check::ok("libtorch", found + without_gpu);
     }
-    Check::problem("libtorch", format!("{found}; the worker is built for {LIBTORCH}"), libtorch_advice())
+    let todo = todo_of_libtorch(folder, worker, std::env::var_os("LD_LIBRARY_PATH").as_deref());
+    Check::problem("libtorch", format!("{found}; the worker is built for {LIBTORCH}"), todo)
+}
+
+/// What to do about a libtorch of another version, where `library_path` may be why it is found.
+fn todo_of_libtorch(folder: &Path, worker: &Path, library_path: Option<&OsStr>) -> String {
+    let advice = libtorch_advice(worker);
+    match library_path {
+        Some(path) if std::env::split_paths(path).any(|named| named == folder) => {
+            format!("unset LD_LIBRARY_PATH, which names it; or {advice}")
+        }
+        _ => advice,
+    }
+}
+
+/// The part of libtorch that computes on GPUs.
+const CUDA_PART: &str = "libtorch_cuda.so";
+
+/// What the PyTorch of the worker can compute on.
+struct TorchBuild {
+    /// Whether it has a part for CUDA.
+    has_cuda: bool,
+    /// The major version of CUDA that this is for, where its name tells.
+    cuda: Option<u32>,
+}
+
+impl TorchBuild {
+    /// The PyTorch whose libraries are in `folder`, with the part for CUDA of `site` if that has one: the root of a PyTorch.
+    fn of(folder: &Path, site: Option<PathBuf>) -> Self {
+        let mut folders = site.map(|site| site.join("lib")).into_iter().chain([folder.to_owned()]);
+        let part = folders.find(|lib| lib.join(CUDA_PART).exists());
+        // `2.11.0+cu130`.
+        let number = |version: String| version.split_once("+cu")?.1.parse::<u32>().ok();
+        let cuda = part.as_deref().and_then(libtorch_version).and_then(number).map(|number| number / 10);
+        Self { has_cuda: part.is_some(), cuda }
+    }
+}
+
+/// Check that the PyTorch of the worker can use the GPUs of this machine.
+fn check_gpus(hardware: &Hardware, torch: Option<&TorchBuild>, pip: &str, with_slurm: bool) -> Check {
+    if hardware.gpus.is_empty() {
+        let on_nodes = if with_slurm { "; srun --gres=gpu:1 expctl doctor looks on a node with GPUs" } else { "" };
+        return Check::ok("GPU", format!("none here{on_nodes}"));
+    }
+    let found = format!("{}, driver {}", gpu_names(&hardware.gpus), hardware.gpu_driver);
+    let Some(torch) = torch else { return Check::ok("GPU", found) };
+    let install = format!("{pip} install --force-reinstall 'torch=={LIBTORCH}.*'");
+    if !torch.has_cuda {
+        let found = format!("{found}; the PyTorch of the worker is for CPUs alone");
+        let todo = format!("{install} brings one for CUDA, or EXPCTL_LIBTORCH=FOLDER names one (docs/guide/gpu.md)");
+        return Check::warning("GPU", found, todo);
+    }
+    let oldest = MIN_DRIVERS.iter().find(|(cuda, _)| torch.cuda == Some(*cuda));
+    let driver = hardware.gpu_driver.split('.').next().and_then(|major| major.parse::<u32>().ok());
+    match (oldest, driver) {
+        (Some((cuda, oldest)), Some(driver)) if driver < *oldest => {
+            let found =
+                format!("{found}; the PyTorch of the worker is for CUDA {cuda}, which needs driver {oldest} or newer");
+            let (lowest, _) = MIN_DRIVERS[0];
+            let todo = if *cuda > lowest {
+                format!(
+                    "{install} --index-url https://download.pytorch.org/whl/cu126 brings one for CUDA {lowest}; or have the driver renewed"
+                )
+            } else {
+                "have the driver renewed".to_owned()
+            };
+            Check::warning("GPU", found, todo)
+        }
+        _ => Check::ok("GPU", found),
+    }
+}
+
+/// `2 × NVIDIA H200`.
+fn gpu_names(gpus: &[Gpu]) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    gpus.iter().for_each(|gpu| *counts.entry(&gpu.name).or_default() += 1);
+    let shown = counts.iter().map(|(name, n)| if *n == 1 { (*name).to_owned() } else { format!("{n} × {name}") });
+    shown.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
 mod tests {
+    use nix::errno::Errno;
+
     use super::*;
 
     #[test]
     fn another_pytorch_is_a_problem_with_the_command_that_mends_it() {
         let root = tempfile::tempdir().unwrap();
+        let (lib, worker) = (root.path().join("lib"), root.path().join("bin/expctl-worker"));
         let of = |version: &str| {
             std::fs::write(root.path().join("version.py"), format!("__version__ = '{version}'\n")).unwrap();
-            found_libtorch(&root.path().join("lib"))
+            found_libtorch(&lib, &worker)
         };
         assert_eq!((of("2.11.0+cu130").state, of("2.11.1").state), (CheckState::Ok, CheckState::Ok));
-        std::fs::create_dir(root.path().join("lib")).unwrap();
-        std::fs::write(root.path().join("lib/libtorch_cuda.so"), "").unwrap();
-        let (said, has_gpus) = (of("2.11.0+cu130").found, !host_metrics::hardware(false).gpus.is_empty());
+        std::fs::create_dir(&lib).unwrap();
+        std::fs::write(lib.join(CUDA_PART), "").unwrap();
+        let (said, has_gpus) = (of("2.11.0+cu130").found, !hardware(false).gpus.is_empty());
         assert_eq!(said.contains("no GPU here"), !has_gpus, "{said}");
         for other in ["2.10.0", "2.110.0", "3.0.0"] {
             let check = of(other);
             assert_eq!(check.state, CheckState::Problem, "{other}");
             assert!(check.found.contains(other) && check.todo.contains("pip install 'torch==2.11.*'"), "{check:?}");
         }
+        let path = std::env::join_paths([Path::new("/elsewhere"), lib.as_path()]).unwrap();
+        assert!(todo_of_libtorch(&lib, &worker, Some(&path)).starts_with("unset LD_LIBRARY_PATH"));
+        assert!(todo_of_libtorch(&lib, &worker, Some(OsStr::new("/elsewhere"))).starts_with("pip install"));
+    }
+
+    #[test]
+    fn a_worker_of_another_system_or_version_is_a_problem() {
+        let of = |answer: Result<&str, &str>| {
+            let answer = answer.map(str::to_owned).map_err(str::to_owned);
+            judge_worker(Path::new("/bin/expctl-worker"), answer)
+        };
+        assert_eq!(of(Ok(concat!("expctl-worker ", env!("CARGO_PKG_VERSION")))).state, CheckState::Ok);
+        let other = of(Ok("expctl-worker 0.0.1"));
+        assert!(
+            other.state == CheckState::Problem && other.found.contains("0.0.1") && other.todo.contains("dist/*.whl")
+        );
+        let newer = of(Err("it does not start: /w: /lib64/libm.so.6: version `GLIBC_2.35' not found (required by /w)"));
+        assert!(newer.state == CheckState::Problem && newer.todo.contains("dist/expctl_worker-*.whl"), "{newer:?}");
+        assert!(of(Err("it does not start within 60 s")).todo.contains("/bin/expctl-worker --version"));
+    }
+
+    #[test]
+    fn a_folder_that_takes_no_bytes_comes_with_what_says_why() {
+        let todo = |error: Errno| {
+            let kind = std::io::Error::from(error).kind();
+            todo_on(kind, Path::new("/home/me"), "export EXPCTL_RUNS=FOLDER moves it")
+        };
+        let (quota, full) = (todo(Errno::EDQUOT), todo(Errno::ENOSPC));
+        assert!(quota.contains("`quota -s`") && quota.contains("lfs quota -h /home/me"), "{quota}");
+        assert!(
+            full.contains("`df -h /home/me`") && full.contains("--prune") && full.contains("EXPCTL_RUNS"),
+            "{full}"
+        );
+        assert_eq!(todo(Errno::EACCES), "export EXPCTL_RUNS=FOLDER moves it");
+        let folder = tempfile::tempdir().unwrap();
+        let check = super::folder("ledger", &folder.path().join("results/runs"), "EXPCTL_RUNS", false);
+        assert!(check.found.contains("results/runs") && check.state != CheckState::Problem, "{check:?}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
+        assert_eq!(cache(&folder.path().join("expctl")).state, CheckState::Ok);
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let check = super::folder("ledger", &file.join("runs"), "EXPCTL_RUNS", false);
+        assert!(check.state == CheckState::Problem && check.todo.contains("EXPCTL_RUNS"), "{check:?}");
+        assert_eq!(cache(&file.join("expctl")).state, CheckState::Warning);
+    }
+
+    #[test]
+    fn an_old_glibc_is_said() {
+        let of = |glibc: &str| check_system(&Hardware { glibc: glibc.to_owned(), ..Hardware::default() }).state;
+        assert_eq!([of("2.28"), of("2.36"), of("3.0"), of("")], [CheckState::Ok; 4]);
+        assert_eq!([of("2.17"), of("2.27")], [CheckState::Warning; 2]);
+    }
+
+    #[test]
+    fn gpus_that_pytorch_cannot_use_are_said() {
+        let gpu = Gpu { name: "NVIDIA A100".to_owned(), ..Gpu::default() };
+        let node = |driver: &str| Hardware {
+            gpus: vec![gpu.clone(), gpu.clone()],
+            gpu_driver: driver.to_owned(),
+            ..Hardware::default()
+        };
+        let of = |driver: &str, torch: &TorchBuild| check_gpus(&node(driver), Some(torch), "pip", true);
+        let cuda = |major: u32| TorchBuild { has_cuda: true, cuda: Some(major) };
+        let fine = of("580.65.06", &cuda(13));
+        assert_eq!((fine.state, fine.found.as_str()), (CheckState::Ok, "2 × NVIDIA A100, driver 580.65.06"));
+        let old = of("535.104", &cuda(13));
+        assert!(old.state == CheckState::Warning && old.found.contains("driver 580 or newer"), "{old:?}");
+        assert!(old.todo.contains("whl/cu126"), "{old:?}");
+        assert_eq!(
+            (of("535.104", &cuda(12)).state, of("470.1", &cuda(12)).state),
+            (CheckState::Ok, CheckState::Warning)
+        );
+        let for_cpus = of("580.1", &TorchBuild { has_cuda: false, cuda: None });
+        assert!(for_cpus.found.contains("for CPUs alone") && for_cpus.todo.contains("pip install --force-reinstall"));
+        let none = |with_slurm| check_gpus(&Hardware::default(), None, "pip", with_slurm);
+        assert!(none(false).found == "none here" && none(true).found.contains("srun --gres=gpu:1 expctl doctor"));
+    }
+
+    #[test]
+    fn the_cuda_of_a_pytorch_is_in_its_version() {
+        let root = tempfile::tempdir().unwrap();
+        let (own, site) = (root.path().join("own/lib"), root.path().join("site"));
+        for (folder, version) in [(root.path().join("own"), "2.11.0+cpu"), (site.clone(), "2.11.0+cu130")] {
+            std::fs::create_dir_all(folder.join("lib")).unwrap();
+            std::fs::write(folder.join("version.py"), format!("__version__ = '{version}'\n")).unwrap();
+        }
+        let built = |site: Option<PathBuf>| {
+            let build = TorchBuild::of(&own, site);
+            (build.has_cuda, build.cuda)
+        };
+        assert_eq!(built(Some(site.clone())), (false, None));
+        std::fs::write(site.join("lib").join(CUDA_PART), "").unwrap();
+        assert_eq!((built(None), built(Some(site))), ((false, None), (true, Some(13))));
     }
 }

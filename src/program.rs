@@ -90,7 +90,8 @@ pub fn worker_binary() -> Result<PathBuf, Failure> {
         return Ok(path);
     }
     Err(Failure::internal(format!("the worker {} is not a program", path.display()))
-        .hint("`pip install 'expctl-hpc[worker]'` or, in a clone, `make build` puts it beside expctl; EXPCTL_WORKER names another one"))
+        .hint("`pip install dist/expctl_worker-*.whl` or, in a clone, `make build` puts it beside expctl; EXPCTL_WORKER names another one")
+        .hint("jobs of your own script (worker.command) need none"))
 }
 
 /// The worker, if one of `trials` needs it: the others run programs of the user.
@@ -167,7 +168,7 @@ pub fn needed_worker_here<'a>(trials: impl IntoIterator<Item = &'a Trial>) -> Re
     let missing = missing_libraries(&path);
     let refused = |why: String| {
         let message = format!("the worker {} cannot start: {why}", path.display());
-        Err(Failure::internal(message).hint(libtorch_advice()).hint("`expctl doctor` checks it"))
+        Err(Failure::internal(message).hint(libtorch_advice(&path)).hint("`expctl doctor` checks it"))
     };
     if !missing.is_empty() {
         return refused(format!("{} not found", missing.join(", ")));
@@ -181,11 +182,18 @@ pub fn needed_worker_here<'a>(trials: impl IntoIterator<Item = &'a Trial>) -> Re
     }
 }
 
-/// What brings the libtorch that the worker needs.
-pub fn libtorch_advice() -> String {
+/// What brings the libtorch that `worker` needs.
+pub fn libtorch_advice(worker: &Path) -> String {
+    let pip = pip_beside(worker);
     format!(
-        "pip install 'torch=={LIBTORCH}.*' beside the worker, `make setup` in a clone, or a LD_LIBRARY_PATH that names one"
+        "{pip} install 'torch=={LIBTORCH}.*' beside the worker, `make setup` in a clone, or a LD_LIBRARY_PATH that names one"
     )
+}
+
+/// The `pip` of the environment that has `worker`, as it is called: another one would install elsewhere.
+pub fn pip_beside(worker: &Path) -> String {
+    let pip = worker.with_file_name("pip");
+    if is_program(&pip) { pip.display().to_string() } else { "pip".to_owned() }
 }
 
 /// Whether a libtorch of this version is that of the worker's build.
@@ -233,6 +241,16 @@ mod tests {
         let script = folder.path().join("worker");
         std::fs::write(&script, "#!/bin/sh\n").unwrap();
         assert!(missing_libraries(&script).is_empty());
+    }
+
+    #[test]
+    fn pip_is_that_of_the_environment_of_the_worker() {
+        let folder = tempfile::tempdir().unwrap();
+        let (worker, pip) = (folder.path().join("expctl-worker"), folder.path().join("pip"));
+        assert!(libtorch_advice(&worker).starts_with("pip install 'torch==2.11.*'"));
+        std::fs::write(&pip, "#!/bin/sh\n").unwrap();
+        std::fs::set_permissions(&pip, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(libtorch_advice(&worker).starts_with(&format!("{} install 'torch==2.11.*'", pip.display())));
     }
 
     #[test]

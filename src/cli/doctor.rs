@@ -49,11 +49,12 @@ pub fn run(project: &Project, args: &DoctorArgs) -> Result<(), Failure> {
     }
     let (cluster, with_slurm) = doctor::cluster(&Slurm::from_environment(), profile.as_ref(), &partition);
     checks.extend(cluster);
-    let studies = if project.has_studies() { "experiments/ is there" } else { "no experiments/" };
-    checks.push(Check::ok("project", format!("{}, {studies}", project.root().display())));
-    checks.push(doctor::folder("ledger", project.runs(), with_slurm));
-    checks.push(doctor::folder("data", project.data(), with_slurm));
-    checks.extend(doctor::worker());
+    checks.push(doctor::project(project.root(), project.has_studies()));
+    checks.push(doctor::folder("ledger", project.runs(), "EXPCTL_RUNS", with_slurm));
+    checks.push(doctor::folder("data", project.data(), "EXPCTL_DATA", with_slurm));
+    checks.extend(project.cache_home().map(doctor::cache));
+    checks.push(doctor::system());
+    checks.extend(doctor::worker(with_slurm));
 
     if args.json {
         out_json(&checks)?;

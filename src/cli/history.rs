@@ -28,7 +28,7 @@ pub struct HistoryArgs {
     /// This variant of the config alone
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
-    /// Leave out the jobs before this one: what became of the rates until then is accepted
+    /// Leave out the jobs before this one: accept its rates as the level that later jobs are compared with
     #[arg(long, value_name = "JOB")]
     since: Option<u64>,
     /// Newest jobs in each table; 0 shows all

@@ -107,7 +107,7 @@ fn root_of(words: &[OsString]) -> Option<OsString> {
 }
 
 /// Whether there is a profile, or a machine of the user's, of this name. Where files cannot be read, the verb says so later.
-fn is_known(root: Option<&Path>, name: &str) -> bool {
+pub fn is_known(root: Option<&Path>, name: &str) -> bool {
     let Ok(project) = Project::find(root, None) else { return false };
     has_profile(&project, name) || UserDefaults::load(&project).is_ok_and(|user| user.ssh.contains_key(name))
 }

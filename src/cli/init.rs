@@ -30,13 +30,13 @@ pub struct InitArgs {
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct Kind {
-    /// Ways to draw rows from these files of AnnData: loaders of arrays
+    /// Compare ways to draw rows from these .h5ad files
     #[arg(long, value_name = "FILES", num_args = 1..)]
     h5ad: Vec<String>,
-    /// Runs of this training program, as the ranks
+    /// Compare runs of this training script, whose processes are the ranks
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
-    /// Ways to make a sample of a perturbed graph, on generated data
+    /// Compare ways to make a sample of a perturbed graph, on generated data
     #[arg(long)]
     graph: bool,
 }

@@ -96,7 +96,8 @@ pub struct Cli {
         display_order = 1000
     )]
     root: Option<PathBuf>,
-    /// Do it on this machine, which a cluster profile says how to reach, or with its records; delta:12 names a job there
+    /// Run it on another machine, or with the records of that one; `[ssh.NAME]` in ~/.config/expctl/config.toml or the cluster profile NAME says
+    /// how to get there, and NAME:12 is job 12 there
     #[arg(long, global = true, value_name = "NAME", help_heading = "Global options", display_order = 1001)]
     on: Option<String>,
     #[command(subcommand)]
@@ -154,7 +155,7 @@ enum Verb {
     /// Build, show and verify data sets
     #[command(subcommand)]
     Data(DataCommand),
-    /// Check what jobs need here: Slurm, folders, expctl-worker
+    /// Check what jobs need here, and say what to do: Slurm, folders, expctl-worker, GPUs
     Doctor(DoctorArgs),
     /// Print a shell's completion script
     Completions(CompletionsArgs),

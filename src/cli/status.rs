@@ -338,13 +338,13 @@ pub struct WatchArgs {
     /// The job
     #[arg(value_name = "JOB")]
     job: u64,
-    /// Seconds between two looks at the ledger; Slurm is asked less often
+    /// Seconds between two readings of the ledger; Slurm is asked less often
     #[arg(long, value_name = "S", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
-    /// Print one JSON object a look, one per line
+    /// Print a JSON object for each reading, one per line
     #[arg(long)]
     json: bool,
-    /// Write metrics for Prometheus into this file at each look, as node_exporter's textfile collector reads them (FILE.prom)
+    /// Write metrics for Prometheus into this file at each reading, as node_exporter's textfile collector reads them (FILE.prom)
     #[arg(long, value_name = "FILE")]
     metrics: Option<PathBuf>,
 }

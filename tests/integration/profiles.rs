@@ -211,7 +211,7 @@ fn the_doctor_works_without_slurm() {
     let project = TestProject::new();
     let doctor = || {
         let mut command = project.expctl(&["doctor"]);
-        command.env("PATH", "/usr/bin/nowhere:/bin/nowhere").env_remove("SLURM_CONF");
+        command.env("PATH", "/usr/bin/nowhere:/bin/nowhere").env_remove("SLURM_CONF").env_remove("MODULEPATH");
         command
     };
     // Without a PATH there is no ldd either, which would say where libtorch is: that the worker starts is enough.
@@ -229,9 +229,29 @@ fn the_doctor_works_without_slurm() {
     let table = text(&output.stdout);
     assert!(output.status.success(), "{table}{}", text(&output.stderr));
     assert!(table.contains("| worker | ok | expctl-worker ") && table.contains("| libtorch | ok | "), "{table}");
+    for check in ["project", "ledger", "data", "cache", "system", "GPU"] {
+        assert!(table.contains(&format!("| {check} | ")), "{check}\n{table}");
+    }
     let output = doctor().env("PATH", folder.path()).env("EXPCTL_WORKER", "/nonexistent").output().unwrap();
     assert_eq!(output.status.code(), Some(70));
     assert!(text(&output.stdout).contains("| worker | problem | "), "{}", text(&output.stdout));
+    // Folders that cannot be written: a problem of the ledger, and the cache is only slower without.
+    let file = project.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let output = doctor().env("EXPCTL_RUNS", file.join("runs")).env("XDG_CACHE_HOME", &file).output().unwrap();
+    let table = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(6), "{table}{}", text(&output.stderr));
+    assert!(table.contains("| ledger | problem | ") && table.contains("export EXPCTL_RUNS=FOLDER"), "{table}");
+    assert!(table.contains("| cache | warning | ") && table.contains("export XDG_CACHE_HOME=FOLDER"), "{table}");
+    // A profile of a cluster, away from it.
+    write(&project, "slurm/profiles/far.toml", "[ssh]\nhost = \"me@far\"\n");
+    let table = text(&doctor().args(["--profile", "far"]).output().unwrap().stdout);
+    assert!(table.contains("| Slurm | warning | ") && table.contains("expctl submit CONF --on far"), "{table}");
+    let table = text(&doctor().env("MODULEPATH", "/modules").output().unwrap().stdout);
+    assert!(table.contains("module avail slurm"), "{table}");
+    let outside = tempfile::tempdir().unwrap();
+    let table = text(&doctor().current_dir(&outside).output().unwrap().stdout);
+    assert!(table.contains("| project | warning | ") && table.contains("expctl init NAME"), "{table}");
 }
 
 /// What `make check` leaves out.

@@ -364,7 +364,7 @@ fn find(project: &dyn ProjectFolders, name: &str, at: ValueOrigin, reader: &mut 
         let tree = reader.text(format!("{name}.toml, compiled in"), (*text).to_owned())?;
         return Some(ClusterProfile::read(name, "compiled in", &tree, &mut reader.problems));
     }
-    let names = names(project);
+    let names = profile_names(project);
     let problem = Problem::new(at, format!("there is no profile `{name}`"), "no such profile");
     reader.problems.push(match closest(name, names.iter().map(String::as_str)) {
         Some(near) => problem.help(format!("did you mean \"{near}\"?")),
@@ -380,11 +380,11 @@ fn folders(project: &dyn ProjectFolders) -> Vec<PathBuf> {
 
 /// Whether there is a profile of this name, whatever is in it.
 pub fn has_profile(project: &dyn ProjectFolders, name: &str) -> bool {
-    names(project).iter().any(|known| known == name)
+    profile_names(project).iter().any(|known| known == name)
 }
 
 /// Names of all profiles, sorted.
-fn names(project: &dyn ProjectFolders) -> Vec<String> {
+pub fn profile_names(project: &dyn ProjectFolders) -> Vec<String> {
     let files = folders(project).into_iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
     let stems = files.filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".toml").map(str::to_owned));
     let mut names: Vec<String> = stems.chain(SHIPPED_PROFILES.iter().map(|(name, _)| (*name).to_owned())).collect();

@@ -30,7 +30,7 @@ mod user;
 mod verification;
 mod yaml;
 
-pub use cluster_profile::{ClusterProfile, Container, SHIPPED_PROFILES, has_profile, profile};
+pub use cluster_profile::{ClusterProfile, Container, SHIPPED_PROFILES, has_profile, profile, profile_names};
 pub use config::{Config, Run, Values, load, load_only, load_text, variant_names};
 pub use isolation::{ISOLATED, Isolation, Modes, is_isolation, isolation_path};
 pub use layer::{Layer, Setting};

@@ -44,7 +44,7 @@ pub struct ConvertArgs {
     /// With --out: put the rows of all files into random order
     #[arg(long, requires = "out")]
     shuffle: bool,
-    /// Threads [default: one for each processor]
+    /// Threads [default: one for each processor, at most 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
 }
