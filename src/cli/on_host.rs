@@ -69,7 +69,9 @@ pub fn run(project: &Project, name: &str, verb: Verb, passed: &[String]) -> Resu
         }
         Verb::Rerun(_) | Verb::Isolate(_) => {
             let options = ThereOptions { job: named_job(&verb), profile: host.profile(), ..ThereOptions::default() };
-            pass_on(&host, options, passed)
+            let proposes = matches!(verb, Verb::Rerun(_));
+            let words = if proposes { known_as(&host, passed.to_vec()) } else { passed.to_vec() };
+            pass_on(&host, options, &words)
         }
         Verb::Retry(_) => {
             let words = known_as(&host, passed.to_vec());
@@ -248,6 +250,9 @@ fn run_search(project: &Project, host: &Host, args: &SearchArgs, passed: &[Strin
     let options = ThereOptions { tree: Some(&tree), profile: host.profile(), streams, ..ThereOptions::default() };
     let result = search_result(host.name(), &run_verb(host, options, &words)?)?;
     search::show(&project.clone().of_host(host.name()), &result, args)?;
+    // Earlier jobs of these numbers may have been fetched, from before the folder there was emptied.
+    let folder = project.host_folder(host.name());
+    result.jobs.iter().try_for_each(|job| remote::ask_again(&folder, *job))?;
     fetch::fetch_jobs(project, host, &result.jobs, FetchExtent::Records)?;
     Ok(())
 }

@@ -1,10 +1,11 @@
 //! `expctl rerun`: the code and the config of a past job, run again as a new job.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use expctl_config::{Rerun, rerun_path};
 use expctl_ledger::{CodeSnapshot, JobDir, JobRecord, Ledger};
-use expctl_settings::{Model, Train};
+use expctl_settings::{Array, Model, Train, is_url};
 
 use super::run_plan::{JobPurpose, RunOptions, Submission, submit_plan};
 use crate::data::ProjectData;
@@ -12,6 +13,7 @@ use crate::exit::{Exit, Failure};
 use crate::plan;
 use crate::project::Project;
 use crate::provenance::{CodeOf, ConfigOf};
+use crate::search::quoted;
 use crate::snapshot::{code_folder, unpack};
 
 /// Arguments of `expctl rerun`.
@@ -74,15 +76,25 @@ pub fn run(project: &Project, args: &RerunArgs) -> Result<(), Failure> {
 
 /// Refuse to run trials again whose files have gone: each would fail before its first step.
 fn refuse_missing_files(record: &JobRecord) -> Result<(), Failure> {
+    // Thousands of trials may read the same ones.
+    let mut there = BTreeSet::new();
     for settings in record.trials.iter().map(|trial| &trial.settings) {
-        let named =
-            [(Model::PATH.name(), &settings.model.path), (Train::START_FROM.name(), &settings.train.start_from)];
-        let is_missing = |path: &str| !path.is_empty() && !Path::new(path).is_file();
-        if let Some((key, path)) = named.into_iter().find(|(_, path)| is_missing(path)) {
-            let message =
-                format!("job {} cannot be run again: there is no file {path} any more, its `{key}`", record.job);
-            return Err(Failure::new(Exit::Refused, message)
-                .hint(format!("put it back, or name another one: --set {key}=FILE")));
+        let single = [
+            (Model::PATH.name(), &settings.model.path, "FILE"),
+            (Train::START_FROM.name(), &settings.train.start_from, "FILE"),
+        ];
+        let array = settings.array.files.iter().map(|path| (Array::FILES.name(), path, "[\"FILE\"]"));
+        let named = single.into_iter().chain(array).filter(|(_, path, _)| !path.is_empty() && !is_url(path));
+        for (key, path, other) in named {
+            // An array in zarr, or of MDS shards, is a folder.
+            if there.insert(path) && !Path::new(path).exists() {
+                let message =
+                    format!("job {} cannot be run again: there is no file {path} any more, its `{key}`", record.job);
+                let set = quoted(&format!("{key}={other}"));
+                return Err(
+                    Failure::new(Exit::Refused, message).hint(format!("put it back, or name another one: --set {set}"))
+                );
+            }
         }
     }
     Ok(())

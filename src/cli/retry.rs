@@ -106,8 +106,10 @@ pub fn run(project: &Project, args: &RetryArgs) -> Result<(), Failure> {
 fn refuse_round(args: &RetryArgs, record: &JobRecord) -> Result<(), Failure> {
     let Some(SearchRound { round, .. }) = record.search else { return Ok(()) };
     let on = args.known_as.as_ref().map(|host| format!(" --on {host}")).unwrap_or_default();
+    // A search is of one variant, and has to be told which where the config has several.
+    let only = record.trials.first().map(|trial| format!(" --only {}", quoted(&trial.variant))).unwrap_or_default();
     let set: String = record.overrides.iter().map(|set| format!(" --set {}", quoted(set))).collect();
-    let search = format!("expctl search {}{on}{set}", record.config_path.display());
+    let search = format!("expctl search {}{on}{only}{set}", record.config_path.display());
     let message = format!("job {} is round {round} of a search, which runs again itself what it lost", args.job);
     Err(Failure::new(Exit::Refused, message)
         .hint(format!("to go on with the search: {search}"))

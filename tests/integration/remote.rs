@@ -228,7 +228,8 @@ fn the_job_of_a_search_there_is_not_retried() {
     std::fs::write(&record, job.to_string()).unwrap();
     let (stdout, stderr) = far.expect(&project, &["retry", "--all", "far:7"], 7);
     assert!(stdout.is_empty() && stderr.contains("error: job 7 is round 2 of a search, which runs again"), "{stderr}");
-    assert!(stderr.contains(" --on far --set measure.steps=40\n") && stderr.contains(" --again\n"), "{stderr}");
+    let goes_on = "expctl search conf/086_ddp.toml --on far --only lazy --set measure.steps=40";
+    assert!(stderr.contains(&format!("{goes_on}\n")) && stderr.contains(&format!("{goes_on} --again\n")), "{stderr}");
     assert!(stderr.contains("expctl rerun far:7\n"), "{stderr}");
 }
 
@@ -239,9 +240,11 @@ fn a_job_without_a_copy_of_its_code_is_not_run_again_there() {
     other.submitted(8, "mine", vec![trial]);
     copy(other.job("8").path(), &far.project().join("results/runs/8"));
     far.connect(&project);
-    let (stdout, stderr) = far.expect(&project, &["rerun", "far:8"], 7);
-    assert!(stdout.is_empty() && stderr.contains("job 8 cannot be run again: it has no copy"), "{stderr}");
-    assert!(stderr.contains("with the code as it is now: expctl submit conf/mine.toml --on far\n"), "{stderr}");
+    for rerun in [&["rerun", "far:8"][..], &["rerun", "far:8", "--dry-run"]] {
+        let (stdout, stderr) = far.expect(&project, rerun, 7);
+        assert!(stdout.is_empty() && stderr.contains("job 8 cannot be run again: it has no copy"), "{stderr}");
+        assert!(stderr.contains("with the code as it is now: expctl submit conf/mine.toml --on far\n"), "{stderr}");
+    }
 }
 
 #[test]

@@ -434,6 +434,17 @@ fn a_job_whose_files_are_gone_is_not_run_again() {
     std::fs::write(&weights, "").unwrap();
     let said = text(&project.run(&["rerun", "12", "--backend", "local", "--dry-run"]).stderr);
     assert!(!said.contains("cannot be run again"), "{said}");
+    let rows = project.file("rows.zarr").to_str().unwrap().to_owned();
+    let trial = project.trial("rows", "Rows", 1, |settings| {
+        settings.array.files = vec!["s3://bucket/rows.h5ad".to_owned(), rows];
+    });
+    project.submitted(13, "rows", vec![trial]);
+    let (_, said) = project.expect(&["rerun", "13", "--backend", "local"], 7);
+    assert!(said.contains("there is no file ROOT/rows.zarr any more, its `array.files`"), "{said}");
+    assert!(said.contains("--set 'array.files=[\"FILE\"]'"), "{said}");
+    std::fs::create_dir(project.file("rows.zarr")).unwrap();
+    let said = text(&project.run(&["rerun", "13", "--backend", "local", "--dry-run"]).stderr);
+    assert!(!said.contains("cannot be run again"), "{said}");
 }
 
 #[test]

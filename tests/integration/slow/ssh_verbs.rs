@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use expctl_ledger::{JobDir, JobRecord, TrialState};
+use serde_json::Value as Json;
 
 use super::predict::data_alone;
 use crate::common::far_side::FarSide;
@@ -68,6 +69,22 @@ fn a_search_runs_there_and_its_result_is_here() {
     let (again, stderr) = far.expect(&project, &[&search[..], &["--format", "csv"]].concat(), 0);
     assert!(stderr.contains("the ledger has this search up to job ") && again.lines().count() == 6, "{again}{stderr}");
     assert_eq!(far.jobs(), jobs);
+    // What is here is of earlier jobs of these numbers, all of which had completed.
+    let hosts = results.join("hosts/far");
+    for job in &jobs {
+        let path = hosts.join(format!("runs/{job}/job.json"));
+        let mut record: Json = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        record["submitted"] = 1.into();
+        std::fs::write(&path, record.to_string()).unwrap();
+        let mark = serde_json::json!({"extent": "records", "submitted": 1});
+        std::fs::write(hosts.join(format!("fetched/{job}.json")), mark.to_string()).unwrap();
+    }
+    far.expect(&project, &search, 0);
+    for number in &jobs {
+        assert!(hosts.join(format!("replaced/{number}-1/job.json")).exists());
+        let here = JobDir::new(hosts.join(format!("runs/{number}"))).record().unwrap();
+        assert_eq!(here.submitted, job(&far, *number).record().unwrap().submitted);
+    }
 }
 
 #[test]
@@ -99,7 +116,8 @@ fn a_search_owns_its_jobs_and_a_rerun_of_one_is_none_of_them() {
             stdout.is_empty() && stderr.contains("job 1 is round 1 of a search, which runs again itself"),
             "{stderr}"
         );
-        assert!(stderr.contains("to go on with the search: expctl search conf/waits.toml --on far\n"), "{stderr}");
+        let goes_on = "to go on with the search: expctl search conf/waits.toml --on far --only default\n";
+        assert!(stderr.contains(goes_on), "{stderr}");
         assert!(stderr.contains("as a job of their own: expctl rerun far:1\n"), "{stderr}");
     };
     // While it runs, and after its end.
