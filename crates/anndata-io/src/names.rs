@@ -178,8 +178,9 @@ pub struct NameLists {
 impl NameLists {
     /// The known list of these names.
     pub fn find<'n>(&self, names: impl Iterator<Item = &'n [u8]> + Clone) -> Option<Arc<[String]>> {
-        // The lists are compared after the lock was released.
-        let candidates = self.known().get(&hash_of(names.clone()))?.clone();
+        // Other threads do not wait until names are hashed or compared.
+        let hash = hash_of(names.clone());
+        let candidates = self.known().get(&hash)?.clone();
         candidates.into_iter().find(|list| list.iter().map(String::as_bytes).eq(names.clone()))
     }
 

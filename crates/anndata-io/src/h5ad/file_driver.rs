@@ -404,6 +404,27 @@ mod tests {
     use super::*;
     use crate::h5ad::global_heap::HEAP_OBJECT_HEADER;
 
+    #[test]
+    fn addresses_are_offsets_where_the_superblock_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.h5ad");
+        let is_plain = |version: u8, fields: &[(usize, u8)]| {
+            let mut bytes = vec![0; SUPERBLOCK_ADDRESS_BYTES];
+            bytes[..8].copy_from_slice(&HDF5_SIGNATURE);
+            bytes[8] = version;
+            fields.iter().for_each(|(at, byte)| bytes[*at] = *byte);
+            std::fs::write(&path, bytes).unwrap();
+            has_plain_addresses(&ByteSource::open(&path).unwrap())
+        };
+        let (old, new) = ((13, 8), (9, 8));
+        assert!(is_plain(0, &[old]) && is_plain(1, &[old]) && is_plain(2, &[new]) && is_plain(3, &[new]));
+        assert!(!is_plain(0, &[(13, 4)]) && !is_plain(3, &[(9, 4)]), "other sizes");
+        assert!(!is_plain(0, &[old, (25, 2)]) && !is_plain(1, &[old, (35, 1)]), "a base address");
+        assert!(!is_plain(2, &[new, (12, 1)]) && !is_plain(3, &[new, (19, 1)]), "a base address");
+        assert!(!is_plain(4, &[old, new]), "a version that is not known");
+        assert!(!is_plain(0, &[old, (0, 0)]), "no signature at the start");
+    }
+
     /// libhdf5 takes a heap also where its reserved bytes are not zero, and would walk this one forever.
     #[test]
     fn a_heap_without_end_is_refused_whatever_its_reserved_bytes_are() {
