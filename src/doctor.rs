@@ -27,7 +27,9 @@ const MIN_FREE: u64 = 5_000_000_000;
 const PROBE: [u8; 8192] = [1; 8192];
 /// Oldest glibc that PyTorch's wheels and those of expctl run with.
 const MIN_GLIBC: (u32, u32) = (2, 28);
-/// Oldest driver for each major version of CUDA, as NVIDIA's notes of CUDA's releases have it. A package for compatibility may do with less.
+/// Oldest driver for each major version of CUDA, by NVIDIA's [CUDA Compatibility][1]. A package for compatibility may do with less.
+///
+/// [1]: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
 const MIN_DRIVERS: [(u32, u32); 2] = [(12, 525), (13, 580)];
 /// Time limit of `expctl-worker --version`: it reads hundreds of MB first, maybe over a network.
 const WORKER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -455,23 +457,36 @@ fn todo_of_libtorch(folder: &Path, worker: &Path, library_path: Option<&OsStr>) 
 const CUDA_PART: &str = "libtorch_cuda.so";
 
 /// What the PyTorch of the worker can compute on.
-struct TorchBuild {
-    /// Whether it has a part for CUDA.
-    has_cuda: bool,
-    /// The major version of CUDA that this is for, where its name tells.
-    cuda: Option<u32>,
+#[derive(Debug, PartialEq, Eq)]
+enum TorchBuild {
+    /// GPUs, with this major version of CUDA, where the version of PyTorch names it.
+    Cuda(Option<u32>),
+    /// Processors alone.
+    Cpu,
+    /// Unknown: its part for CUDA is not beside it, and ranks search more folders than are looked at here.
+    Unknown,
 }
 
 impl TorchBuild {
-    /// The PyTorch whose libraries are in `folder`, with the part for CUDA of `site` if that has one: the root of a PyTorch.
+    /// The PyTorch whose libraries are in `folder`, with the part for CUDA of `site` (`EXPCTL_LIBTORCH`) if that has one.
     fn of(folder: &Path, site: Option<PathBuf>) -> Self {
-        let mut folders = site.map(|site| site.join("lib")).into_iter().chain([folder.to_owned()]);
-        let part = folders.find(|lib| lib.join(CUDA_PART).exists());
-        // `2.11.0+cu130`.
-        let number = |version: String| version.split_once("+cu")?.1.parse::<u32>().ok();
-        let cuda = part.as_deref().and_then(libtorch_version).and_then(number).map(|number| number / 10);
-        Self { has_cuda: part.is_some(), cuda }
+        let site = site.map(|site| if site.join("lib").is_dir() { site.join("lib") } else { site });
+        // Where libtorch was set up from a site's PyTorch, its files are links into that.
+        let linked = folder.join("libtorch_cpu.so").canonicalize();
+        let real = linked.ok().and_then(|file| Some(file.parent()?.to_owned())).unwrap_or_else(|| folder.to_owned());
+        let mut folders = site.into_iter().chain([real]);
+        match folders.find(|lib| lib.join(CUDA_PART).exists()) {
+            Some(lib) => Self::Cuda(libtorch_version(&lib).as_deref().and_then(cuda_of)),
+            None if libtorch_version(folder).is_some_and(|version| version.ends_with("+cpu")) => Self::Cpu,
+            None => Self::Unknown,
+        }
     }
+}
+
+/// The major version of CUDA of `2.11.0+cu130`.
+fn cuda_of(version: &str) -> Option<u32> {
+    let number: u32 = version.split_once("+cu")?.1.parse().ok()?;
+    Some(number / 10)
 }
 
 /// Check that the PyTorch of the worker can use the GPUs of this machine.
@@ -481,14 +496,22 @@ fn check_gpus(hardware: &Hardware, torch: Option<&TorchBuild>, pip: &str, with_s
         return Check::ok("GPU", format!("none here{on_nodes}"));
     }
     let found = format!("{}, driver {}", gpu_names(&hardware.gpus), hardware.gpu_driver);
-    let Some(torch) = torch else { return Check::ok("GPU", found) };
     let install = format!("{pip} install --force-reinstall 'torch=={LIBTORCH}.*'");
-    if !torch.has_cuda {
-        let found = format!("{found}; the PyTorch of the worker is for CPUs alone");
-        let todo = format!("{install} brings one for CUDA, or EXPCTL_LIBTORCH=FOLDER names one (docs/guide/gpu.md)");
-        return Check::warning("GPU", found, todo);
-    }
-    let oldest = MIN_DRIVERS.iter().find(|(cuda, _)| torch.cuda == Some(*cuda));
+    let built_for = match torch {
+        Some(TorchBuild::Cuda(major)) => *major,
+        Some(TorchBuild::Cpu) => {
+            let found = format!("{found}; the PyTorch of the worker is for CPUs alone");
+            let todo =
+                format!("{install} brings one for CUDA, or EXPCTL_LIBTORCH=FOLDER names one (docs/guide/gpu.md)");
+            return Check::warning("GPU", found, todo);
+        }
+        Some(TorchBuild::Unknown) => {
+            let beside = "the worker's libtorch has no part for CUDA beside it: ranks search one (docs/guide/gpu.md)";
+            return Check::ok("GPU", format!("{found}; {beside}"));
+        }
+        None => return Check::ok("GPU", found),
+    };
+    let oldest = MIN_DRIVERS.iter().find(|(cuda, _)| built_for == Some(*cuda));
     let driver = hardware.gpu_driver.split('.').next().and_then(|major| major.parse::<u32>().ok());
     match (oldest, driver) {
         (Some((cuda, oldest)), Some(driver)) if driver < *oldest => {
@@ -496,8 +519,10 @@ fn check_gpus(hardware: &Hardware, torch: Option<&TorchBuild>, pip: &str, with_s
                 format!("{found}; the PyTorch of the worker is for CUDA {cuda}, which needs driver {oldest} or newer");
             let (lowest, _) = MIN_DRIVERS[0];
             let todo = if *cuda > lowest {
+                // PyTorch 2.11 is built for 12.6 and 12.8: the first has Volta and older, the second Turing to Blackwell.
                 format!(
-                    "{install} --index-url https://download.pytorch.org/whl/cu126 brings one for CUDA {lowest}; or have the driver renewed"
+                    "{install} --index-url https://download.pytorch.org/whl/cu128 (before Turing: cu126) brings one for CUDA {lowest}; or have \
+                     the driver renewed"
                 )
             } else {
                 "have the driver renewed".to_owned()
@@ -602,18 +627,21 @@ mod tests {
             ..Hardware::default()
         };
         let of = |driver: &str, torch: &TorchBuild| check_gpus(&node(driver), Some(torch), "pip", true);
-        let cuda = |major: u32| TorchBuild { has_cuda: true, cuda: Some(major) };
+        let cuda = |major: u32| TorchBuild::Cuda(Some(major));
         let fine = of("580.65.06", &cuda(13));
         assert_eq!((fine.state, fine.found.as_str()), (CheckState::Ok, "2 × NVIDIA A100, driver 580.65.06"));
         let old = of("535.104", &cuda(13));
         assert!(old.state == CheckState::Warning && old.found.contains("driver 580 or newer"), "{old:?}");
-        assert!(old.todo.contains("whl/cu126"), "{old:?}");
+        assert!(old.todo.contains("whl/cu128 (before Turing: cu126)"), "{old:?}");
         assert_eq!(
             (of("535.104", &cuda(12)).state, of("470.1", &cuda(12)).state),
             (CheckState::Ok, CheckState::Warning)
         );
-        let for_cpus = of("580.1", &TorchBuild { has_cuda: false, cuda: None });
+        let for_cpus = of("580.1", &TorchBuild::Cpu);
         assert!(for_cpus.found.contains("for CPUs alone") && for_cpus.todo.contains("pip install --force-reinstall"));
+        let elsewhere = of("580.1", &TorchBuild::Unknown);
+        assert!(elsewhere.state == CheckState::Ok && elsewhere.found.contains("ranks search one"), "{elsewhere:?}");
+        assert_eq!(of("470.1", &TorchBuild::Cuda(None)).state, CheckState::Ok, "for which CUDA is not known");
         let none = |with_slurm| check_gpus(&Hardware::default(), None, "pip", with_slurm);
         assert!(none(false).found == "none here" && none(true).found.contains("srun --gres=gpu:1 expctl doctor"));
     }
@@ -621,17 +649,25 @@ mod tests {
     #[test]
     fn the_cuda_of_a_pytorch_is_in_its_version() {
         let root = tempfile::tempdir().unwrap();
-        let (own, site) = (root.path().join("own/lib"), root.path().join("site"));
-        for (folder, version) in [(root.path().join("own"), "2.11.0+cpu"), (site.clone(), "2.11.0+cu130")] {
-            std::fs::create_dir_all(folder.join("lib")).unwrap();
-            std::fs::write(folder.join("version.py"), format!("__version__ = '{version}'\n")).unwrap();
-        }
-        let built = |site: Option<PathBuf>| {
-            let build = TorchBuild::of(&own, site);
-            (build.has_cuda, build.cuda)
+        let torch = |name: &str, version: &str| {
+            let lib = root.path().join(name).join("lib");
+            std::fs::create_dir_all(&lib).unwrap();
+            std::fs::write(root.path().join(name).join("version.py"), format!("__version__ = '{version}'\n")).unwrap();
+            lib
         };
-        assert_eq!(built(Some(site.clone())), (false, None));
-        std::fs::write(site.join("lib").join(CUDA_PART), "").unwrap();
-        assert_eq!((built(None), built(Some(site))), ((false, None), (true, Some(13))));
+        let (own, site) = (torch("own", "2.11.0+cpu"), torch("site", "2.11.0+cu130"));
+        let named = || Some(root.path().join("site"));
+        assert_eq!(TorchBuild::of(&own, named()), TorchBuild::Cpu);
+        std::fs::write(site.join(CUDA_PART), "").unwrap();
+        assert_eq!(TorchBuild::of(&own, None), TorchBuild::Cpu);
+        for site in [root.path().join("site"), site.clone()] {
+            assert_eq!(TorchBuild::of(&own, Some(site)), TorchBuild::Cuda(Some(13)));
+        }
+        // As `make setup` makes it of a site's PyTorch, and of its own copy.
+        let clone = torch("clone", "2.11.0");
+        assert_eq!(TorchBuild::of(&clone, None), TorchBuild::Unknown);
+        std::fs::write(site.join("libtorch_cpu.so"), "").unwrap();
+        std::os::unix::fs::symlink(site.join("libtorch_cpu.so"), clone.join("libtorch_cpu.so")).unwrap();
+        assert_eq!(TorchBuild::of(&clone, None), TorchBuild::Cuda(Some(13)));
     }
 }
