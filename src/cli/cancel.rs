@@ -43,7 +43,11 @@ pub fn run(project: &Project, args: &CancelArgs) -> Result<(), Failure> {
             say(format!("  {} {}, {steps} steps are on disk", trial.trial.name(), trial.state.name()));
         }
     }
-    say(format!("  hint: reports count completed trials only; `expctl retry {id}` runs the others again"));
+    let again = match record.search {
+        Some(_) => "the search runs the others again once it goes on".to_owned(),
+        None => format!("`expctl retry {id}` runs the others again"),
+    };
+    say(format!("  hint: reports count completed trials only; {again}"));
     Ok(())
 }
 

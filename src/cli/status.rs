@@ -16,7 +16,7 @@ use crate::console::{out, out_json, out_table, say};
 use crate::data::ProjectData;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::launch::status::{Follow, JobStatuses, ListedJobs, TrialStatus};
+use crate::launch::status::{Follow, JobStatus, JobStatuses, ListedJobs, TrialStatus};
 use crate::ledger::ListedJob;
 use crate::project::Project;
 use crate::provenance::changes_since_submit;
@@ -388,7 +388,7 @@ pub fn watch(project: &Project, args: &WatchArgs) -> Result<(), Failure> {
             None => lines.changes(&view).into_iter().for_each(out),
         }
         if view.ended {
-            return job.status().verdict().map_err(|failure| with_hint(failure, args.job));
+            return job.status().verdict().map_err(|failure| with_hint(failure, job.status()));
         }
         let leave = match &screen {
             Some(screen) => screen.wait(every, &interrupt),
@@ -435,8 +435,12 @@ impl<'a> MetricsFile<'a> {
     }
 }
 
-fn with_hint(failure: Failure, job: u64) -> Failure {
-    failure.hint(format!("`expctl logs {job}` shows what the ranks printed, `expctl retry {job}` runs them again"))
+fn with_hint(failure: Failure, job: &JobStatus) -> Failure {
+    let id = job.record.job;
+    let logs = format!("`expctl logs {id}` shows what the ranks printed");
+    // A search runs again itself what it lost.
+    let is_round = job.record.search.is_some();
+    failure.hint(if is_round { logs } else { format!("{logs}, `expctl retry {id}` runs them again") })
 }
 
 /// Wait; true if the user interrupts.

@@ -232,6 +232,8 @@ max_repeats = 2
         }
         let (_, stderr) = project.expect(&["retry", "2"], 7);
         assert!(stderr.contains("job 2 is round 2 of a search") && stderr.contains("expctl rerun 2\n"), "{stderr}");
+        let (_, stderr) = project.expect(&["watch", "2"], 6);
+        assert!(stderr.contains("`expctl logs 2`") && !stderr.contains("expctl retry"), "{stderr}");
         // The first one was completed before the second began.
         assert_eq!(rounds(&project), [(1, 1), (1, 2)]);
         let (stdout, stderr) = search(&project, &conf, &[]);

@@ -105,8 +105,12 @@ pub fn run(project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<
                 trials.len(),
                 job.job
             );
-            return Err(Failure::new(Exit::TrialsFailed, message)
-                .hint(format!("once the reason is gone: expctl retry {} --all", job.job)));
+            let failure = Failure::new(Exit::TrialsFailed, message);
+            // A search says itself how it goes on.
+            return Err(match job.search {
+                Some(_) => failure,
+                None => failure.hint(format!("once the reason is gone: expctl retry {} --all", job.job)),
+            });
         }
     }
     Ok(())
