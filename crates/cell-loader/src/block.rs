@@ -133,7 +133,8 @@ impl Block {
             BlockRows::Parts(_) => (1, 0),
             BlockRows::Groups(groups) => (groups.rows, self.request.order.len()),
         };
-        let at = |row: usize| self.request.start + row as u64;
+        let start = self.request.start;
+        let at = move |row: usize| start + row as u64;
         (0..len).step_by(rows).map(move |first| at(first)..at((first + rows).min(len)))
     }
 
