@@ -178,7 +178,7 @@ mod tests {
         std::fs::write(&object, "b").unwrap();
         assert!(tree.lacks().unwrap().is_empty());
         assert!(matches!(tree.unpack(&folder), Err(RemoteError::Snapshot(SnapshotError::Damaged { .. }))));
-        assert_eq!(tree.lacks().unwrap(), [hash.clone()]);
+        assert_eq!(tree.lacks().unwrap(), std::slice::from_ref(&hash));
         tree.add(&hash, b"a").unwrap();
         assert_eq!(std::fs::read_to_string(tree.unpack(&folder).unwrap().join("a.py")).unwrap(), "a");
     }

@@ -83,6 +83,7 @@ pub use crate::mds::writer::{MdsCompression, MdsOptions, MdsWriter};
 pub use crate::memory::Resident;
 pub use crate::memory::memory_store::MemoryStore;
 pub use crate::memory::narrow_rows::{NarrowRow, NarrowRows};
+pub use crate::memory::paged_rows::{PagePool, PagedRows};
 pub use crate::names::{MissingName, NameError};
 pub use crate::parquet::store::ParquetStore;
 pub use crate::parquet::writer::{

@@ -4,82 +4,28 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use anndata_io::{DenseRows, NarrowRows, Prefetch, ReadRows, RowView};
+use anndata_io::{DenseRows, Form, PagePool, Rows};
 use loader_core::{LoaderError, Stage, StageClock};
 
 use crate::CellError;
-use crate::chunks::{BlockKey, ChunkSampler, LoadRequest};
+use crate::block::Block;
+use crate::chunks::{BlockKey, ChunkSampler};
 
-/// Blocks in memory, usually: that of the batches that are being built, and the next.
+/// Blocks in memory, usually: that of the batches that are being built, and the next. Of sparse rows the next one grows as the first one shrinks.
 const MAX_BLOCKS: usize = 2;
-
-/// A load request whose rows are in memory, or being read.
-///
-/// Every range of the request is cut into the same number of parts, each of which is one read. There are about as many parts
-/// in all as the block has batches, so that each batch reads as much as the others.
-#[derive(Debug)]
-pub struct Block {
-    /// The rows, and their order.
-    pub request: Arc<LoadRequest>,
-    /// Parts of a range; not 0.
-    parts: usize,
-    /// Rows of each part that was read: parts of the first range, then those of the second.
-    rows: Vec<OnceLock<PartRows>>,
-    /// Remote reads in flight; dropped with the block.
-    ahead: OnceLock<Prefetch>,
-    /// A thread has started the remote reads.
-    requested: AtomicBool,
-}
-
-impl Block {
-    fn new(request: Arc<LoadRequest>, parts: usize) -> Self {
-        let rows = (0..request.ranges.len() * parts).map(|_| OnceLock::new()).collect();
-        Self { request, parts, rows, ahead: OnceLock::new(), requested: AtomicBool::new(false) }
-    }
-
-    /// Start remote reads of all rows, unless another thread did.
-    pub fn request_ahead(&self, reader: &mut dyn ReadRows) -> Result<(), CellError> {
-        if !self.requested.swap(true, Ordering::Relaxed) {
-            let parts: Vec<Range<u64>> = (0..self.rows.len()).map(|part| self.range(part)).collect();
-            // Requested once, so it is empty.
-            let _ = self.ahead.set(reader.will_need(&parts)?);
-        }
-        Ok(())
-    }
-
-    /// Rows of each part of a range but the last ones; not 0.
-    fn part_rows(&self, range: usize) -> u64 {
-        let range = &self.request.ranges[range];
-        (range.end - range.start).div_ceil(self.parts as u64).max(1)
-    }
-
-    /// Rows of a part; empty if a range is shorter than it has parts.
-    fn range(&self, part: usize) -> Range<u64> {
-        let (number, part) = (part / self.parts, (part % self.parts) as u64);
-        let (range, rows) = (&self.request.ranges[number], self.part_rows(number));
-        let start = |part: u64| (range.start + part * rows).min(range.end);
-        start(part)..start(part + 1)
-    }
-
-    /// A row of a range; `None` if it was not read.
-    pub fn row(&self, range: u32, row: u32) -> Option<RowView<'_>> {
-        let (range, row) = (range as usize, u64::from(row));
-        let rows = self.part_rows(range);
-        let part = self.rows[range * self.parts + (row / rows) as usize].get()?;
-        Some(part.row((row % rows) as usize))
-    }
-}
 
 /// The blocks of one loader, shared by its threads.
 ///
-/// Blocks are created in order, and dropped when the last of their batches is built. A part is read by the thread that claims
-/// it. A claim that fails, by an error or a panic, frees the part again, so that the next claim meets the error itself. A
+/// Blocks are created in order, and dropped when the last of their batches is built. Sparse rows lie in groups that follow each
+/// other in the order of batches, and the memory of a group is free when the last of its own batches is built: the next block
+/// fills it. A part is read by the thread that claims it. A claim that fails, by an error or a panic, frees the part again, so that the next claim meets the error itself. A
 /// thread waits only for parts that another is reading, and for room, which earlier steps make.
 ///
-/// Invariant: no more than [`MAX_BLOCKS`] blocks are in memory, or as many as one batch reaches over.
+/// Invariant: no more than [`MAX_BLOCKS`] blocks are in memory, or as many as one batch reaches over. A group's memory is given
+/// back when no batch of this loader needs it any more, and not before.
 #[derive(Debug)]
 pub struct Blocks {
     state: Mutex<BlocksState>,
@@ -88,8 +34,12 @@ pub struct Blocks {
     steps: Range<u64>,
     /// Minimum rows of a part, unless its range is shorter.
     min_part_rows: u64,
-    /// Bytes of all buffers of parts, except those that are being filled.
-    bytes: AtomicU64,
+    /// Form of the rows.
+    form: Form,
+    /// Memory of sparse rows.
+    pages: PagePool,
+    /// Bytes of all buffers of dense rows, except those that are being filled.
+    dense_bytes: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -98,7 +48,7 @@ struct BlocksState {
     /// The next block to create; `None` before the first.
     next: Option<BlockKey>,
     /// Buffers of blocks that were dropped.
-    spare: Vec<PartRows>,
+    spare: Vec<DenseRows>,
     /// Steps from this one on do not wait any more.
     stopped_from: u64,
 }
@@ -113,6 +63,8 @@ struct LiveBlock {
     ready: usize,
     /// Batches that are not built yet.
     remaining: u64,
+    /// The same of each group of the block.
+    remaining_of_groups: Vec<u64>,
 }
 
 /// A block to create.
@@ -123,12 +75,14 @@ struct Planned {
     block: Block,
     /// Batches that have rows of it.
     remaining: u64,
+    /// The same of each of its groups.
+    remaining_of_groups: Vec<u64>,
 }
 
 impl Planned {
     /// Create the block if it is still the next one and there is room: another thread may have created it meanwhile.
     fn create(self, state: &mut BlocksState, max_blocks: usize) {
-        let Self { key, next, block, remaining } = self;
+        let Self { key, next, block, remaining, remaining_of_groups } = self;
         if state.next.is_some_and(|next| next != key) || state.live.len() >= max_blocks {
             return;
         }
@@ -140,6 +94,7 @@ impl Planned {
             freed: Vec::new(),
             ready: 0,
             remaining,
+            remaining_of_groups,
         });
     }
 }
@@ -151,10 +106,18 @@ impl BlocksState {
 }
 
 impl Blocks {
-    /// Blocks of a loader of `steps` that reads at least `min_part_rows` at once, unless a range is shorter.
-    pub fn new(steps: Range<u64>, min_part_rows: u64) -> Self {
+    /// Blocks of a loader of `steps` that reads rows of a form, at least `min_part_rows` at once, unless a range is shorter.
+    pub fn new(steps: Range<u64>, min_part_rows: u64, form: Form) -> Self {
         let state = BlocksState { live: VecDeque::new(), next: None, spare: Vec::new(), stopped_from: u64::MAX };
-        Self { state: Mutex::new(state), changed: Condvar::new(), steps, min_part_rows, bytes: AtomicU64::new(0) }
+        Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            steps,
+            min_part_rows,
+            form,
+            pages: PagePool::default(),
+            dense_bytes: AtomicU64::new(0),
+        }
     }
 
     /// Locks the state. A poisoned lock is used as well: no panic can occur between changes that belong together.
@@ -174,14 +137,18 @@ impl Blocks {
         self.changed.notify_all();
     }
 
-    /// Steps of this loader that have rows of a block.
-    fn steps_of(&self, sampler: &ChunkSampler, key: BlockKey) -> Range<u64> {
-        let steps = sampler.steps_of(key);
+    /// Those of some steps that are steps of this loader.
+    fn own_steps(&self, steps: &Range<u64>) -> Range<u64> {
         steps.start.max(self.steps.start)..steps.end.min(self.steps.end)
     }
 
-    /// Hold the blocks `keys` of `epoch`, which the batch of `step` needs, until the returned value is dropped. Waits for room.
-    /// Time for load requests belongs to the stage *sample*, time for waiting to none.
+    /// Steps of this loader that have rows of a block.
+    fn steps_of(&self, sampler: &ChunkSampler, key: BlockKey) -> Range<u64> {
+        self.own_steps(&sampler.steps_of(key))
+    }
+
+    /// Hold the blocks that the batch of `step` needs until the returned value is dropped. Waits for room. Time for load requests
+    /// belongs to the stage *sample*, time for waiting to none.
     ///
     /// # Errors
     /// [`LoaderError::Stopped`].
@@ -189,10 +156,11 @@ impl Blocks {
         &self,
         sampler: &ChunkSampler,
         step: u64,
-        epoch: u64,
-        keys: Range<u64>,
         clock: &mut StageClock,
     ) -> Result<BatchBlocks<'_>, CellError> {
+        let (epoch, positions) = sampler.positions(step);
+        let keys = sampler.plan(epoch).blocks_of(&positions);
+        clock.worked(Stage::Sample);
         let max_blocks = MAX_BLOCKS.max((keys.end - keys.start) as usize);
         let last = BlockKey { epoch, block: keys.end - 1 };
         let next = self.lock().next;
@@ -226,7 +194,7 @@ impl Blocks {
             let live = state.live(key).ok_or(CellError::Loader(LoaderError::Stopped))?;
             blocks.push((key, Arc::clone(&live.block)));
         }
-        Ok(BatchBlocks { shared: self, blocks })
+        Ok(BatchBlocks { shared: self, epoch, positions, blocks })
     }
 
     /// Prepare a block. This takes a while, so it is done without the lock.
@@ -240,7 +208,16 @@ impl Blocks {
         let max_parts =
             request.ranges.first().map_or(1, |chunk| (chunk.end - chunk.start) / self.min_part_rows.max(1)).max(1);
         let parts = batches.div_ceil(request.ranges.len().max(1) as u64).min(max_parts);
-        Planned { key, next: sampler.next(key), block: Block::new(request, parts as usize), remaining }
+        // Rows of batches before the first step of this loader.
+        let (first_epoch, first) = sampler.positions(self.steps.start);
+        let skipped = if first_epoch == key.epoch { request.within(&first).start } else { 0 };
+        let block = Block::new(request, self.form, parts as usize, batches, skipped);
+        let of_group = |positions: Range<u64>| {
+            let steps = self.own_steps(&sampler.steps_at(key.epoch, &positions));
+            steps.end.saturating_sub(steps.start)
+        };
+        let remaining_of_groups = block.group_positions().map(of_group).collect();
+        Planned { key, next: sampler.next(key), block, remaining, remaining_of_groups }
     }
 
     /// Claim a part that no thread reads, if fewer than `limit` parts were claimed.
@@ -249,7 +226,7 @@ impl Blocks {
         let live = state.live(key)?;
         let part = match live.freed.pop() {
             Some(part) => part,
-            None if live.claimed < limit.min(live.block.rows.len()) => {
+            None if live.claimed < limit.min(live.block.parts()) => {
                 live.claimed += 1;
                 live.claimed - 1
             }
@@ -257,7 +234,7 @@ impl Blocks {
         };
         let block = Arc::clone(&live.block);
         let spare = state.spare.pop();
-        Some(Claim { shared: self, key, block: Some(block), part, spare, done: false })
+        Some(Claim { shared: self, key, block: Some(block), part, spare, dense: None, done: false })
     }
 
     /// Wait until a part can be claimed (false), or all of a block is in memory (true).
@@ -269,7 +246,7 @@ impl Blocks {
         loop {
             let stopped = step >= state.stopped_from;
             let live = state.live(key).ok_or(CellError::Loader(LoaderError::Stopped))?;
-            let parts = live.block.rows.len();
+            let parts = live.block.parts();
             if live.ready == parts {
                 return Ok(true);
             }
@@ -301,7 +278,7 @@ impl Blocks {
         }
         let block = Arc::clone(&state.live(next)?.block);
         drop(state);
-        let parts = block.rows.len();
+        let parts = block.parts();
         // The last batches, which threads build side by side, read nothing: no thread waits for them then.
         let begin = self.steps_of(sampler, key).start;
         let batches = first.saturating_sub(begin).max(1);
@@ -311,9 +288,9 @@ impl Blocks {
         Some(ReadAhead { key: next, block, parts: claimed as usize })
     }
 
-    /// Bytes of all rows in memory.
+    /// Bytes of memory for rows, used or not.
     pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+        self.pages.bytes() + self.dense_bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -329,24 +306,36 @@ pub struct ReadAhead {
 #[derive(Debug)]
 pub struct BatchBlocks<'b> {
     shared: &'b Blocks,
+    /// The epoch of the batch.
+    pub epoch: u64,
+    /// Positions of its rows among the rank's rows of the epoch.
+    pub positions: Range<u64>,
     /// The blocks, in order.
     pub blocks: Vec<(BlockKey, Arc<Block>)>,
 }
 
 impl Drop for BatchBlocks<'_> {
     fn drop(&mut self) {
+        let pages = &self.shared.pages;
         let mut state = self.shared.lock();
         let mut done = Vec::new();
         for (key, block) in self.blocks.drain(..) {
-            drop(block);
             let Some(index) = state.live.iter().position(|live| live.key == key) else { continue };
-            state.live[index].remaining = state.live[index].remaining.saturating_sub(1);
-            if state.live[index].remaining == 0 {
+            let live = &mut state.live[index];
+            let groups = block.groups_of(&self.positions);
+            for (group, remaining) in groups.clone().zip(&mut live.remaining_of_groups[groups]) {
+                *remaining = remaining.saturating_sub(1);
+                if *remaining == 0 {
+                    block.give_back(group, pages);
+                }
+            }
+            live.remaining = live.remaining.saturating_sub(1);
+            if live.remaining == 0 {
                 done.extend(state.live.remove(index));
             }
         }
-        let spare = done.into_iter().filter_map(|live| Arc::into_inner(live.block)).flat_map(|block| block.rows);
-        state.spare.extend(spare.filter_map(OnceLock::into_inner));
+        let spare = done.into_iter().filter_map(|live| Arc::into_inner(live.block)).flat_map(|block| block.end(pages));
+        state.spare.extend(spare);
         drop(state);
         self.shared.changed.notify_all();
     }
@@ -360,7 +349,9 @@ pub struct Claim<'b> {
     /// `None` once the part is read.
     block: Option<Arc<Block>>,
     part: usize,
-    spare: Option<PartRows>,
+    spare: Option<DenseRows>,
+    /// Dense rows that were read.
+    dense: Option<DenseRows>,
     done: bool,
 }
 
@@ -370,24 +361,41 @@ impl Claim<'_> {
         self.block.as_ref().map_or(0..0, |block| block.range(self.part))
     }
 
-    /// A buffer of an earlier block, with any rows in it.
-    pub fn buffer(&mut self) -> Option<PartRows> {
+    /// A buffer for dense rows from an earlier block, with any rows in it.
+    pub fn buffer(&mut self) -> Option<DenseRows> {
         let rows = self.spare.take();
-        let bytes = rows.as_ref().map_or(0, PartRows::bytes);
-        self.shared.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.shared.dense_bytes.fetch_sub(rows.as_ref().map_or(0, bytes_of), Ordering::Relaxed);
         rows
     }
 
-    /// Put the rows into the block.
-    pub fn finish(mut self, rows: PartRows) {
+    /// Take the rows that were read, all of [`Self::rows`]. No other thread sees them before [`Self::finish`]. Dense rows are
+    /// moved.
+    ///
+    /// # Errors
+    /// There is not enough memory; the rows have another form than the store said.
+    pub fn take(&mut self, rows: &mut Rows) -> Result<(), CellError> {
+        if let Some(block) = &self.block {
+            self.dense = block.take(self.part, rows, &self.shared.pages)?;
+        }
+        Ok(())
+    }
+
+    /// Lets other threads see the rows that were taken.
+    pub fn finish(mut self) {
         if let Some(block) = self.block.take() {
-            self.shared.bytes.fetch_add(rows.bytes(), Ordering::Relaxed);
-            // Claimed once, so it is empty.
-            let _ = block.rows[self.part].set(rows);
+            if let Some(rows) = self.dense.take() {
+                self.shared.dense_bytes.fetch_add(bytes_of(&rows), Ordering::Relaxed);
+                block.set_part(self.part, rows);
+            }
             drop(block);
             self.done = true;
         }
     }
+}
+
+/// Bytes of memory held, used or not.
+fn bytes_of(rows: &DenseRows) -> u64 {
+    rows.data.capacity() as u64 * 4
 }
 
 impl Drop for Claim<'_> {
@@ -404,40 +412,5 @@ impl Drop for Claim<'_> {
         }
         drop(state);
         self.shared.changed.notify_all();
-    }
-}
-
-/// The rows of a part.
-#[derive(Debug)]
-pub enum PartRows {
-    /// Packed into as few bytes as they fit into: several blocks of them are in memory.
-    Sparse(NarrowRows),
-    /// As they were read.
-    Dense(DenseRows),
-}
-
-impl PartRows {
-    /// One of the rows, below [`Self::len`].
-    pub fn row(&self, row: usize) -> RowView<'_> {
-        match self {
-            Self::Sparse(rows) => RowView::Narrow(rows.row(row)),
-            Self::Dense(rows) => RowView::Dense(&rows.data[row * rows.columns..(row + 1) * rows.columns]),
-        }
-    }
-
-    /// Number of rows.
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Sparse(rows) => rows.len(),
-            Self::Dense(rows) => rows.data.len() / rows.columns.max(1),
-        }
-    }
-
-    /// Bytes of memory held, used or not.
-    pub fn bytes(&self) -> u64 {
-        match self {
-            Self::Sparse(rows) => rows.bytes(),
-            Self::Dense(rows) => rows.data.capacity() as u64 * 4,
-        }
     }
 }

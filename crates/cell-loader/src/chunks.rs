@@ -32,10 +32,16 @@ pub struct LoadRequest {
 }
 
 impl LoadRequest {
-    /// Index in the store of the row at `position` of `order`.
-    pub fn row(&self, position: usize) -> u64 {
-        let (range, row) = self.order[position];
+    /// Index in the store of the row at `index` of `order`.
+    pub fn row(&self, index: usize) -> u64 {
+        let (range, row) = self.order[index];
         self.ranges[range as usize].start + u64::from(row)
+    }
+
+    /// Indices in `order` of the rows at these positions of the epoch, as far as they are of this request.
+    pub(crate) fn within(&self, positions: &Range<u64>) -> Range<usize> {
+        let index = |position: u64| position.saturating_sub(self.start).min(self.order.len() as u64) as usize;
+        index(positions.start)..index(positions.end)
     }
 }
 
@@ -106,8 +112,12 @@ impl ChunkSampler {
 
     /// Steps with rows of a block.
     pub fn steps_of(&self, key: BlockKey) -> Range<u64> {
-        let positions = self.plan(key.epoch).positions(key.block);
-        let first = key.epoch * self.share.batches_per_epoch();
+        self.steps_at(key.epoch, &self.plan(key.epoch).positions(key.block))
+    }
+
+    /// Steps with rows at these positions of an epoch; there is at least one position.
+    pub fn steps_at(&self, epoch: u64, positions: &Range<u64>) -> Range<u64> {
+        let first = epoch * self.share.batches_per_epoch();
         first + positions.start / self.share.batch_size()..first + (positions.end - 1) / self.share.batch_size() + 1
     }
 
@@ -125,9 +135,7 @@ impl ChunkSampler {
         let (epoch, positions) = self.positions(step);
         for block in self.plan(epoch).blocks_of(&positions) {
             let request = self.load_request(BlockKey { epoch, block });
-            let end = request.start + request.order.len() as u64;
-            let own = positions.start.max(request.start)..positions.end.min(end);
-            out.extend(own.map(|position| request.row((position - request.start) as usize)));
+            out.extend(request.within(&positions).map(|index| request.row(index)));
         }
         epoch
     }

@@ -6,11 +6,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anndata_io::{ArrayStore, CsrRows, DenseRows, Form, Labels, NarrowRows, ReadRows, RowSelection, RowView, Rows};
+use anndata_io::{ArrayStore, CsrRows, DenseRows, Form, Labels, ReadRows, RowSelection, RowView, Rows};
 use loader_core::{Batcher, Dataset, Loaded, LoaderError, LoaderOptions, Reader, Stage, StageClock};
 
 use crate::CellError;
-use crate::blocks::{Block, Blocks, Claim, PartRows, ReadAhead};
+use crate::block::{BatchRows, Block};
+use crate::blocks::{Blocks, Claim, ReadAhead};
 use crate::collator::{CellBatch, Collator};
 use crate::sampler::RowSampler;
 use crate::transform::{GeneMap, Transform};
@@ -107,7 +108,8 @@ impl CellBatcher {
             let found = labels.iter().map(|column| column.codes.len()).collect();
             return Err(CellError::LabelRows { rows: store.len(), found });
         }
-        let rows = match store.form() {
+        let form = store.form();
+        let rows = match form {
             Form::Sparse => Rows::Sparse(CsrRows::default()),
             Form::Dense => Rows::Dense(DenseRows { columns, data: Vec::new() }),
         };
@@ -116,7 +118,7 @@ impl CellBatcher {
             sampler,
             collator: Collator::new(columns, genes, transform, options.output, labels),
             clock: Instant::now(),
-            blocks: Arc::new(Blocks::new(0..u64::MAX, 1)),
+            blocks: Arc::new(Blocks::new(0..u64::MAX, 1, form)),
             workers: 0,
             fetch: options.fetch,
             indices: Vec::new(),
@@ -194,10 +196,7 @@ impl CellBatcher {
         let sampler = Arc::clone(&self.sampler);
         let Some(chunks) = sampler.chunks() else { return Err(CellError::Loader(LoaderError::Stopped)) };
         let shared = Arc::clone(&self.blocks);
-        let (epoch, positions) = chunks.positions(step);
-        let keys = chunks.plan(epoch).blocks_of(&positions);
-        cost.clock.worked(Stage::Sample);
-        let held = shared.enter(chunks, step, epoch, keys, &mut cost.clock)?;
+        let held = shared.enter(chunks, step, &mut cost.clock)?;
         let mut read = Vec::new();
         for (key, block) in &held.blocks {
             block.request_ahead(reader)?;
@@ -227,9 +226,9 @@ impl CellBatcher {
             }
         }
         publish(reader, &mut read, cost)?;
-        self.gather(&held.blocks.iter().map(|(_, block)| block.as_ref()).collect::<Vec<_>>(), positions, batch)?;
-        drop(held);
-        Ok(epoch)
+        let blocks: Vec<&Block> = held.blocks.iter().map(|(_, block)| block.as_ref()).collect();
+        self.gather(&blocks, &held.positions, batch)?;
+        Ok(held.epoch)
     }
 
     /// Read a part of a block. Other threads do not see it yet.
@@ -238,50 +237,41 @@ impl CellBatcher {
         reader: &mut dyn ReadRows,
         mut claim: Claim<'b>,
         cost: &mut BuildCost,
-    ) -> Result<(Claim<'b>, PartRows), CellError> {
+    ) -> Result<Claim<'b>, CellError> {
         cost.clock.skip();
         let range = claim.rows();
-        let mut buffer = claim.buffer();
         self.rows.clear();
-        // Dense rows stay in the buffer that they are read into; sparse ones are packed into fewer bytes.
-        if let (Rows::Dense(rows), Some(PartRows::Dense(buffer))) = (&mut self.rows, buffer.as_mut()) {
-            std::mem::swap(rows, buffer);
+        // Dense rows stay in the buffer that they are read into; sparse ones are copied to where their batches find them together.
+        if let (Rows::Dense(rows), Some(buffer)) = (&mut self.rows, claim.buffer()) {
+            *rows = buffer;
             rows.data.clear();
         }
         cost.bytes += reader.fetch(&RowSelection::Range(range.clone()), &mut self.rows)?;
         cost.clock.worked(Stage::Read);
         reader.decode(&mut self.rows)?;
-        let rows = match &mut self.rows {
-            Rows::Dense(rows) => {
-                let columns = rows.columns;
-                PartRows::Dense(std::mem::replace(rows, DenseRows { columns, data: Vec::new() }))
-            }
-            Rows::Sparse(rows) => {
-                let mut narrow =
-                    if let Some(PartRows::Sparse(narrow)) = buffer { narrow } else { NarrowRows::default() };
-                narrow.set(rows.view())?;
-                PartRows::Sparse(narrow)
-            }
-        };
-        cost.clock.worked(Stage::Decode);
-        let (found, asked) = (rows.len() as u64, range.end - range.start);
+        let (found, asked) = (self.rows.view().len() as u64, range.end - range.start);
         if found != asked {
             return Err(CellError::RangeLength { rows: range, found });
         }
-        Ok((claim, rows))
+        claim.take(&mut self.rows)?;
+        cost.clock.worked(Stage::Decode);
+        Ok(claim)
     }
 
     /// Collate the rows at positions `positions` of the epoch, which lie in these blocks.
-    fn gather(&mut self, blocks: &[&Block], positions: Range<u64>, batch: &mut CellBatch) -> Result<(), CellError> {
+    fn gather(&mut self, blocks: &[&Block], positions: &Range<u64>, batch: &mut CellBatch) -> Result<(), CellError> {
+        let held: Vec<(BatchRows<'_>, Range<usize>)> = blocks
+            .iter()
+            .map(|block| {
+                let own = block.request.within(positions);
+                (block.rows(&own), own)
+            })
+            .collect();
         let mut found: Vec<RowView<'_>> = Vec::with_capacity((positions.end - positions.start) as usize);
-        for block in blocks {
-            let request = &block.request;
-            let end = request.start + request.order.len() as u64;
-            for position in positions.start.max(request.start)..positions.end.min(end) {
-                let position = (position - request.start) as usize;
-                let (range, row) = request.order[position];
-                self.indices.push(request.row(position));
-                found.push(block.row(range, row).ok_or(CellError::Loader(LoaderError::Stopped))?);
+        for (block, (rows, own)) in blocks.iter().zip(&held) {
+            for index in own.clone() {
+                self.indices.push(block.request.row(index));
+                found.push(rows.row(index).ok_or(CellError::Loader(LoaderError::Stopped))?);
             }
         }
         let row = |i: usize| {
@@ -302,16 +292,10 @@ impl CellBatcher {
 }
 
 /// Hand parts of blocks to all threads, now that their files are known to be those that were opened.
-fn publish(
-    reader: &dyn ReadRows,
-    read: &mut Vec<(Claim<'_>, PartRows)>,
-    cost: &mut BuildCost,
-) -> Result<(), CellError> {
+fn publish(reader: &dyn ReadRows, read: &mut Vec<Claim<'_>>, cost: &mut BuildCost) -> Result<(), CellError> {
     reader.unchanged()?;
     cost.clock.worked(Stage::Read);
-    for (claim, rows) in read.drain(..) {
-        claim.finish(rows);
-    }
+    read.drain(..).for_each(Claim::finish);
     Ok(())
 }
 
@@ -354,7 +338,7 @@ impl Batcher for CellBatcher {
         // If a run of rows is decompressed together, two parts that meet within it both decompress it: at most an eighth more.
         let run = self.store.run_rows();
         let min_rows = if run > 1 { run.saturating_mul(8) } else { 1 };
-        self.blocks = Arc::new(Blocks::new(options.first..options.steps, min_rows));
+        self.blocks = Arc::new(Blocks::new(options.first..options.steps, min_rows, self.store.form()));
         self.workers = u64::from(options.workers);
     }
 

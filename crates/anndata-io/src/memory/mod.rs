@@ -1,7 +1,8 @@
-//! Rows in memory, with the narrowest dtypes that lose nothing, on huge pages.
+//! Rows in memory, with the narrowest dtypes that lose nothing: all rows of a store on huge pages, or some of them in pages that are used again.
 
 pub mod memory_store;
 pub mod narrow_rows;
+pub mod paged_rows;
 
 use crate::memory::narrow_rows::prefetch_lines;
 use crate::{CsrView, NarrowRows, RowView};

@@ -52,50 +52,19 @@ impl NarrowRows {
     /// # Errors
     /// There is not enough memory.
     pub fn new(rows: CsrView<'_>) -> Result<Self, AnnDataError> {
-        let mut narrow = Self::default();
-        narrow.take(rows, 0)?;
-        Ok(narrow)
-    }
-
-    /// Replaces the rows, and reuses the memory if they fit. After an error there are none.
-    ///
-    /// # Errors
-    /// There is not enough memory.
-    pub fn set(&mut self, rows: CsrView<'_>) -> Result<(), AnnDataError> {
-        // Some slack for the next rows: memory that grows each time would become fragmented.
-        self.take(rows, 16)
-    }
-
-    /// Copies rows, into memory with 1/`slack` more space if it must be new (0: no slack).
-    fn take(&mut self, rows: CsrView<'_>, slack: usize) -> Result<(), AnnDataError> {
         let (columns, values) = (column_width(rows.indices), value_width(rows.data));
         let nnz = rows.data.len();
         let columns_at = size_of_val(rows.indptr).next_multiple_of(LINE);
         let values_at = (columns_at + nnz * columns.bytes()).next_multiple_of(LINE);
-        let needed = values_at + nnz * values.bytes();
-        if self.memory.bytes().len() < needed {
-            *self = Self::default();
-            let len = needed + needed.checked_div(slack).unwrap_or(0);
-            self.memory = HugePages::new(len).map_err(|_| AnnDataError::no_memory(len, "rows"))?;
-        }
-        let (starts, rest) = self.memory.bytes_mut().split_at_mut(columns_at);
+        let len = values_at + nnz * values.bytes();
+        let mut memory = HugePages::new(len).map_err(|_| AnnDataError::no_memory(len, "rows"))?;
+        let (starts, rest) = memory.bytes_mut().split_at_mut(columns_at);
         let (to_columns, to_values) = rest.split_at_mut(values_at - columns_at);
         bytemuck::cast_slice_mut(&mut starts[..size_of_val(rows.indptr)]).copy_from_slice(rows.indptr);
-        let to_columns = &mut to_columns[..nnz * columns.bytes()];
-        match columns {
-            ColumnWidth::U16 => convert_nontemporal(rows.indices, bytemuck::cast_slice_mut(to_columns), columns_to_u16),
-            ColumnWidth::I32 => bytemuck::cast_slice_mut(to_columns).copy_from_slice(rows.indices),
-        }
-        let to_values = &mut to_values[..nnz * values.bytes()];
-        match values {
-            ValueWidth::U8 => values_to_u8(rows.data, to_values),
-            ValueWidth::U16 => convert_nontemporal(rows.data, bytemuck::cast_slice_mut(to_values), values_to_u16),
-            ValueWidth::F32 => bytemuck::cast_slice_mut(to_values).copy_from_slice(rows.data),
-        }
+        write_columns(rows.indices, columns, &mut to_columns[..nnz * columns.bytes()]);
+        write_values(rows.data, values, &mut to_values[..nnz * values.bytes()]);
         nontemporal::fence();
-        (self.rows, self.nnz) = (rows.indptr.len() - 1, nnz);
-        (self.columns_at, self.values_at, self.columns, self.values) = (columns_at, values_at, columns, values);
-        Ok(())
+        Ok(Self { memory, rows: rows.indptr.len() - 1, nnz, columns_at, values_at, columns, values })
     }
 
     /// Number of rows.
@@ -139,17 +108,7 @@ impl NarrowRows {
         let of = |at: usize, width: usize| &bytes[at + start * width..at + end * width];
         let columns = of(self.columns_at, self.columns.bytes());
         let values = of(self.values_at, self.values.bytes());
-        NarrowRow {
-            columns: match self.columns {
-                ColumnWidth::U16 => NarrowColumns::U16(bytemuck::cast_slice(columns)),
-                ColumnWidth::I32 => NarrowColumns::I32(bytemuck::cast_slice(columns)),
-            },
-            values: match self.values {
-                ValueWidth::U8 => NarrowValues::U8(values),
-                ValueWidth::U16 => NarrowValues::U16(bytemuck::cast_slice(values)),
-                ValueWidth::F32 => NarrowValues::F32(bytemuck::cast_slice(values)),
-            },
-        }
+        NarrowRow::new((columns, self.columns), (values, self.values))
     }
 
     /// Prefetches the row pointer of a row.
@@ -161,21 +120,26 @@ impl NarrowRows {
     }
 }
 
-impl Default for NarrowRows {
-    fn default() -> Self {
+impl<'a> NarrowRow<'a> {
+    /// Views what [`write_columns`] and [`write_values`] wrote in these widths, in memory that is aligned for them.
+    #[inline]
+    pub(crate) fn new(
+        (columns, column_width): (&'a [u8], ColumnWidth),
+        (values, value_width): (&'a [u8], ValueWidth),
+    ) -> Self {
         Self {
-            memory: HugePages::default(),
-            rows: 0,
-            nnz: 0,
-            columns_at: 0,
-            values_at: 0,
-            columns: ColumnWidth::U16,
-            values: ValueWidth::U8,
+            columns: match column_width {
+                ColumnWidth::U16 => NarrowColumns::U16(bytemuck::cast_slice(columns)),
+                ColumnWidth::I32 => NarrowColumns::I32(bytemuck::cast_slice(columns)),
+            },
+            values: match value_width {
+                ValueWidth::U8 => NarrowValues::U8(values),
+                ValueWidth::U16 => NarrowValues::U16(bytemuck::cast_slice(values)),
+                ValueWidth::F32 => NarrowValues::F32(bytemuck::cast_slice(values)),
+            },
         }
     }
-}
 
-impl NarrowRow<'_> {
     /// Prefetches the row.
     #[inline]
     pub fn prefetch(&self) {
@@ -205,8 +169,8 @@ impl NarrowRow<'_> {
     }
 }
 
-/// Numbers that are converted at once, within the L1 cache.
-const SEGMENT: usize = 4096;
+/// Numbers that are converted at once, within the L1 cache. Few enough that clearing their buffer costs a single row little.
+const SEGMENT: usize = 1024;
 
 /// Converts numbers and writes them with non-temporal stores: they are read much later, and an ordinary store would first read
 /// the cache line.
@@ -220,6 +184,24 @@ fn convert_nontemporal<W>(wide: &[W], out: &mut [u16], convert: impl Fn(&[W], &m
         convert(wide, &mut space[..even]);
         nontemporal::copy(bytemuck::cast_slice(&space[..even]), bytemuck::cast_slice_mut(out));
         convert(last, last_out);
+    }
+}
+
+/// Writes column indices, which fit into `width`, to as many bytes as they take there. The caller calls [`nontemporal::fence`] after
+/// the last row. `to` is aligned for a float32.
+pub fn write_columns(columns: &[i32], width: ColumnWidth, to: &mut [u8]) {
+    match width {
+        ColumnWidth::U16 => convert_nontemporal(columns, bytemuck::cast_slice_mut(to), columns_to_u16),
+        ColumnWidth::I32 => bytemuck::cast_slice_mut(to).copy_from_slice(columns),
+    }
+}
+
+/// As [`write_columns`], values.
+pub fn write_values(values: &[f32], width: ValueWidth, to: &mut [u8]) {
+    match width {
+        ValueWidth::U8 => values_to_u8(values, to),
+        ValueWidth::U16 => convert_nontemporal(values, bytemuck::cast_slice_mut(to), values_to_u16),
+        ValueWidth::F32 => bytemuck::cast_slice_mut(to).copy_from_slice(values),
     }
 }
 
@@ -332,12 +314,6 @@ pub enum HugePages {
     Many { map: MmapMut, start: usize, len: usize },
 }
 
-impl Default for HugePages {
-    fn default() -> Self {
-        Self::Few(Vec::new())
-    }
-}
-
 impl HugePages {
     /// Allocates `len` bytes or a few more.
     ///
@@ -430,37 +406,21 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_used_again_where_rows_fit() {
-        let counts = |values: &[f32]| CsrRows {
-            indptr: vec![0, values.len() as u64],
-            indices: (0..values.len() as i32).collect(),
-            data: values.to_vec(),
-        };
-        let mut narrow = NarrowRows::new(counts(&[300.0; 2000]).view()).unwrap();
-        let bytes = narrow.bytes();
-        for values in [vec![1.0; 10], vec![0.5; 1000], Vec::new(), vec![7.0; 2500]] {
-            narrow.set(counts(&values).view()).unwrap();
-            assert_eq!(narrow.bytes(), bytes);
-            let (mut columns, mut found) = (Vec::new(), Vec::new());
-            narrow.row(0).widen(&mut columns, &mut found);
-            assert_eq!((columns, found), (counts(&values).indices, values));
-        }
-        // Several segments, and an odd number of them.
-        let long: Vec<f32> = (0..3 * SEGMENT as u16 + 7).map(f32::from).collect();
-        narrow.set(counts(&long).view()).unwrap();
-        let (mut columns, mut found) = (Vec::new(), Vec::new());
-        narrow.row(0).widen(&mut columns, &mut found);
-        assert_eq!((columns, found), (counts(&long).indices, long));
-        narrow.set(counts(&vec![0.5; 2_000_000]).view()).unwrap();
-        assert!(narrow.bytes() > bytes);
+    fn several_segments_and_an_odd_number_of_values() {
+        let data: Vec<f32> = (0..3 * SEGMENT as u16 + 7).map(f32::from).collect();
+        let indices: Vec<i32> = (0..data.len() as i32).collect();
+        let narrow =
+            NarrowRows::new(CsrView { indptr: &[0, data.len() as u64], indices: &indices, data: &data }).unwrap();
+        let (mut columns, mut values) = (Vec::new(), Vec::new());
+        narrow.row(0).widen(&mut columns, &mut values);
+        assert_eq!((columns, values), (indices, data));
     }
 
     #[test]
     fn no_rows() {
-        for narrow in [NarrowRows::default(), NarrowRows::new(CsrRows::default().view()).unwrap()] {
-            assert!(narrow.is_empty());
-            narrow.prefetch_start(0);
-        }
+        let narrow = NarrowRows::new(CsrRows::default().view()).unwrap();
+        assert!(narrow.is_empty());
+        narrow.prefetch_start(0);
     }
 
     #[test]
