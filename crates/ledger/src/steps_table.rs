@@ -248,7 +248,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("rank-0.parquet");
         let step =
-            |step: u64| StepRecord { step, wall_ns: 7, loss: (step % 3 > 0).then_some(0.5), ..StepRecord::default() };
+            |step: u64| StepRecord { step, wall_ns: 7, loss: (!step.is_multiple_of(3)).then_some(0.5), ..StepRecord::default() };
         let mut bytes = Vec::new();
         for rows in [0, 1, 256, 257] {
             let steps: Vec<StepRecord> = (0..rows).map(step).collect();

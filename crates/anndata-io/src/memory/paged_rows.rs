@@ -180,7 +180,7 @@ mod tests {
                     set(&mut rows, at, row, &pool);
                 }
                 for (at, row) in of.iter().enumerate() {
-                    prop_assert_eq!(found(&rows, at).as_ref(), Some(row));
+                    prop_assert_eq!(found(&rows, at), Some(row.clone()));
                 }
                 rows.give_back(&pool);
                 prop_assert!(rows.row(0).is_none());
