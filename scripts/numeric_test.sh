@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Cargo's runner for scripts/test.sh: runs a test executable. Those of some packages, the numeric ones, run as many tests at a time as there are
-# processors: their tests wait for nothing, and threads of libtorch that wait for each other spin.
+# processors: their tests compute rather than wait, and threads of libtorch that wait for each other spin.
 #
 #   scripts/numeric_test.sh all|alone PACKAGE... -- EXECUTABLE [ARGUMENT...]
 #

@@ -17,9 +17,9 @@ cd "$(dirname "$0")/.."
 . scripts/common.sh
 
 numeric_packages=(torch-dist rounding worker)
-# Numeric tests that take minutes and are about something else: what a GPU does in which order, numbers of threads, choices of a model that others
-# compute in the same way.
-not_about_instructions=(--skip gpu::slow:: --skip sizes_are_one_function_with_two_threads --skip norms_and_aggregations_agree)
+# Numeric tests of minutes that slower sets do without: two are about the order in which a GPU works and about numbers of threads; the kernels of
+# the third also run in tests of layers and in norms_and_aggregations_are_one_function.
+best_set_only=(--skip gpu::slow:: --skip sizes_are_one_function_with_two_threads --skip norms_and_aggregations_agree)
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
@@ -64,8 +64,8 @@ tests() {
     cargo test --release --workspace --locked --no-fail-fast "$@"
 }
 
-# numeric_tests ARGUMENT... : the numeric tests that are about instructions, with arguments for the test harness.
-numeric_tests() { tests alone --lib --bins --tests -- "${not_about_instructions[@]}" "$@"; }
+# numeric_tests ARGUMENT... : the numeric tests of slower sets, with arguments for the test harness.
+numeric_tests() { tests alone --lib --bins --tests -- "${best_set_only[@]}" "$@"; }
 
 # MKL and oneDNN compute libtorch's matrix products, and choose instructions of their own.
 with_instructions() {
@@ -142,6 +142,7 @@ if [ "${1:-}" = check ]; then
 fi
 RUSTDOCFLAGS="-D warnings" check "cargo doc" cargo doc --release --workspace --no-deps --locked --document-private-items --quiet
 check "Python test tools" scripts/python.sh
+# Builds all tests as well: `cargo test` finds them built.
 check "wheels" scripts/wheels.sh tested "$CARGO_TARGET_DIR/older/dist"
 check "cargo test" tests all
 check "readers with overflow checks" cargo test --profile checked --locked --no-fail-fast -p anndata-io -p graph-loader --lib --tests

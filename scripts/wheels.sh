@@ -5,7 +5,8 @@
 #   expctl_worker   the program expctl-worker, for the libtorch of PyTorch 2.11's own wheel
 #
 #   scripts/wheels.sh              build, pack and check both
-#   scripts/wheels.sh tested DIR   the same of what `make test` builds and runs, into DIR: larger programs (profile release), in half a minute
+#   scripts/wheels.sh tested DIR   the same of what `make test` builds and runs, into DIR: larger programs (profile release); half a minute once
+#                                  that is built, which it is here if need be, so that `cargo test` builds nothing again
 #
 # The compiler is this system's; what is linked with are stubs of older libraries (scripts/wheels/sysroot.sh). The check at the end fails if a
 # program asks for a newer symbol than manylinux_2_28 has, or looks for libraries where they were built.
