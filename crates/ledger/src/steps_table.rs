@@ -247,8 +247,12 @@ mod tests {
     fn short_tables_and_longer_ones_say_the_same() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("rank-0.parquet");
-        let step =
-            |step: u64| StepRecord { step, wall_ns: 7, loss: (!step.is_multiple_of(3)).then_some(0.5), ..StepRecord::default() };
+        let step = |step: u64| StepRecord {
+            step,
+            wall_ns: 7,
+            loss: (!step.is_multiple_of(3)).then_some(0.5),
+            ..StepRecord::default()
+        };
         let mut bytes = Vec::new();
         for rows in [0, 1, 256, 257] {
             let steps: Vec<StepRecord> = (0..rows).map(step).collect();
