@@ -17,8 +17,8 @@ use slurm_client::{Availability, Slurm};
 
 use crate::launch::slurm::SlurmBackend;
 use crate::program::{
-    LIBTORCH, fits_worker, libtorch_advice, libtorch_folder, libtorch_version, missing_libraries, pip_beside,
-    worker_binary, worker_version,
+    BRINGS_ONE_VERSION, LIBTORCH, fits_worker, libtorch_advice, libtorch_folder, libtorch_version, missing_libraries,
+    other_version, pip_beside, worker_binary, worker_version,
 };
 
 /// Free space below which there is a warning, bytes.
@@ -405,19 +405,13 @@ fn check_worker(path: &Path) -> Check {
 
 /// What an answer of the worker means: its version, or why it does not start.
 fn judge_worker(path: &Path, answer: Result<String, String>) -> Check {
-    let (shown, own) = (path.display(), env!("CARGO_PKG_VERSION"));
+    let shown = path.display();
     match answer {
-        Ok(version) => match version.strip_prefix("expctl-worker ") {
-            Some(other) if other != own => {
-                let found = format!("{version}, {shown}; this is expctl {own}");
-                Check::problem(
-                    "worker",
-                    found,
-                    "install both of one version: pip install dist/*.whl, or `make build` in a clone",
-                )
-            }
-            _ => Check::ok("worker", format!("{version}, {shown}")),
-        },
+        Ok(version) if other_version(&version).is_some() => {
+            let found = format!("{version}, {shown}; this is expctl {}", env!("CARGO_PKG_VERSION"));
+            Check::problem("worker", found, BRINGS_ONE_VERSION)
+        }
+        Ok(version) => Check::ok("worker", format!("{version}, {shown}")),
         // Of the C library or of that of C++.
         Err(why) if why.contains("version `GLIBC") => {
             let todo = "it was built on a newer system: pip install dist/expctl_worker-*.whl (`make wheels` there, docs/guide/install.md), or `make build` here";

@@ -102,6 +102,47 @@ pub fn needed_worker<'a>(trials: impl IntoIterator<Item = &'a Trial>) -> Result<
     if trials.into_iter().all(|trial| trial.settings.runs_command()) { Ok(None) } else { worker_binary().map(Some) }
 }
 
+/// A worker that starts ranks of jobs, and what it says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Worker {
+    /// The program.
+    pub path: PathBuf,
+    /// Its version. `None`: it does not start on this machine, or takes too long; nodes may have what it lacks here.
+    pub version: Option<String>,
+}
+
+/// As [`needed_worker`], refusing one that says another version than this program's: the two share the files of a job, so each may write what
+/// the other does not read.
+///
+/// # Errors
+/// Exit 70 if it is no program, or of another version.
+pub fn needed_worker_of_this_version<'a>(
+    trials: impl IntoIterator<Item = &'a Trial>,
+) -> Result<Option<Worker>, Failure> {
+    let Some(path) = needed_worker(trials)? else { return Ok(None) };
+    let line = worker_version(&path, VERSION_TIMEOUT).ok();
+    if let Some(other) = line.as_deref().and_then(other_version) {
+        let (path, own) = (path.display(), env!("CARGO_PKG_VERSION"));
+        let message = format!("the worker {path} is expctl-worker {other}, and this is expctl {own}");
+        return Err(Failure::internal(message).hint(BRINGS_ONE_VERSION));
+    }
+    let version = line.map(|line| line.trim_start_matches("expctl-worker ").to_owned());
+    Ok(Some(Worker { path, version }))
+}
+
+/// The version in the line that a worker prints, if it is another one than this program's.
+pub fn other_version(line: &str) -> Option<&str> {
+    line.strip_prefix("expctl-worker ").filter(|version| *version != env!("CARGO_PKG_VERSION"))
+}
+
+/// What brings a launcher and a worker of one version.
+pub const BRINGS_ONE_VERSION: &str =
+    "install both of one version: `pip install dist/*.whl` or, in a clone, `make build`";
+
+/// How long the worker may take to print its version before its ranks are to start. Without an answer the version stays open: each attempt also
+/// writes it into its `env.json`.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// The path of the worker, which need not exist.
 ///
 /// # Errors
@@ -251,6 +292,14 @@ mod tests {
         std::fs::write(&pip, "#!/bin/sh\n").unwrap();
         std::fs::set_permissions(&pip, std::fs::Permissions::from_mode(0o755)).unwrap();
         assert!(libtorch_advice(&worker).starts_with(&format!("{} install 'torch==2.11.*'", pip.display())));
+    }
+
+    #[test]
+    fn a_worker_that_says_no_version_is_none_of_another() {
+        assert_eq!(other_version("expctl-worker 0.0.1"), Some("0.0.1"));
+        for line in [concat!("expctl-worker ", env!("CARGO_PKG_VERSION")), "false (GNU coreutils) 9.1", ""] {
+            assert_eq!(other_version(line), None, "{line}");
+        }
     }
 
     #[test]

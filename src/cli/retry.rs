@@ -13,7 +13,7 @@ use crate::interrupt::Interrupt;
 use crate::launch::slurm::{Adjustment, SlurmBackend};
 use crate::launch::status::{JobStatus, TrialStatus};
 use crate::launch::{Remedy, backend_for_job, last_lines_of_program, remedy};
-use crate::program::needed_worker;
+use crate::program::needed_worker_of_this_version;
 use crate::project::Project;
 use crate::search::quoted;
 
@@ -85,7 +85,7 @@ pub fn run(project: &Project, args: &RetryArgs) -> Result<(), Failure> {
         return Err(Failure::new(Exit::TrialsFailed, message)
             .hint(format!("once the reason is gone: expctl retry {} --all", args.named())));
     }
-    needed_worker(again.iter().map(|again| &again.trial.trial))?;
+    needed_worker_of_this_version(again.iter().map(|again| &again.trial.trial))?;
     let interrupt = Interrupt::listen()?;
     for RetriedTrial { trial, words, .. } in &again {
         let settings = &trial.trial.settings;

@@ -21,7 +21,7 @@ use crate::launch::slurm::SlurmBackend;
 use crate::launch::status::ExistingTrials;
 use crate::launch::{Backend, SubmitOrder, backend_from_name, local, slurm};
 use crate::plan;
-use crate::program::needed_worker;
+use crate::program::needed_worker_of_this_version;
 use crate::project::Project;
 use crate::provenance::{CodeOf, ConfigOf, JobOrigin};
 use crate::report::note::write_note;
@@ -210,7 +210,7 @@ pub fn submit_plan(
         say(format!("warning: {warning}"));
     }
     if only_asks {
-        needed_worker(&job.trials)?;
+        needed_worker_of_this_version(&job.trials)?;
         if args.test_only {
             test_only(project, &job, args.json)?;
         } else {

@@ -19,7 +19,7 @@ use crate::interrupt::Interrupt;
 use crate::launch::backend_for_job;
 use crate::launch::slurm::Adjustment;
 use crate::launch::status::JobStatus;
-use crate::program::needed_worker;
+use crate::program::needed_worker_of_this_version;
 use crate::project::Project;
 use crate::provenance::{CodeOf, ConfigOf};
 use crate::report::compare::Format;
@@ -270,7 +270,7 @@ impl<'a> OpenSearch<'a> {
         }
         say(format!("job {}: {} of {} to run", record.job, again.len(), count(record.trials.len() as u64, "trial")));
         let record = JobRecord { trials: kept, ..record.clone() };
-        needed_worker(&record.trials)?;
+        needed_worker_of_this_version(&record.trials)?;
         backend.retry(self.project, &record, &again)?;
         self.check(record.job, backend.wait(self.project, &record, &self.interrupt))
     }

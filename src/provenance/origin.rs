@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use expctl_config::{Config, Plan, ProjectFiles, expand, is_isolation, is_rerun, is_verification, load_only};
 use expctl_ledger::{
@@ -15,12 +14,8 @@ use super::secrets::{LEFT_OUT, Secrets, variables};
 use super::source_tree::{SourceTree, source_state};
 use crate::exit::Failure;
 use crate::ledger::flatten_all;
-use crate::program::{libtorch_folder, libtorch_version, needed_worker, worker_version};
+use crate::program::{Worker, libtorch_folder, libtorch_version, needed_worker_of_this_version};
 use crate::project::{Project, SENT_SOURCE};
-
-/// How long the worker may take to print its version. Without an answer the version stays open: each attempt also writes it into its
-/// `env.json`.
-const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The config that a job runs.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +49,7 @@ impl JobOrigin {
     /// from the commit in `source.diff`: there is no snapshot that would tell.
     ///
     /// # Errors
-    /// There is no worker (exit 70), or the provenance of the past job cannot be read (exit 6).
+    /// There is no worker, or one of another version (exit 70), or the provenance of the past job cannot be read (exit 6).
     pub fn gather(project: &Project, config: ConfigOf<'_>, plan: &Plan, code: &CodeOf) -> Result<Self, Failure> {
         let secrets = Secrets::from_environment();
         let (config, mut files) = match config {
@@ -200,9 +195,7 @@ fn expctl() -> Program {
 
 /// The worker. `None`: none of `trials` needs it.
 fn worker(trials: &[Trial]) -> Result<Option<Program>, Failure> {
-    let Some(path) = needed_worker(trials)? else { return Ok(None) };
-    let version =
-        worker_version(&path, VERSION_TIMEOUT).ok().map(|line| line.trim_start_matches("expctl-worker ").to_owned());
+    let Some(Worker { path, version }) = needed_worker_of_this_version(trials)? else { return Ok(None) };
     // The hash distinguishes builds of one version.
     Ok(Some(Program { version, commit: None, hash: file_hash(&path), path }))
 }

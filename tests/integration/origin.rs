@@ -1,6 +1,7 @@
 //! Where a job comes from, and what `submit` says, skips and only rehearses.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -225,6 +226,42 @@ fn what_runs_waits_or_completed_is_not_missing_and_what_failed_is() {
     assert_eq!(left, expected);
     let has = "left out: 992 of 1000 trials, which job 2 (2 waiting or running), job 1 (990 completed) has";
     assert!(said.contains(has) && said.contains("warning: job 3 was not looked at: "), "{said}");
+}
+
+/// A launcher and a worker of two versions may each write what the other does not read.
+#[test]
+fn a_worker_of_another_version_is_refused_in_one_line() {
+    let (project, conf) = versioned();
+    let worker = |name: &str, text: &str| {
+        let path = project.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    };
+    let (fails, older) =
+        (worker("fails", "#!/bin/sh\nexit 1\n"), worker("older", "#!/bin/sh\necho 'expctl-worker 0.0.1'\n"));
+    let with = |worker: &Path, line: &[&str]| {
+        let output = project.expctl(line).env("EXPCTL_WORKER", worker).output().unwrap();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let refused = |line: &[&str]| {
+        let (code, stdout, stderr) = with(&older, line);
+        assert_eq!((code, stdout.as_str()), (Some(70), ""), "{stderr}");
+        let own = env!("CARGO_PKG_VERSION");
+        let expected =
+            format!("error: the worker {} is expctl-worker 0.0.1, and this is expctl {own}\n", older.display());
+        let (_, hint) = stderr.split_once(&expected).unwrap_or_else(|| panic!("{stderr}"));
+        assert!(hint.starts_with("  hint: install both of one version: ") && hint.lines().count() == 1, "{stderr}");
+    };
+    let submit = ["submit", conf.to_str().unwrap(), "--backend", "local", "--only", "ids", "--set", "measure.steps=7"];
+    refused(&submit);
+    refused(&[&submit[..], &["--dry-run"]].concat());
+    assert!(!project.path().join("results/runs/1").exists());
+
+    // One that says no version may lack here what nodes have: its ranks say why they end.
+    let (code, job, stderr) = with(&fails, &[&submit[..], &["--wait"]].concat());
+    assert_eq!((code, job.trim()), (Some(5), "1"), "{stderr}");
+    refused(&["retry", "1", "--all"]);
 }
 
 #[test]
