@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use expctl_config::ClusterProfile;
-use expctl_text::format::bytes;
-use host_metrics::{Gpu, Hardware, hardware};
+use expctl_text::format::{bytes, count};
+use host_metrics::{Gpu, Hardware, hardware, nvidia_gpus_on_bus};
 use jiff::Timestamp;
 use nix::sys::statfs::statfs;
 use nix::sys::statvfs::statvfs;
@@ -384,7 +384,7 @@ pub fn worker(with_slurm: bool) -> Vec<Check> {
     let pip = found.as_ref().map_or_else(|_| "pip".to_owned(), |path| pip_beside(path));
     let site = std::env::var_os("EXPCTL_LIBTORCH").filter(|site| !site.is_empty()).map(PathBuf::from);
     let torch = torch.as_deref().map(|folder| TorchBuild::of(folder, site));
-    checks.push(check_gpus(&hardware(false), torch.as_ref(), &pip, with_slurm));
+    checks.push(check_gpus(&hardware(false), nvidia_gpus_on_bus(), torch.as_ref(), &pip, with_slurm));
     checks
 }
 
@@ -429,7 +429,7 @@ fn found_libtorch(folder: &Path, worker: &Path) -> Check {
         // Login nodes have none, so this is no problem.
         let is_idle = folder.join(CUDA_PART).exists() && hardware(false).gpus.is_empty();
         let without_gpu =
-            if is_idle { "; it is for CUDA, and there is no GPU here: ranks compute on the host" } else { "" };
+            if is_idle { "; it is for CUDA, and no driver shows a GPU here: ranks compute on the host" } else { "" };
         return Check::ok("libtorch", found + without_gpu);
     }
     let todo = todo_of_libtorch(folder, worker, std::env::var_os("LD_LIBRARY_PATH").as_deref());
@@ -483,8 +483,13 @@ fn cuda_of(version: &str) -> Option<u32> {
     Some(number / 10)
 }
 
-/// Check that the PyTorch of the worker can use the GPUs of this machine.
-fn check_gpus(hardware: &Hardware, torch: Option<&TorchBuild>, pip: &str, with_slurm: bool) -> Check {
+/// Check that the PyTorch of the worker can use the GPUs of this machine, of which `on_bus` are known without a driver.
+fn check_gpus(hardware: &Hardware, on_bus: usize, torch: Option<&TorchBuild>, pip: &str, with_slurm: bool) -> Check {
+    if hardware.gpus.is_empty() && on_bus > 0 {
+        let found = format!("{} without a driver: ranks compute on the host", count(on_bus as u64, "NVIDIA GPU"));
+        let todo = "have NVIDIA's driver installed or loaded, which takes root: `nvidia-smi` then shows them";
+        return Check::warning("GPU", found, todo);
+    }
     if hardware.gpus.is_empty() {
         let on_nodes = if with_slurm { "; srun --gres=gpu:1 expctl doctor looks on a node with GPUs" } else { "" };
         return Check::ok("GPU", format!("none here{on_nodes}"));
@@ -553,7 +558,7 @@ mod tests {
         std::fs::create_dir(&lib).unwrap();
         std::fs::write(lib.join(CUDA_PART), "").unwrap();
         let (said, has_gpus) = (of("2.11.0+cu130").found, !hardware(false).gpus.is_empty());
-        assert_eq!(said.contains("no GPU here"), !has_gpus, "{said}");
+        assert_eq!(said.contains("no driver shows a GPU here"), !has_gpus, "{said}");
         for other in ["2.10.0", "2.110.0", "3.0.0"] {
             let check = of(other);
             assert_eq!(check.state, CheckState::Problem, "{other}");
@@ -620,7 +625,7 @@ mod tests {
             gpu_driver: driver.to_owned(),
             ..Hardware::default()
         };
-        let of = |driver: &str, torch: &TorchBuild| check_gpus(&node(driver), Some(torch), "pip", true);
+        let of = |driver: &str, torch: &TorchBuild| check_gpus(&node(driver), 2, Some(torch), "pip", true);
         let cuda = |major: u32| TorchBuild::Cuda(Some(major));
         let fine = of("580.65.06", &cuda(13));
         assert_eq!((fine.state, fine.found.as_str()), (CheckState::Ok, "2 × NVIDIA A100, driver 580.65.06"));
@@ -636,8 +641,11 @@ mod tests {
         let elsewhere = of("580.1", &TorchBuild::Unknown);
         assert!(elsewhere.state == CheckState::Ok && elsewhere.found.contains("ranks search one"), "{elsewhere:?}");
         assert_eq!(of("470.1", &TorchBuild::Cuda(None)).state, CheckState::Ok, "for which CUDA is not known");
-        let none = |with_slurm| check_gpus(&Hardware::default(), None, "pip", with_slurm);
-        assert!(none(false).found == "none here" && none(true).found.contains("srun --gres=gpu:1 expctl doctor"));
+        let none = |on_bus, with_slurm| check_gpus(&Hardware::default(), on_bus, None, "pip", with_slurm);
+        assert!(none(0, false).found == "none here" && none(0, true).found.contains("srun --gres=gpu:1 expctl doctor"));
+        let unseen = none(2, true);
+        assert_eq!(unseen.state, CheckState::Warning);
+        assert_eq!(unseen.found, "2 NVIDIA GPUs without a driver: ranks compute on the host");
     }
 
     #[test]

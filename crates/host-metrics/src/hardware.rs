@@ -107,6 +107,19 @@ pub fn hardware(ask_driver: bool) -> Hardware {
     }
 }
 
+/// How many GPUs of NVIDIA are on the PCI bus, whether a driver shows them or not.
+pub fn nvidia_gpus_on_bus() -> usize {
+    nvidia_gpus_in(Path::new("/sys/bus/pci/devices"))
+}
+
+/// Devices with the vendor's number of NVIDIA and a class of displays, which has the GPUs that only compute as well. Their audio and the switches
+/// between them are devices of other classes.
+fn nvidia_gpus_in(devices: &Path) -> usize {
+    let begins = |file: PathBuf, start: &str| std::fs::read_to_string(file).is_ok_and(|text| text.starts_with(start));
+    let folders = std::fs::read_dir(devices).into_iter().flatten().flatten().map(|entry| entry.path());
+    folders.filter(|device| begins(device.join("vendor"), "0x10de") && begins(device.join("class"), "0x03")).count()
+}
+
 /// Whether the processor has instructions for bfloat16 (AVX512_BF16). Without them libtorch converts to float32 and back, which takes
 /// longer than computing in float32.
 pub fn has_bfloat16() -> bool {
@@ -221,6 +234,22 @@ mod tests {
         assert!(!found.host.is_empty() && found.cpus > 0 && found.memory_bytes > 1 << 20);
         assert!(found.glibc.starts_with("2.") && !found.kernel.is_empty(), "{found:?}");
         assert!(found.memory_limit_bytes.is_none_or(|limit| limit < found.memory_bytes));
+    }
+
+    #[test]
+    fn gpus_on_the_bus_are_nvidias_devices_of_a_class_of_displays() {
+        let bus = tempfile::tempdir().unwrap();
+        assert_eq!((nvidia_gpus_in(bus.path()), nvidia_gpus_in(&bus.path().join("none"))), (0, 0));
+        for (address, vendor, class) in [
+            ("0000:19:00.0", "0x10de", "0x030200"),
+            ("0000:1a:00.0", "0x10de", "0x030000"),
+            ("0000:1a:00.1", "0x10de", "0x040300"),
+            ("0000:00:02.0", "0x8086", "0x030000"),
+        ] {
+            write_test_file(&bus.path().join(address).join("vendor"), &format!("{vendor}\n"));
+            write_test_file(&bus.path().join(address).join("class"), &format!("{class}\n"));
+        }
+        assert_eq!(nvidia_gpus_in(bus.path()), 2);
     }
 
     #[test]

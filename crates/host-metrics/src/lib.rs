@@ -16,7 +16,7 @@ mod recorder;
 mod sample;
 
 pub use control_group::{free_memory, group_memory};
-pub use hardware::{Gpu, Hardware, RankDevice, hardware, has_bfloat16, peak_resident};
+pub use hardware::{Gpu, Hardware, RankDevice, hardware, has_bfloat16, nvidia_gpus_on_bus, peak_resident};
 pub use nvml::gpu_topology;
 pub use page_cache::{DroppedPages, PageCacheError, drop_from_page_cache};
 pub use process::WatchedProcesses;
