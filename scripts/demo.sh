@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # The demo: two real jobs on this machine, and what their notes say. Run through `make demo`.
 set -euo pipefail
+# A build that fails ends the script: programs of an earlier one may be there.
+shopt -s inherit_errexit
 cd "$(dirname "$0")/.."
 . scripts/common.sh
 

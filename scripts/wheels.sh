@@ -9,7 +9,8 @@
 #                                  that is built, which it is here if need be, so that `cargo test` builds nothing again
 #
 # The compiler is this system's; what is linked with are stubs of older libraries (scripts/wheels/sysroot.sh). The check at the end fails if a
-# program asks for a newer symbol than manylinux_2_28 has, or looks for libraries where they were built.
+# program asks for a newer symbol than manylinux_2_28 has, looks for libraries where they were built or, of the first kind, names files of the one
+# who built it, which would make it another program for each who builds.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/common.sh"
@@ -19,7 +20,7 @@ triple=x86_64-unknown-linux-gnu
 
 setup_tools() {
   local requirements=$here/requirements/wheels.txt wanted
-  wanted=$(cat "$requirements" "$here"/wheels/{sysroot.sh,stub_library.py,older_libstdcxx.cpp,older-gcc} | sha256sum)
+  wanted=$(cat "$requirements" "$here"/wheels/{sysroot.sh,stub_library.py,older_libstdcxx.cpp,hdf5_settings.c,older-gcc} | sha256sum)
   [ "$(cat "$tools/.complete" 2>/dev/null)" != "$wanted" ] || return 0
   say "==> wheels: tools and stubs of glibc 2.28 into $tools"
   python3 -c 'import ensurepip, venv' 2>/dev/null || need_packages "making wheels" python3-venv
@@ -52,6 +53,7 @@ export EXPCTL_SYSROOT=$tools/sysroot OLDER_GCC=$tools/older-gcc
 EXPCTL_LLD=$(rustc --print sysroot)/lib/rustlib/$triple/bin/gcc-ld EXPCTL_RUNPATH=$(runpath)
 export EXPCTL_LLD EXPCTL_RUNPATH
 cd "$root"
+builders=() # folders that no program may name
 if [ "${1:-}" = tested ]; then
   out=${2:?the folder of the wheels} built=$CARGO_TARGET_DIR/older
   say "==> wheels: what the release profile built, linked for glibc 2.28"
@@ -63,16 +65,24 @@ if [ "${1:-}" = tested ]; then
 else
   out=$root/dist built=$CARGO_TARGET_DIR/$triple/dist
   say "==> wheels: cargo, profile dist, into $built"
+  cargo_home=${CARGO_HOME:-$HOME/.cargo}
+  builders=(--without "$root" --without "$cargo_home" --without "$LIBTORCH" --without "$CARGO_TARGET_DIR")
   (
     export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER=$OLDER_GCC
-    # Messages name files of the project, not of the one who built it; those of C and C++ too.
-    cargo_home=${CARGO_HOME:-$HOME/.cargo}
-    export RUSTFLAGS="--remap-path-prefix=$root=/expctl --remap-path-prefix=$cargo_home=/cargo"
-    prefixes="-ffile-prefix-map=$root=/expctl -ffile-prefix-map=$cargo_home=/cargo -ffile-prefix-map=$LIBTORCH=/libtorch"
-    export CFLAGS="${CFLAGS:-} $prefixes" CXXFLAGS="${CXXFLAGS:-} $prefixes"
+    # Messages name files of the project, not of the one who built it; those of C and C++ too. Of two folders one of which is in the other, the
+    # last one counts.
+    RUSTFLAGS='' prefixes=''
+    for folder in "$root=expctl" "$cargo_home=cargo" "$LIBTORCH=libtorch" "$CARGO_TARGET_DIR=target"; do
+      RUSTFLAGS+=" --remap-path-prefix=$folder" prefixes+=" -ffile-prefix-map=$folder"
+    done
+    export RUSTFLAGS CFLAGS="${CFLAGS:-}$prefixes" CXXFLAGS="${CXXFLAGS:-}$prefixes"
+    export EXPCTL_CMAKE=$CMAKE CMAKE=$here/wheels/hdf5-cmake
+    # For __DATE__ and the like, one day for all.
+    export SOURCE_DATE_EPOCH=315532800 TZ=UTC
     # Without --workspace: what only tests need of a library is left out.
     cargo build --profile dist --locked -p expctl -p expctl-worker -p python-loaders --lib --bin expctl --bin expctl-worker --target $triple
   ) >&2
 fi
 "$tools/bin/python" "$here/wheels/pack.py" "$built" "$out"
-"$tools/bin/python" "$here/wheels/check.py" "$out"/*.whl
+"$tools/bin/python" "$here/wheels/check.py" "${builders[@]}" "$out"/*.whl ||
+  die "the wheels in $out are for this machine alone" "where files of the builder are named, an older build may be in them: rm -r $CARGO_TARGET_DIR/$triple, and again"

@@ -1,10 +1,12 @@
 """Checks wheels of scripts/wheels.sh: what their programs ask of the system, and where they look for libraries.
 
-    check.py WHEEL...
+    check.py [--without FOLDER]... WHEEL...
 
-Fails on a symbol that is newer than manylinux_2_28 has, as auditwheel knows it, and on a path of the machine that built.
+Fails on a symbol that is newer than manylinux_2_28 has, as auditwheel knows it, on a place of libraries that is not relative to the program, and
+on a program that names a file in FOLDER, which is of the machine that built.
 """
 
+import argparse
 import json
 import pathlib
 import sys
@@ -46,14 +48,22 @@ def problems(path, name, allowed):
 
 
 def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--without", action="append", default=[])
+    parser.add_argument("wheels", nargs="+")
+    options = parser.parse_args()
+    builders = [folder.rstrip("/") + "/" for folder in options.without]
     allowed, found, programs = limits(), [], 0
-    for wheel in sys.argv[1:]:
+    for wheel in options.wheels:
         with tempfile.TemporaryDirectory() as scratch, zipfile.ZipFile(wheel) as archive:
             archive.extractall(scratch)
             for path in sorted(pathlib.Path(scratch).rglob("*")):
-                if path.is_file() and path.read_bytes()[:4] == b"\x7fELF":
+                content = path.read_bytes() if path.is_file() else b""
+                if content[:4] == b"\x7fELF":
                     programs += 1
-                    found += problems(path, f"{pathlib.Path(wheel).name}: {path.name}", allowed)
+                    name = f"{pathlib.Path(wheel).name}: {path.name}"
+                    found += problems(path, name, allowed)
+                    found += [f"{name} names files in {folder}" for folder in builders if folder.encode() in content]
     for problem in found:
         print(f"error: {problem}", file=sys.stderr)
     if found or not programs:

@@ -36,9 +36,10 @@ NOT_BUILT = {"benches", "contrib", "doc", "docs", "examples", "programs", "test"
 # Texts that packages of crates.io come without.
 LICENCES = ROOT / "scripts/wheels/licences"
 KEPT = {"blosc-src": "c-blosc.txt", "heed": "heed.txt", "heed-traits": "heed.txt", "heed-types": "heed.txt"}
-# What else is in the programs: name, licence, text.
+# What else is in the programs: name, licence, text. Of PyTorch it is what its headers have, compiled into the worker.
 OTHERS = (
     ("DejaVu Sans", "Bitstream-Vera", ROOT / "crates/charts/src/font/LICENCE.txt"),
+    ("PyTorch", "BSD-3-Clause", LICENCES / "pytorch.txt"),
     ("the standard library of Rust", "MIT OR Apache-2.0", ROOT / "LICENSE-APACHE"),
 )
 

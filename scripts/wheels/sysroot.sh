@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What a link for glibc 2.28 takes in place of this system's libraries: stubs of glibc 2.28 (from Zig, which has those of every version), and
-# stubs of libstdc++ and libgcc_s that have only the symbols that GCC 8 had. Programs that are linked with them ask for no newer ones.
+# stubs of libstdc++ and libgcc_s that have only the symbols that GCC 8 had. Programs that are linked with them ask for no newer ones. Also what
+# it takes in place of a part of HDF5.
 #
 #   scripts/wheels/sysroot.sh DIR PYTHON     PYTHON has the package ziglang; LIBTORCH names the folder of libtorch
 set -euo pipefail
@@ -27,6 +28,7 @@ echo "GROUP ( $dir/libc.so.6 $dir/libc_nonshared.a AS_NEEDED ( $dir/ld-linux-x86
 g++ -O2 -fPIC -c "$here/older_libstdcxx.cpp" -o "$scratch/older.o"
 rm -f "$dir/libolder.a"
 ar rcs "$dir/libolder.a" "$scratch/older.o"
+gcc -O2 -fPIC -c "$here/hdf5_settings.c" -o "$dir/hdf5_settings.o"
 "$python" "$here/stub_library.py" "$(g++ -print-file-name=libstdc++.so.6)" "$dir/libstdc++.so" GLIBCXX=3.4.22 CXXABI=1.3.11
 "$python" "$here/stub_library.py" "$(gcc -print-file-name=libgcc_s.so.1)" "$dir/libgcc_s.so.1" GCC=4.8.0
 echo "GROUP ( $dir/libgcc_s.so.1 -lgcc )" > "$dir/libgcc_s.so"

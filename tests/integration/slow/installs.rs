@@ -231,6 +231,18 @@ fn nodes_without_internet_install_from_a_folder() {
     machine.runs_a_first_job(Some(&prefix));
 }
 
+/// By its name, where an index has both wheels: the launcher brings the worker of its own version.
+#[test]
+fn the_extra_of_the_launcher_brings_the_worker() {
+    let Some(machine) = Machine::new() else { return };
+    let prefix = machine.environment("environment");
+    // PIP_NO_INDEX leaves out the address of the index, for which the folder of the wheels stands in.
+    let install = command("a package index of your site");
+    machine.shell(Some(&prefix), &format!("export PIP_FIND_LINKS=\"$PIP_FIND_LINKS dist\"\n{install}"));
+    machine.put_libtorch(&prefix.join("bin/expctl-worker"));
+    assert_eq!(machine.shell(Some(&prefix), "expctl --version\nexpctl-worker --version"), VERSIONS);
+}
+
 /// The launcher needs no PyTorch, and the worker takes one for CPUs that is there.
 #[test]
 fn a_pytorch_is_asked_for_by_the_worker_and_stays() {
@@ -239,6 +251,8 @@ fn a_pytorch_is_asked_for_by_the_worker_and_stays() {
     machine.shell(Some(&prefix), command("only your own training script"));
     assert_eq!(machine.shell(Some(&prefix), "expctl --version"), VERSIONS.lines().next().unwrap().to_owned() + "\n");
     assert_eq!(Machine::torch(&prefix.join("bin/expctl")), None);
+    let loaders = machine.shell(Some(&prefix), "python -c 'import expctl, expctl.data; print(expctl.__version__)'");
+    assert_eq!(loaders.trim(), env!("CARGO_PKG_VERSION"));
 
     machine.shell(Some(&prefix), command("a PyTorch without CUDA"));
     let said = machine.shell(Some(&prefix), "pip install dist/*.whl");

@@ -12,10 +12,13 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
+fn home() -> PathBuf {
+    PathBuf::from(std::env::var_os("HOME").unwrap())
+}
+
 /// The folder of everything that is fetched.
 pub(super) fn cache() -> PathBuf {
-    let home = || Path::new(&std::env::var("HOME").unwrap()).join(".cache/expctl");
-    std::env::var("EXPCTL_CACHE").map_or_else(|_| home(), PathBuf::from)
+    std::env::var_os("EXPCTL_CACHE").map_or_else(|| home().join(".cache/expctl"), PathBuf::from)
 }
 
 /// The folder of wheels of the programs that are tested here (`make test` links them for older systems before it runs the tests), else of those
@@ -87,9 +90,56 @@ fn a_program_of_this_machine_is_no_wheel_for_old_ones() {
             one.display()
         );
     }
-    let checked = python("check.py", &wheels.iter().map(PathBuf::as_path).collect::<Vec<_>>());
-    assert_eq!(checked.status.code(), Some(1), "{}", text(&checked.stderr));
-    assert!(text(&checked.stderr).contains("which manylinux_2_28 does not have"), "{}", text(&checked.stderr));
+    // Its panics name files of the packages that were compiled here.
+    let packages = std::env::var_os("CARGO_HOME").map_or_else(|| home().join(".cargo"), PathBuf::from);
+    let without = [Path::new("--without"), packages.as_path()];
+    let arguments: Vec<&Path> = without.into_iter().chain(wheels.iter().map(PathBuf::as_path)).collect();
+    let checked = python("check.py", &arguments);
+    let said = text(&checked.stderr);
+    assert_eq!(checked.status.code(), Some(1), "{said}");
+    assert!(said.contains("which manylinux_2_28 does not have"), "{said}");
+    assert!(said.contains(&format!("expctl names files in {}/", packages.display())), "{said}");
+}
+
+/// As others read them: objdump the programs, auditwheel the wheels.
+#[test]
+fn no_program_asks_for_a_newer_system() {
+    let (Some(wheels), Some(environment)) = (wheels(), Environment::install()) else {
+        return skip(Requirement::Other, "there are no wheels: make test links them, make wheels makes them");
+    };
+    let bin = environment.prefix.path().join("bin");
+    let module = environment.packages().join("expctl/_native.abi3.so");
+    for program in [bin.join("expctl"), bin.join("expctl-worker"), module] {
+        let dynamic = Command::new("objdump").arg("-T").arg(&program).output().unwrap();
+        assert!(dynamic.status.success(), "{}", text(&dynamic.stderr));
+        let symbols = text(&dynamic.stdout);
+        // GLIBC_2.2.5, in brackets where nothing else has the name. GLIBC_PRIVATE is of one build of it alone.
+        let words = symbols.split(|c: char| c.is_whitespace() || c == '(' || c == ')');
+        let versions: BTreeSet<Vec<u32>> = words
+            .filter_map(|word| word.strip_prefix("GLIBC_"))
+            .map(|version| version.split('.').map(|number| number.parse().unwrap()).collect())
+            .collect();
+        let newest = versions.last().map(Vec::as_slice);
+        assert!(newest.is_some_and(|newest| newest <= [2, 28].as_slice()), "{}: {versions:?}", program.display());
+        // The day and the folder of a build of HDF5 are no part of it.
+        let content = std::fs::read(&program).unwrap();
+        assert!(!has(&content, b"SUMMARY OF THE HDF5 CONFIGURATION"), "{}", program.display());
+    }
+    let python = cache().join("wheel-tools/bin/python");
+    for wheel in std::fs::read_dir(wheels).unwrap().map(|entry| entry.unwrap().path()) {
+        let shown = Command::new(&python).args(["-m", "auditwheel", "show", "--json"]).arg(&wheel).output().unwrap();
+        assert!(shown.status.success(), "{}", text(&shown.stderr));
+        let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+        // libtorch is no library of a system, so the tag of all of the worker's wheel is none of manylinux.
+        let tag = shown["sym_tag"].as_str().unwrap();
+        let minor = tag.strip_prefix("manylinux_2_").and_then(|rest| rest.strip_suffix("_x86_64")?.parse::<u32>().ok());
+        assert!(minor.is_some_and(|minor| minor <= 28), "{}: {tag}", wheel.display());
+    }
+}
+
+/// Whether `content` has these bytes somewhere.
+fn has(content: &[u8], bytes: &[u8]) -> bool {
+    content.windows(bytes.len()).any(|window| window == bytes)
 }
 
 /// An environment into which pip installed both wheels, without PyTorch.
@@ -152,6 +202,25 @@ fn a_wheel_tells_what_is_in_it() {
         let read = |file: &str| {
             std::fs::read_to_string(info.join(file)).unwrap_or_else(|error| panic!("{wheel}: {file}: {error}"))
         };
+        // What pip is told, and that the other project of the index is not asked for.
+        let metadata = read("METADATA");
+        let lines = |start: &str| -> Vec<String> {
+            metadata.lines().filter_map(|line| line.strip_prefix(start)).map(str::to_owned).collect()
+        };
+        let version = env!("CARGO_PKG_VERSION");
+        assert_eq!(lines("Name: "), [wheel.replace('_', "-")]);
+        assert_eq!(lines("Version: "), [version]);
+        assert_eq!(lines("Requires-Python: "), [">=3.10"]);
+        let (tag, needs) = match wheel {
+            "expctl_worker" => ("py3-none", vec!["torch==2.11.*".to_owned()]),
+            _ => ("cp310-abi3", vec![format!("expctl-worker=={version}; extra == 'worker'")]),
+        };
+        let asked: Vec<String> = lines("Requires-Dist: ")
+            .into_iter()
+            .filter(|line| wheel == "expctl_worker" || line.starts_with("expctl"))
+            .collect();
+        assert_eq!(asked, needs);
+        assert!(read("WHEEL").contains(&format!("\nTag: {tag}-manylinux_2_28_x86_64\n")), "{}", read("WHEEL"));
         for licence in ["LICENSE-APACHE", "LICENSE-MIT"] {
             assert_eq!(read(&format!("licenses/{licence}")), std::fs::read_to_string(root().join(licence)).unwrap());
         }
@@ -178,6 +247,7 @@ fn a_wheel_tells_what_is_in_it() {
             ("libdeflate", "Eric Biggers"),
             ("LMDB", "Howard Chu"),
             ("lz4", "Yann Collet"),
+            ("PyTorch", "Soumith Chintala"),
             ("zlib", "Mark Adler"),
             ("zstd", "Meta Platforms"),
         ] {
@@ -197,7 +267,8 @@ fn a_wheel_tells_what_is_in_it() {
     }
 }
 
-/// No PyTorch, one of another version, the right one, and a site's own beside a wrong one: each is one line that says what to do.
+/// No PyTorch, one of another version, the right one, a site's own beside a wrong one, and one for CUDA without a driver: each is one line that
+/// says what to do.
 #[test]
 fn each_pytorch_that_a_user_may_have_is_one_line() {
     let Some(libtorch) = std::env::var_os("LIBTORCH").map(PathBuf::from) else {
@@ -224,13 +295,114 @@ fn each_pytorch_that_a_user_may_have_is_one_line() {
     std::fs::write(torch.join("version.py"), "__version__ = '2.10.0+cpu'\n").unwrap();
     let line = environment.libtorch_line(None);
     assert!(line.contains("2.10.0+cpu") && line.contains("is built for 2.11") && line.contains(to_install), "{line}");
+    let one = ["submit", "conf/first.toml", "--backend", "local", "--only", "ids", "--set", "measure.repeats=1"];
+    let (code, stdout, stderr) = environment.expctl(&one, None);
+    assert_eq!((code, stdout.as_str()), (Some(70), ""), "{stderr}");
+    assert!(stderr.contains("it needs libtorch 2.11, and ") && stderr.contains(" has 2.10.0+cpu"), "{stderr}");
 
     let site = environment.prefix.path().join("site");
     std::os::unix::fs::symlink(&libtorch, &site).unwrap();
     let line = environment.libtorch_line(Some(&site.join("lib")));
     assert!(line.contains("2.11.0") && line.contains("site/lib") && !line.contains(to_install), "{line}");
+    let to_the_end = [&one[..], &["--wait"]].concat();
+    let (code, stdout, stderr) = environment.expctl(&to_the_end, Some(&site.join("lib")));
+    assert_eq!((code, stdout.as_str()), (Some(0), "1\n"), "{stderr}");
+    let provenance = environment.prefix.path().join("project/results/runs/1/provenance.json");
+    let provenance: serde_json::Value = serde_json::from_slice(&std::fs::read(provenance).unwrap()).unwrap();
+    assert_eq!(provenance["libtorch"]["folder"].as_str(), site.join("lib").to_str(), "{provenance}");
 
     std::fs::write(torch.join("version.py"), "__version__ = '2.11.0+cpu'\n").unwrap();
     let line = environment.libtorch_line(None);
     assert!(line.contains("2.11.0+cpu") && !line.contains(to_install), "{line}");
+
+    // One for CUDA has one library more.
+    std::fs::remove_file(torch.join("lib")).unwrap();
+    std::fs::create_dir(torch.join("lib")).unwrap();
+    for library in std::fs::read_dir(libtorch.join("lib")).unwrap().map(|entry| entry.unwrap()) {
+        std::os::unix::fs::symlink(library.path(), torch.join("lib").join(library.file_name())).unwrap();
+    }
+    let cuda = torch.join("lib/libtorch_cuda.so");
+    if !cuda.exists() {
+        std::fs::write(cuda, "").unwrap();
+    }
+    std::fs::write(torch.join("version.py"), "__version__ = '2.11.0+cu130'\n").unwrap();
+    if !host_metrics::hardware(false).gpus.is_empty() {
+        return skip(Requirement::Other, "this machine has a driver, so a PyTorch for CUDA without one is not tried");
+    }
+    let line = environment.libtorch_line(None);
+    let idle = "it is for CUDA, and no driver shows a GPU here: ranks compute on the host";
+    assert!(line.contains("2.11.0+cu130") && line.contains(idle) && !line.contains(to_install), "{line}");
+    let (code, _, stderr) = environment.expctl(&to_the_end, None);
+    assert_eq!(code, Some(0), "{stderr}");
+    let on_gpu = [&to_the_end[..], &["--set", "launch.device=cuda"]].concat();
+    let (code, _, stderr) = environment.expctl(&on_gpu, None);
+    assert_eq!(code, Some(5), "{stderr}");
+    assert!(stderr.contains("launch.device is \"cuda\": this machine has no NVIDIA driver"), "{stderr}");
+}
+
+/// `make demo` runs what `make wheels` made, as long as no source is newer; else it builds, and a build that fails ends it.
+#[test]
+fn the_demo_takes_the_programs_of_new_wheels() {
+    let Some(libtorch) = std::env::var_os("LIBTORCH") else {
+        return skip(Requirement::Other, "LIBTORCH names no libtorch");
+    };
+    let Some(wheels) = wheels() else {
+        return skip(Requirement::Other, "there are no wheels: make test links them, make wheels makes them");
+    };
+    let is_new = ["-c", "import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 10))"];
+    if !Command::new("python3").args(is_new).output().is_ok_and(|output| output.status.success()) {
+        return skip(Requirement::Python, "python3 is not there, older than 3.10 or without venv");
+    }
+    // A clone whose two configs are small.
+    let clone = tempfile::tempdir().unwrap();
+    let at = |path: &str| clone.path().join(path);
+    for folder in ["cache", "crates", "python", "scripts", "src"] {
+        std::fs::create_dir(at(folder)).unwrap();
+    }
+    for (file, content) in
+        [("Cargo.lock", ""), ("Cargo.toml", ""), ("Makefile", "build:\n\t@echo cargo is asked >&2; false\n")]
+    {
+        std::fs::write(at(file), content).unwrap();
+    }
+    for script in ["scripts/common.sh", "scripts/demo.sh"] {
+        std::fs::copy(root().join(script), at(script)).unwrap();
+    }
+    let outside = |command: &mut Command| {
+        for name in ["EXPCTL_ROOT", "EXPCTL_DATA", "EXPCTL_RUNS", "EXPCTL_WORKER", "EXPCTL_PROFILE", "EXPCTL_ON_END"] {
+            command.env_remove(name);
+        }
+        command.current_dir(clone.path()).env("EXPCTL_CACHE", at("cache")).env("LIBTORCH", &libtorch);
+        let output = command.env("XDG_CACHE_HOME", at("cache")).env("XDG_CONFIG_HOME", at("cache")).output().unwrap();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let made = outside(Command::new(env!("CARGO_BIN_EXE_expctl")).args(["init", "demo", "--graph"]));
+    assert_eq!(made.0, Some(0), "{}", made.2);
+    let config = std::fs::read_to_string(at("conf/demo.toml")).unwrap();
+    let short = config.replace("\nsteps = 200", "\nsteps = 20").replace("\nrepeats = 3", "\nrepeats = 1");
+    for name in ["conf/demo.toml", "conf/086_dataloader.toml"] {
+        std::fs::write(at(name), &short).unwrap();
+    }
+    std::fs::create_dir(at("dist")).unwrap();
+    for wheel in std::fs::read_dir(wheels).unwrap().map(|entry| entry.unwrap()) {
+        std::fs::copy(wheel.path(), at("dist").join(wheel.file_name())).unwrap();
+    }
+    let (code, stdout, stderr) = outside(Command::new("bash").arg("scripts/demo.sh"));
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.contains("the programs of dist/*.whl, in ") && !stderr.contains("cargo is asked"), "{stderr}");
+    let notes: Vec<&str> = stdout.lines().filter(|line| line.ends_with(".md")).collect();
+    assert!(
+        notes.len() == 2 && notes[0].ends_with("demo_1.md") && notes[1].ends_with("086_dataloader_2.md"),
+        "{stdout}"
+    );
+
+    for wheel in std::fs::read_dir(at("dist")).unwrap().map(|entry| entry.unwrap().path()) {
+        let before = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+        std::fs::File::options().append(true).open(wheel).unwrap().set_modified(before).unwrap();
+    }
+    // Programs of an earlier build.
+    std::fs::create_dir(at("bin")).unwrap();
+    std::os::unix::fs::symlink("/bin/true", at("bin/expctl")).unwrap();
+    let (code, stdout, stderr) = outside(Command::new("bash").arg("scripts/demo.sh"));
+    assert!(code != Some(0) && stderr.contains("cargo is asked") && stdout.is_empty(), "{code:?} {stdout}\n{stderr}");
+    assert!(!stderr.contains("expctl submit"), "{stderr}");
 }
