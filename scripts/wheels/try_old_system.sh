@@ -4,8 +4,9 @@
 #   scripts/wheels/try_old_system.sh DIR [WHEELS]     DIR is where the system is unpacked; a system that is there already is taken.
 #                                                     WHEELS is the folder of the wheels, dist/ if none is named
 #
-# Needs root (chroot) and debootstrap. Both wheels are installed as pip installs them for Python 3.11; libtorch is the one of scripts/libtorch.sh,
-# in the place of PyTorch's wheel, of which it is a part. Exit 3: this machine cannot do it, and the last line says why.
+# Needs root (chroot) and debootstrap. Both wheels are installed as pip installs them for Python 3.11, by the pip of this system: Debian 11's own
+# Python is 3.9, for which there is no PyTorch 2.11, and no older Debian or Ubuntu has a newer one. libtorch is the one of scripts/libtorch.sh, in
+# the place of PyTorch's wheel, of which it is a part. Exit 3: this machine cannot do it, and the last line says why.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 . "$here/common.sh"

@@ -38,6 +38,48 @@ fn every_direct_dependency_is_accounted_for() {
     }
 }
 
+/// Programs, the Python package and the changelog are of one version.
+#[test]
+fn versions_are_in_step() {
+    let (read, own) = (|file: &str| std::fs::read_to_string(root().join(file)).unwrap(), env!("CARGO_PKG_VERSION"));
+    let manifest: toml::Table = toml::from_str(&read("python/pyproject.toml")).unwrap();
+    let package = &manifest["project"];
+    assert_eq!((package["name"].as_str(), package["version"].as_str()), (Some("expctl-hpc"), Some(own)));
+    assert!(read("python/src/expctl/__init__.py").contains(&format!("\n__version__ = \"{own}\"\n")));
+    assert!(read("CHANGELOG.md").contains(&format!("\n## [{own}] - ")));
+}
+
+/// The name `expctl` on the package index is somebody else's. Nothing may install it, or tell anybody to.
+#[test]
+fn nobody_is_told_to_install_the_other_project() {
+    let asks = regex::Regex::new(r"(?:pipx?|uv tool) install (?:-\S+ )*['\x22]?expctl(?:[^-_a-z]|$)").unwrap();
+    for (line, is_other) in [
+        ("pip install expctl", true),
+        ("pipx install --quiet 'expctl==0.2.0'", true),
+        ("pip install 'expctl-hpc[worker]'", false),
+        ("pip install dist/expctl_hpc-*.whl", false),
+    ] {
+        assert_eq!(asks.is_match(line), is_other, "{line}");
+    }
+    let endings = ["md", "j2", "rs", "sh", "py", "toml", "def", "lua", "txt"];
+    let mut files = vec![root().join("README.md"), root().join("Makefile")];
+    for folder in ["benches", "conf", "crates", "docs", "examples", "python", "scripts", "slurm", "src"] {
+        files.extend(all_files(&root().join(folder)));
+    }
+    let mut read = 0;
+    for file in files {
+        if file.extension().is_some_and(|end| !endings.iter().any(|known| end == *known)) {
+            continue;
+        }
+        // Names without an ending are of scripts, and of binary files.
+        let Ok(text) = std::fs::read_to_string(&file) else { continue };
+        read += 1;
+        let told: Vec<&str> = text.lines().filter(|line| asks.is_match(line)).collect();
+        assert!(told.is_empty(), "{}: {told:?}", file.display());
+    }
+    assert!(read > 500, "{read}");
+}
+
 /// Crates for other programs: what `cargo publish` would send. Nothing outside their folders is needed, and every field that crates.io asks for is
 /// there; a warning says so otherwise.
 #[test]
@@ -81,9 +123,13 @@ const PUBLIC_CRATES: [&str; 6] =
 
 /// All files of Rust below a folder.
 fn sources(folder: &Path) -> Vec<PathBuf> {
+    all_files(folder).into_iter().filter(|path| path.extension().is_some_and(|end| end == "rs")).collect()
+}
+
+/// All files below a folder.
+fn all_files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let found = entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] });
-    found.filter(|path| path.extension().is_some_and(|end| end == "rs")).collect()
+    entries.flat_map(|path| if path.is_dir() { all_files(&path) } else { vec![path] }).collect()
 }
 
 /// Programs of `examples/outside`, as somebody else's crate: outside the workspace, with nothing but paths to the libraries. The
