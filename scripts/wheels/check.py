@@ -3,12 +3,14 @@
     check.py [--without FOLDER]... WHEEL...
 
 Fails on a symbol that is newer than manylinux_2_28 has, as auditwheel knows it, on a place of libraries that is not relative to the program, and
-on a program that names a file in FOLDER, which is of the machine that built.
+on a program that names a file in FOLDER, which is of the machine that built. A library that a program carries in itself is looked at, too.
 """
 
 import argparse
+import io
 import json
 import pathlib
+import re
 import sys
 import tempfile
 import zipfile
@@ -19,6 +21,8 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
 POLICY = "manylinux_2_28"
+# The head of a program or library for x86-64 that may lie at any address.
+HEAD = re.compile(rb"\x7fELF\x02\x01\x01[\x00\x03]\x00{8}\x03\x00\x3e\x00")
 
 
 def limits():
@@ -28,23 +32,21 @@ def limits():
     return policy["symbol_versions"]["x86_64"]
 
 
-def problems(path, name, allowed):
-    with open(path, "rb") as file:
-        elf = ELFFile(file)
-        for section in elf.iter_sections():
-            if isinstance(section, GNUVerNeedSection):
-                for library, versions in section.iter_versions():
-                    for version in versions:
-                        prefix, _, rest = version.name.rpartition("_")
-                        if prefix in allowed and rest not in allowed[prefix]:
-                            yield f"{name} asks for {version.name} of {library.name}, which {POLICY} does not have"
-            if isinstance(section, DynamicSection):
-                for tag in section.iter_tags():
-                    if tag.entry.d_tag in ("DT_RUNPATH", "DT_RPATH"):
-                        paths = (tag.runpath if tag.entry.d_tag == "DT_RUNPATH" else tag.rpath).split(":")
-                        for found in paths:
-                            if not found.startswith("$ORIGIN/"):
-                                yield f"{name} looks for libraries in {found}"
+def problems(content, name, allowed):
+    for section in ELFFile(io.BytesIO(content)).iter_sections():
+        if isinstance(section, GNUVerNeedSection):
+            for library, versions in section.iter_versions():
+                for version in versions:
+                    prefix, _, rest = version.name.rpartition("_")
+                    if prefix in allowed and rest not in allowed[prefix]:
+                        yield f"{name} asks for {version.name} of {library.name}, which {POLICY} does not have"
+        if isinstance(section, DynamicSection):
+            for tag in section.iter_tags():
+                if tag.entry.d_tag in ("DT_RUNPATH", "DT_RPATH"):
+                    paths = (tag.runpath if tag.entry.d_tag == "DT_RUNPATH" else tag.rpath).split(":")
+                    for found in paths:
+                        if not found.startswith("$ORIGIN/"):
+                            yield f"{name} looks for libraries in {found}"
 
 
 def main():
@@ -62,7 +64,9 @@ def main():
                 if content[:4] == b"\x7fELF":
                     programs += 1
                     name = f"{pathlib.Path(wheel).name}: {path.name}"
-                    found += problems(path, name, allowed)
+                    found += problems(content, name, allowed)
+                    for head in HEAD.finditer(content, 1):
+                        found += problems(content[head.start():], f"{name}, a library in it,", allowed)
                     found += [f"{name} names files in {folder}" for folder in builders if folder.encode() in content]
     for problem in found:
         print(f"error: {problem}", file=sys.stderr)

@@ -99,6 +99,16 @@ fn a_program_of_this_machine_is_no_wheel_for_old_ones() {
     assert_eq!(checked.status.code(), Some(1), "{said}");
     assert!(said.contains("which manylinux_2_28 does not have"), "{said}");
     assert!(said.contains(&format!("expctl names files in {}/", packages.display())), "{said}");
+
+    // A program that carries a library of this system, as the worker carries the process group over NCCL.
+    let library = Command::new("g++").arg("-print-file-name=libstdc++.so.6").output().unwrap();
+    let library = std::fs::read(text(&library.stdout).trim()).unwrap();
+    let (carrier, wheel) = (folder.path().join("carrier"), folder.path().join("carrier.whl"));
+    std::fs::write(&carrier, [std::fs::read("/bin/true").unwrap(), library].concat()).unwrap();
+    let packed = Command::new(&tools).args(["-m", "zipfile", "-c"]).args([&wheel, &carrier]).output().unwrap();
+    assert!(packed.status.success(), "{}", text(&packed.stderr));
+    let said = text(&python("check.py", &[&wheel]).stderr);
+    assert!(said.contains("carrier.whl: carrier, a library in it, asks for GLIBC_2."), "{said}");
 }
 
 /// As others read them: objdump the programs, auditwheel the wheels.
