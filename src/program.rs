@@ -104,7 +104,7 @@ pub fn needed_worker<'a>(trials: impl IntoIterator<Item = &'a Trial>) -> Result<
 
 /// A worker that starts ranks of jobs, and what it says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Worker {
+pub struct FoundWorker {
     /// The program.
     pub path: PathBuf,
     /// Its version. `None`: it does not start on this machine, or takes too long; nodes may have what it lacks here.
@@ -118,7 +118,7 @@ pub struct Worker {
 /// Exit 70 if it is no program, or of another version.
 pub fn needed_worker_of_this_version<'a>(
     trials: impl IntoIterator<Item = &'a Trial>,
-) -> Result<Option<Worker>, Failure> {
+) -> Result<Option<FoundWorker>, Failure> {
     let Some(path) = needed_worker(trials)? else { return Ok(None) };
     let line = worker_version(&path, VERSION_TIMEOUT).ok();
     if let Some(other) = line.as_deref().and_then(other_version) {
@@ -127,7 +127,7 @@ pub fn needed_worker_of_this_version<'a>(
         return Err(Failure::internal(message).hint(BRINGS_ONE_VERSION));
     }
     let version = line.map(|line| line.trim_start_matches("expctl-worker ").to_owned());
-    Ok(Some(Worker { path, version }))
+    Ok(Some(FoundWorker { path, version }))
 }
 
 /// The version in the line that a worker prints, if it is another one than this program's.

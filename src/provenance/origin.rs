@@ -14,7 +14,7 @@ use super::secrets::{LEFT_OUT, Secrets, variables};
 use super::source_tree::{SourceTree, source_state};
 use crate::exit::Failure;
 use crate::ledger::flatten_all;
-use crate::program::{Worker, libtorch_folder, libtorch_version, needed_worker_of_this_version};
+use crate::program::{FoundWorker, libtorch_folder, libtorch_version, needed_worker_of_this_version};
 use crate::project::{Project, SENT_SOURCE};
 
 /// The config that a job runs.
@@ -195,7 +195,7 @@ fn expctl() -> Program {
 
 /// The worker. `None`: none of `trials` needs it.
 fn worker(trials: &[Trial]) -> Result<Option<Program>, Failure> {
-    let Some(Worker { path, version }) = needed_worker_of_this_version(trials)? else { return Ok(None) };
+    let Some(FoundWorker { path, version }) = needed_worker_of_this_version(trials)? else { return Ok(None) };
     // The hash distinguishes builds of one version.
     Ok(Some(Program { version, commit: None, hash: file_hash(&path), path }))
 }
