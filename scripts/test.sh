@@ -42,7 +42,7 @@ skip() { say "$*"; printf 'check: %s\n' "$*" >> "$log"; }
 
 shell_scripts() {
   local s status=0
-  for s in scripts/*.sh slurm/dev-cluster/*.sh .ci/run; do bash -n "$s" || status=1; done
+  for s in scripts/*.sh scripts/wheels/{*.sh,hdf5-cmake,older-gcc,relink} slurm/dev-cluster/*.sh .ci/run; do bash -n "$s" || status=1; done
   return $status
 }
 
