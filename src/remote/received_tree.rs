@@ -110,11 +110,8 @@ impl ReceivedTree {
                 .map_err(RemoteError::io("create", &folder.trees()))?;
             let code = staged.path().join("code");
             write_code(&code, &self.snapshot, &self.store).inspect_err(|error| {
-                // It counts as lacking from now on, so the same command sends it again.
-                if let SnapshotError::Damaged { path } = error
-                    && let Err(e) = std::fs::remove_file(path)
-                {
-                    tracing::debug!("{}: {e}", path.display());
+                if matches!(error, SnapshotError::Damaged { .. }) {
+                    self.remove_damaged();
                 }
             })?;
             match std::fs::rename(&code, &tree) {
@@ -125,6 +122,17 @@ impl ReceivedTree {
         }
         folder.link_shared(&tree);
         Ok(tree)
+    }
+
+    /// Remove all contents that are damaged. They count as lacking from now on, so the same command sends them again.
+    fn remove_damaged(&self) {
+        for hash in self.sizes.keys() {
+            if let Err(SnapshotError::Damaged { path }) = self.store.read(hash)
+                && let Err(e) = std::fs::remove_file(&path)
+            {
+                tracing::debug!("{}: {e}", path.display());
+            }
+        }
     }
 }
 
@@ -167,20 +175,29 @@ mod tests {
     }
 
     #[test]
-    fn a_content_that_is_damaged_there_is_sent_again() {
+    fn contents_that_are_damaged_there_are_sent_again_at_once() {
         let home = tempfile::tempdir().unwrap();
         let folder = RemoteFolder::open(home.path().to_str().unwrap()).unwrap();
-        let tree = ReceivedTree::new(&folder, vec![entry("a.py", b"a")]).unwrap();
-        let hash = blake3::hash(b"a").to_hex().to_string();
-        tree.add(&hash, b"a").unwrap();
-        let object = tree.store.path().join("objects").join(&hash[..2]).join(&hash);
-        std::fs::remove_file(&object).unwrap();
-        std::fs::write(&object, "b").unwrap();
+        let files: [(&str, &[u8]); 3] = [("a.py", b"a"), ("b.py", b"b"), ("c.py", b"c")];
+        let entries = files.iter().map(|(path, content)| entry(path, content)).collect();
+        let tree = ReceivedTree::new(&folder, entries).unwrap();
+        let hash = |content: &[u8]| blake3::hash(content).to_hex().to_string();
+        files.iter().for_each(|(_, content)| tree.add(&hash(content), content).unwrap());
+        let mut damaged = [hash(b"a"), hash(b"c")];
+        damaged.sort();
+        for hash in &damaged {
+            let object = tree.store.path().join("objects").join(&hash[..2]).join(hash);
+            std::fs::remove_file(&object).unwrap();
+            std::fs::write(&object, "x").unwrap();
+        }
         assert!(tree.lacks().unwrap().is_empty());
         assert!(matches!(tree.unpack(&folder), Err(RemoteError::Snapshot(SnapshotError::Damaged { .. }))));
-        assert_eq!(tree.lacks().unwrap(), std::slice::from_ref(&hash));
-        tree.add(&hash, b"a").unwrap();
-        assert_eq!(std::fs::read_to_string(tree.unpack(&folder).unwrap().join("a.py")).unwrap(), "a");
+        assert_eq!(tree.lacks().unwrap(), damaged);
+        files.iter().for_each(|(_, content)| tree.add(&hash(content), content).unwrap());
+        let unpacked = tree.unpack(&folder).unwrap();
+        for (path, content) in files {
+            assert_eq!(std::fs::read(unpacked.join(path)).unwrap(), content);
+        }
     }
 
     #[test]

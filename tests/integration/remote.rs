@@ -207,7 +207,7 @@ fn the_profile_and_the_job_go_along_and_options_for_this_machine_do_not() {
     far.expctl(&project, &["logs", "--tail", "12", "far:7"]).output().unwrap();
     let asked = std::fs::read_to_string(far.home().join("asked")).unwrap();
     assert!(asked.lines().any(|line| line.contains("--profile far") && line.contains("--dry-run")), "{asked}");
-    assert!(asked.lines().any(|line| line.contains("--job 7") && line.contains("logs --tail 12 7")), "{asked}");
+    assert!(asked.lines().any(|line| line.contains("--job 7") && line.contains("--tail 12 7")), "{asked}");
     for verb in [
         &["watch", "far:7", "--metrics", "x.prom"][..],
         &["site", "pages", "--every", "5", "--on", "far"],
