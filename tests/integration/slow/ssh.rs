@@ -273,6 +273,58 @@ fn a_host_with_another_key_is_not_spoken_to() {
 }
 
 #[test]
+fn a_shared_connection_is_used_and_never_waited_for() {
+    let far = behind_sshd!();
+    let project = TestProject::new();
+    far.connect(&project);
+    let go = far.home().join("go");
+    script(&project, "show.sh", &format!("while [ ! -e '{}' ]; do sleep 0.05; done", go.display()));
+    project.conf("show", &format!("{BARE}\n[variant.a]\nworker.command = [\"./show.sh\"]\n"));
+    // One that had to stay until the last of the others has ended would hold up its command, or be cut off with them.
+    let socket = far.share_connections("no");
+    far.expect(&project, &["submit", "conf/show.toml", "--on", "far"], 0);
+    let mut watch = far.expctl(&project, &["watch", "far:1"]);
+    let mut watching = Guard(watch.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
+    let mut lines = BufReader::new(watching.0.stdout.take().unwrap());
+    let mut seen = String::new();
+    while !seen.contains("job 1: 1 running") {
+        assert!(lines.read_line(&mut seen).unwrap() > 0, "{seen}");
+    }
+    assert!(!socket.exists());
+    // One that stays by itself serves the next commands.
+    far.share_connections("60");
+    far.expect(&project, &["status", "far:1"], 0);
+    assert!(socket.exists());
+    far.expect(&project, &["fetch", "far:1"], 0);
+    let ended = Command::new(far.ssh()).args(["-O", "exit", "far"]).stdin(Stdio::null()).output().unwrap();
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    std::fs::write(go, "").unwrap();
+    // The program reported no steps, so the trial failed.
+    assert_eq!(watching.0.wait().unwrap().code(), Some(5));
+    far.wait_for_jobs();
+}
+
+#[test]
+fn what_a_verb_there_proposes_names_the_machine() {
+    let (far, project) = (FarSide::without_network(), TestProject::new());
+    far.connect(&project);
+    script(&project, "show.sh", "exec sleep 1000");
+    project.conf("show", &format!("{BARE}\n[variant.a]\nworker.command = [\"./show.sh\"]\n"));
+    far.expect(&project, &["submit", "conf/show.toml", "--on", "far"], 0);
+    wait_until("the job to run", PATIENCE, || {
+        let (stdout, _) = far.expect(&project, &["status", "far:1", "--json"], 0);
+        (serde_json::from_str::<Json>(&stdout).unwrap()[0]["state"] == "running").then_some(())
+    });
+    let (_, stderr) = far.expect(&project, &["cancel", "far:1_0"], 2);
+    assert!(stderr.contains("hint: expctl cancel far:1\n"), "{stderr}");
+    let (_, stderr) = far.expect(&project, &["cancel", "far:1"], 0);
+    assert!(stderr.contains("`expctl retry far:1` runs the others again"), "{stderr}");
+    let (_, stderr) = far.expect(&project, &["watch", "far:1"], 6);
+    let proposed = "`expctl logs far:1` shows what the ranks printed, `expctl retry far:1` runs them again";
+    assert!(stderr.contains(proposed), "{stderr}");
+}
+
+#[test]
 fn waiting_goes_on_after_a_lost_connection() {
     let (far, project) = (FarSide::without_network(), TestProject::new());
     let go = far.home().join("go");
