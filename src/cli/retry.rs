@@ -68,7 +68,9 @@ pub fn run(project: &Project, args: &RetryArgs) -> Result<(), Failure> {
     // On Slurm the trials of a job are independent; on this machine one launcher runs them all.
     if if slurm { !job.trials.iter().any(is_open) } else { job.is_active() } {
         let message = format!("job {} has not ended: {}", args.job, job.summary());
-        return Err(Failure::new(Exit::Incomplete, message).hint(format!("expctl cancel {}", project.job_name(args.job))));
+        return Err(
+            Failure::new(Exit::Incomplete, message).hint(format!("expctl cancel {}", project.job_name(args.job)))
+        );
     }
     let (again, left) = choose(args, &job)?;
     say_left(&left);

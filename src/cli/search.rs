@@ -248,7 +248,8 @@ impl<'a> OpenSearch<'a> {
         if status.is_active() {
             if !record.on_slurm() {
                 let message = format!("this search runs already: job {}", record.job);
-                return Err(Failure::new(Exit::Incomplete, message).hint(format!("expctl watch {}", self.project.job_name(record.job))));
+                return Err(Failure::new(Exit::Incomplete, message)
+                    .hint(format!("expctl watch {}", self.project.job_name(record.job))));
             }
             return self.check(record.job, backend.wait(self.project, record, &self.interrupt));
         }

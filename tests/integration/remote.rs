@@ -186,7 +186,7 @@ fn contents_that_are_damaged_make_no_job_and_come_again() {
     for object in &objects {
         let length = usize::try_from(object.metadata().unwrap().len()).unwrap();
         std::fs::remove_file(object).unwrap();
-        std::fs::write(object, vec![0; length]).unwrap();
+        std::fs::write(object, vec![0_u8; length]).unwrap();
     }
     refused("the code of the job is damaged");
     // All of them, at once.
@@ -237,8 +237,8 @@ fn a_folder_there_may_be_the_home_folder() {
     assert_eq!(stdout, "far:1\n");
     assert!(far.home().join("results/runs/1/job.json").exists() && !far.project().exists());
     wait_until("the job there", PATIENCE, || {
-        let (stdout, _) = far.expect(&project, &["status", "far:1"], 0);
-        stdout.contains("| failed |").then_some(())
+        let (stdout, _) = far.expect(&project, &["status", "far:1", "--json"], 0);
+        (serde_json::from_str::<serde_json::Value>(&stdout).unwrap()[0]["state"] == "failed").then_some(())
     });
     let (_, stderr) = far.expect(&project, &["fetch", "--on", "far"], 0);
     assert!(stderr.contains("1 job of far: "), "{stderr}");

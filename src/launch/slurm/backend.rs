@@ -200,7 +200,9 @@ impl SlurmBackend {
             let last = folder.attempts(&trial.id)?.last().map_or(0, AttemptDir::number);
             if let Some(task) = tasks.get(*index as usize).and_then(Option::as_ref).filter(|task| task.attempt > last) {
                 let message = format!("another attempt of trial {} is queued already, as {}", trial.id, task.name());
-                return Err(Failure::new(Exit::Incomplete, message).hint(format!("expctl status {}", project.job_name(id))));
+                return Err(
+                    Failure::new(Exit::Incomplete, message).hint(format!("expctl status {}", project.job_name(id)))
+                );
             }
             attempts.insert(*index, last + 1);
         }

@@ -298,8 +298,11 @@ impl ContainerCommand {
         let Container { runtime, mut binds, nv } = scripts.profile.container.clone().unwrap_or_default();
         let is_pyxis = runtime == PYXIS;
         if is_pyxis && is_file_that_pyxis_takes_for_a_name(image) {
-            return Err(Failure::new(Exit::Config, format!("Pyxis takes {image:?} for the name of an image of Docker"))
-                .hint(format!("a file begins with / or ./: slurm.image = \"./{image}\"")));
+            return Err(Failure::new(
+                Exit::Config,
+                format!("Pyxis takes {image:?} for the name of an image of Docker"),
+            )
+            .hint(format!("a file begins with / or ./: slurm.image = \"./{image}\"")));
         }
         binds.extend(scripts.profile.scratch.clone());
         let library_variable = match runtime.as_str() {
@@ -314,8 +317,9 @@ impl ContainerCommand {
                     .hint("`,` and `:` have a meaning there; move the folder, or link to it"));
             }
             if is_pyxis && !is_mount_of_pyxis(text) {
-                return Err(Failure::new(Exit::Usage, format!("Pyxis cannot show a folder named {text:?}"))
-                    .hint("spaces, `\"`, `$`, `\\` and backticks have a meaning there; move the folder, or link to it"));
+                return Err(Failure::new(Exit::Usage, format!("Pyxis cannot show a folder named {text:?}")).hint(
+                    "spaces, `\"`, `$`, `\\` and backticks have a meaning there; move the folder, or link to it",
+                ));
             }
             if !binds.iter().any(|bind| bind == text) {
                 binds.push(text.to_owned());

@@ -271,7 +271,8 @@ impl FarSide {
         let config = std::fs::read_to_string(path("config")).unwrap();
         let known = format!("IdentityFile {}\n", path("user"));
         assert!(config.contains(&known), "{config}");
-        std::fs::write(path("config"), config.replace(&known, &format!("IdentityFile {}\n", path("stranger")))).unwrap();
+        std::fs::write(path("config"), config.replace(&known, &format!("IdentityFile {}\n", path("stranger"))))
+            .unwrap();
     }
 
     /// Expect another key of the host than it has.

@@ -1,7 +1,7 @@
 //! `--on NAME` where another user logs in, who has the wheels and nothing else: no clone, no build, and no way to the files of this side.
 //!
-//! Both users are of one machine and share its network. A network of the far side's own would need a pair of interfaces, one of them in the
-//! network of the machine that runs the tests.
+//! Both users are of one machine and share its network, as the daemons of the cluster do. A far side in a network of its own is in `ssh.rs`: `ssh`
+//! gets there by a pipe, so no interface is made in the network of the machine that runs the tests.
 
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
