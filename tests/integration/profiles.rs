@@ -136,6 +136,17 @@ fn what_is_wrong_with_a_profile_is_shown_with_its_place() {
 }
 
 #[test]
+fn slurm_is_asked_to_send_mail_as_the_guide_says() {
+    let project = TestProject::new();
+    let extra = "[extra]\nmail-type = \"END,FAIL\"\nmail-user = \"me@example.org\"\n";
+    write(&project, "slurm/profiles/mails.toml", extra);
+    let script = script(&project, "mails", &[]);
+    for line in ["#SBATCH --mail-type=\"END,FAIL\"\n", "#SBATCH --mail-user=\"me@example.org\"\n"] {
+        assert!(script.contains(line), "{script}");
+    }
+}
+
+#[test]
 fn a_job_longer_than_the_profiles_arrays_is_several() {
     let project = TestProject::new();
     write(&project, "slurm/profiles/tiny.toml", "max_array_size = 1\n");

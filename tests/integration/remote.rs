@@ -118,6 +118,21 @@ fn a_machine_that_cannot_be_used_is_one_clear_error() {
 }
 
 #[test]
+fn another_version_that_speaks_the_same_is_a_warning() {
+    let (far, project) = (FarSide::without_network(), TestProject::new());
+    far.connect(&project);
+    let lines = [
+        format!("expctl-remote {{\"version\":\"9.9.9\",\"protocol\":{PROTOCOL}}}"),
+        "{\"numbers\":{\"jobs\":[]}}".to_owned(),
+    ];
+    let printed = lines.map(|line| format!("echo '{line}'")).join("\n");
+    far.ssh_program(&format!("{printed}\ncat > /dev/null"));
+    let (_, stderr) = far.expect(&project, &["fetch", "--on", "far"], 0);
+    assert!(stderr.contains("warning: far has expctl 9.9.9, and this is "), "{stderr}");
+    assert!(stderr.contains("0 jobs of far: all is here"), "{stderr}");
+}
+
+#[test]
 fn a_machine_that_sends_what_was_not_asked_for_writes_nothing() {
     let project = TestProject::new();
     let far = FarSide::without_network();

@@ -40,12 +40,18 @@ fn a_job_runs_there_and_is_read_here() {
     let far = behind_sshd!();
     let project = TestProject::new();
     far.connect(&project);
+    let settings = project.path().join("config/expctl/config.toml");
+    let ssh = std::fs::read_to_string(&settings).unwrap();
+    let on_end = "on_end = 'echo \"$EXPCTL_JOB: $EXPCTL_MESSAGE\" > told.txt'";
+    std::fs::write(&settings, format!("{on_end}\n{ssh}")).unwrap();
     project.conf("small", SMALL);
     let (stdout, stderr) =
         far.expect(&project, &["submit", "conf/small.toml", "--on", "far", "--only", "ids", "--wait"], 0);
     assert_eq!(stdout, "far:1\n");
     assert!(stderr.contains("sent to far: ") && stderr.contains("job far:1: 1 completed"), "{stderr}");
     let note = std::fs::read_to_string(project.path().join("results/small_far_1.md")).unwrap();
+    let told = std::fs::read_to_string(project.path().join("told.txt")).unwrap();
+    assert!(told.starts_with("far:1: expctl job far:1 (small) completed, 1 trial"), "{told}");
     let (stdout, _) = far.expect(&project, &["status", "far:1", "--json"], 0);
     assert_eq!(serde_json::from_str::<Json>(&stdout).unwrap()[0]["state"], "completed");
     // Both ledgers say the same.
