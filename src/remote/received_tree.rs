@@ -13,7 +13,7 @@ use nix::sys::statvfs::statvfs;
 use super::error::RemoteError;
 use super::remote_folder::{RemoteFolder, is_hash};
 use super::unused_trees::renew;
-use crate::snapshot::{SnapshotError, Store, write_code};
+use crate::snapshot::{Store, write_code};
 
 /// A tree that is being received.
 #[derive(Debug)]
@@ -109,11 +109,8 @@ impl ReceivedTree {
                 .tempdir_in(folder.trees())
                 .map_err(RemoteError::io("create", &folder.trees()))?;
             let code = staged.path().join("code");
-            write_code(&code, &self.snapshot, &self.store).inspect_err(|error| {
-                if matches!(error, SnapshotError::Damaged { .. }) {
-                    self.remove_damaged();
-                }
-            })?;
+            // What is damaged counts as lacking from then on, so the same command sends it again.
+            write_code(&code, &self.snapshot, &self.store)?;
             match std::fs::rename(&code, &tree) {
                 // Another connection was faster.
                 Err(e) if matches!(e.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists) => {}
@@ -122,17 +119,6 @@ impl ReceivedTree {
         }
         folder.link_shared(&tree);
         Ok(tree)
-    }
-
-    /// Remove all contents that are damaged. They count as lacking from now on, so the same command sends them again.
-    fn remove_damaged(&self) {
-        for hash in self.sizes.keys() {
-            if let Err(SnapshotError::Damaged { path }) = self.store.read(hash)
-                && let Err(e) = std::fs::remove_file(&path)
-            {
-                tracing::debug!("{}: {e}", path.display());
-            }
-        }
     }
 }
 
@@ -146,6 +132,7 @@ mod tests {
     use expctl_ledger::{LiveReason, SnapshotPath};
 
     use super::*;
+    use crate::snapshot::SnapshotError;
 
     fn entry(path: &str, content: &[u8]) -> SnapshotEntry {
         let hash = blake3::hash(content).to_hex().to_string();
