@@ -141,8 +141,8 @@ impl Host {
 /// Whether settings, as `ssh -G` prints them, make a connection that is shared and does not end before the others.
 fn waits_for_others(settings: &str) -> bool {
     let is = |key: &str, values: &[&str]| {
-        let mut found = settings.lines().filter_map(|line| line.split_once(' ')).filter(|(name, _)| *name == key);
-        found.next().is_some_and(|(_, value)| values.contains(&value.trim()))
+        let mut lines = settings.lines().filter_map(|line| line.split_once(' '));
+        lines.find(|(name, _)| *name == key).is_some_and(|(_, value)| values.contains(&value.trim()))
     };
     is("controlmaster", &["true", "yes", "auto", "ask", "autoask"]) && is("controlpersist", &["false", "no"])
 }
