@@ -24,6 +24,8 @@ pub struct Project {
     programs: Option<PathBuf>,
     /// The machine whose ledger it is, if not this one.
     host: Option<String>,
+    /// The name of this machine where the user is, if that is another one.
+    known_as: Option<String>,
     default_profile: Option<String>,
     /// Its code was sent from another machine.
     is_sent: bool,
@@ -55,6 +57,7 @@ impl Project {
             cache_home: home_folder("XDG_CACHE_HOME", ".cache"),
             programs: None,
             host: None,
+            known_as: None,
             default_profile: std::env::var("EXPCTL_PROFILE").ok().filter(|name| !name.is_empty()),
             is_sent: std::env::var_os(SENT_SOURCE).is_some(),
             root,
@@ -100,6 +103,33 @@ impl Project {
     /// The machine whose ledger it is, if not this one.
     pub fn host(&self) -> Option<&str> {
         self.host.as_deref()
+    }
+
+    /// The same for a user who is on another machine, and calls this one `name`.
+    #[must_use]
+    pub fn known_as(mut self, name: Option<String>) -> Self {
+        self.known_as = name;
+        self
+    }
+
+    /// Whether the user is on another machine.
+    pub fn is_for_another_machine(&self) -> bool {
+        self.known_as.is_some()
+    }
+
+    /// The machine whose ledger it is, as the user names it; none if that is the one where the user is.
+    pub fn machine(&self) -> Option<&str> {
+        self.host().or(self.known_as.as_deref())
+    }
+
+    /// A job as the user names it: `12`, or `delta:12`.
+    pub fn job_name(&self, job: u64) -> String {
+        self.machine().map_or_else(|| job.to_string(), |machine| format!("{machine}:{job}"))
+    }
+
+    /// What names the machine in a command that the user types: nothing, or ` --on delta`.
+    pub fn on_machine(&self) -> String {
+        self.machine().map_or_else(String::new, |machine| format!(" --on {machine}"))
     }
 
     /// What is known here of another machine: its ledger, and what was submitted there.

@@ -45,7 +45,7 @@ pub fn run(project: &Project, args: &CancelArgs) -> Result<(), Failure> {
     }
     let again = match record.search {
         Some(_) => "the search runs the others again once it goes on".to_owned(),
-        None => format!("`expctl retry {id}` runs the others again"),
+        None => format!("`expctl retry {}` runs the others again", project.job_name(id)),
     };
     say(format!("  hint: reports count completed trials only; {again}"));
     Ok(())

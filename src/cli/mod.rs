@@ -100,6 +100,9 @@ pub struct Cli {
     /// how to get there, and NAME:12 is job 12 there
     #[arg(long, global = true, value_name = "NAME", help_heading = "Global options", display_order = 1001)]
     on: Option<String>,
+    /// (from another machine) The name of this one there
+    #[arg(long, global = true, hide = true, value_name = "NAME")]
+    known_as: Option<String>,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -309,6 +312,7 @@ fn run(cli: Cli, passed: &[String]) -> Result<(), Failure> {
     } else {
         project
     };
+    let project = project.known_as(cli.known_as);
     let needs_no_hint = project.has_studies() || cli.verb.needs_no_project();
     let result = match &cli.on {
         Some(name) => on_host::run(&project, name, cli.verb, passed),

@@ -28,6 +28,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Debug, Serialize)]
 struct JobSummary {
     job: u64,
+    /// The machine that the job is on, if not this one.
+    host: Option<String>,
     config: Option<String>,
     backend: Option<String>,
     /// `completed`, or `failed` with `reason`.
@@ -45,7 +47,13 @@ struct JobSummary {
 }
 
 impl JobSummary {
-    fn new(job: u64, measured: Option<&MeasuredJob>, note: Option<&Path>, ended: Result<(), String>) -> Self {
+    fn new(
+        project: &Project,
+        job: u64,
+        measured: Option<&MeasuredJob>,
+        note: Option<&Path>,
+        ended: Result<(), String>,
+    ) -> Self {
         let state = if ended.is_ok() { "completed" } else { "failed" };
         let reason = ended.err();
         let (trials, incomplete) = measured.map_or((0, 0), |m| (m.runs.len(), m.incomplete().count()));
@@ -59,13 +67,14 @@ impl JobSummary {
         let answer = answers.first().map(|answer| format!(". {answer}")).unwrap_or_default();
         Self {
             job,
+            host: project.host().map(str::to_owned),
             backend: measured.map(|m| m.record.backend.clone()),
             state,
             trials,
             completed: trials - incomplete,
             seconds: measured.map(|m| jiff::Timestamp::now().as_second() - m.record.submitted),
             note: note.map(|path| path.display().to_string()),
-            message: format!("expctl job {job}{name} {outcome}{answer}"),
+            message: format!("expctl job {}{name} {outcome}{answer}", project.job_name(job)),
             config,
             reason,
             answers,
@@ -86,7 +95,7 @@ pub fn run(
     // The user's file was read before the job was submitted; what is wrong with it by now is said by the next command.
     let command = named.or_else(|| UserDefaults::load(project).ok()?.on_end);
     let Some(command) = command.filter(|command| !command.trim().is_empty()) else { return };
-    let summary = JobSummary::new(job, measured, note, ended);
+    let summary = JobSummary::new(project, job, measured, note, ended);
     match told(project, &command, &summary) {
         Ok(status) if status.success() => {}
         Ok(status) => say(format!("warning: on_end: `{command}` ended with {status}")),
@@ -99,7 +108,7 @@ fn told(project: &Project, command: &str, summary: &JobSummary) -> std::io::Resu
     let mut child = Command::new("/bin/sh")
         .args(["-c", command])
         .current_dir(project.root())
-        .env("EXPCTL_JOB", summary.job.to_string())
+        .env("EXPCTL_JOB", project.job_name(summary.job))
         .env("EXPCTL_STATE", summary.state)
         .env("EXPCTL_MESSAGE", &summary.message)
         .stdin(Stdio::piped())

@@ -42,7 +42,7 @@ pub fn run(project: &Project, name: &str, verb: Verb, passed: &[String]) -> Resu
             end(project, &host, submitted, args.run_options().waits())
         }
         Verb::Rerun(args) if !args.run_options().only_asks() => {
-            let words = known_as(&host, passed.to_vec());
+            let words = known_as(&host, passed);
             let submitted = remote_submit::submit_of_job(project, &host, args.job(), &words)?;
             end(project, &host, submitted, args.run_options().waits())
         }
@@ -69,15 +69,9 @@ pub fn run(project: &Project, name: &str, verb: Verb, passed: &[String]) -> Resu
         }
         Verb::Rerun(_) | Verb::Isolate(_) => {
             let options = ThereOptions { job: named_job(&verb), profile: host.profile(), ..ThereOptions::default() };
-            let proposes = matches!(verb, Verb::Rerun(_));
-            let words = if proposes { known_as(&host, passed.to_vec()) } else { passed.to_vec() };
-            pass_on(&host, options, &words)
+            pass_on(&host, options, passed)
         }
-        Verb::Retry(_) => {
-            let words = known_as(&host, passed.to_vec());
-            pass_on(&host, ThereOptions { job: named_job(&verb), ..ThereOptions::default() }, &words)
-        }
-        Verb::Status(_) | Verb::Logs(_) | Verb::Cancel(_) | Verb::Diff(_) | Verb::Doctor(_) => {
+        Verb::Retry(_) | Verb::Status(_) | Verb::Logs(_) | Verb::Cancel(_) | Verb::Diff(_) | Verb::Doctor(_) => {
             pass_on(&host, ThereOptions { job: named_job(&verb), ..ThereOptions::default() }, passed)
         }
         Verb::Fetch(args) => fetch::run(project, &host, args),
@@ -192,6 +186,7 @@ fn pass_on(host: &Host, options: ThereOptions<'_>, words: &[String]) -> Result<(
 
 /// Run a verb there, which has to succeed: another exit code than 0 becomes that of this process. Returns what [`ThereStreams::Answered`] gives.
 fn run_verb(host: &Host, options: ThereOptions<'_>, words: &[String]) -> Result<Vec<u8>, Failure> {
+    let words = known_as(host, words);
     let (protocol, job) = (PROTOCOL.to_string(), options.job.map(|job| job.to_string()));
     let mut arguments = vec!["remote", "run", "--folder", host.folder(), "--protocol", protocol.as_str()];
     arguments.extend(options.tree.into_iter().flat_map(|tree| ["--tree", tree.hash()]));
@@ -231,12 +226,11 @@ fn run_on_tree(
 }
 
 /// The words of a verb that is told how its machine is called here: what it proposes is typed here.
-fn known_as(host: &Host, mut words: Vec<String>) -> Vec<String> {
+fn known_as(host: &Host, words: &[String]) -> Vec<String> {
     // Behind the verb: at the end it may be behind `--`.
-    for word in [host.name(), "--known-as"] {
-        words.insert(1, word.to_owned());
-    }
-    words
+    let (verb, arguments) = words.split_at(words.len().min(1));
+    let named = ["--known-as".to_owned(), host.name().to_owned()];
+    [verb, &named, arguments].concat()
 }
 
 /// Search there: its rounds are jobs of that ledger, and what it measured is there. The result is shown here, and the records of the rounds are
@@ -245,7 +239,6 @@ fn run_search(project: &Project, host: &Host, args: &SearchArgs, passed: &[Strin
     host.address().check(host.name(), &project.host_folder(host.name()))?;
     let (tree, words) = remote_submit::tree_and_words(project, host, &[args.config()], passed)?;
     send(host, &tree)?;
-    let words = known_as(host, words);
     let streams = ThereStreams::Answered;
     let options = ThereOptions { tree: Some(&tree), profile: host.profile(), streams, ..ThereOptions::default() };
     let result = search_result(host.name(), &run_verb(host, options, &words)?)?;

@@ -28,9 +28,6 @@ pub struct RerunArgs {
     overrides: Vec<String>,
     #[command(flatten)]
     run: RunOptions,
-    /// (from another machine) The name of this one there
-    #[arg(long, hide = true, value_name = "NAME")]
-    known_as: Option<String>,
 }
 
 impl RerunArgs {
@@ -53,7 +50,7 @@ pub fn run(project: &Project, args: &RerunArgs) -> Result<(), Failure> {
     let runs_programs = record.trials.iter().any(|trial| trial.settings.runs_command());
     if runs_programs && CodeSnapshot::read(&folder)?.is_none() {
         let message = format!("job {} cannot be run again: it has no copy of the code of its programs", args.job);
-        let on = args.known_as.as_ref().map(|host| format!(" --on {host}")).unwrap_or_default();
+        let on = project.on_machine();
         return Err(Failure::new(Exit::Refused, message)
             .hint("it ran in the project's folder (--live, or an expctl before snapshots)")
             .hint(format!("with the code as it is now: expctl submit {}{on}", record.config_path.display())));

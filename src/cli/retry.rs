@@ -30,9 +30,6 @@ pub struct RetryArgs {
     /// Wait for the job, then write its report
     #[arg(long)]
     wait: bool,
-    /// (from another machine) The name of this one there
-    #[arg(long, hide = true, value_name = "NAME")]
-    known_as: Option<String>,
 }
 
 impl RetryArgs {
@@ -40,17 +37,12 @@ impl RetryArgs {
     pub fn job(&self) -> u64 {
         self.job
     }
-
-    /// The job as the user names it, where the user is.
-    fn named(&self) -> String {
-        self.known_as.as_ref().map_or_else(|| self.job.to_string(), |host| format!("{host}:{}", self.job))
-    }
 }
 
 /// Give the trials that did not complete another attempt.
 pub fn run(project: &Project, args: &RetryArgs) -> Result<(), Failure> {
     let folder = Ledger::open(project)?.measured(args.job)?;
-    refuse_round(args, &folder.record()?)?;
+    refuse_round(project, &folder.record()?)?;
     let (mut job, trouble) = JobStatus::load(&folder)?;
     if let Some(trouble) = trouble {
         return Err(Failure::new(
@@ -76,14 +68,16 @@ pub fn run(project: &Project, args: &RetryArgs) -> Result<(), Failure> {
     // On Slurm the trials of a job are independent; on this machine one launcher runs them all.
     if if slurm { !job.trials.iter().any(is_open) } else { job.is_active() } {
         let message = format!("job {} has not ended: {}", args.job, job.summary());
-        return Err(Failure::new(Exit::Incomplete, message).hint(format!("expctl cancel {}", args.named())));
+        return Err(
+            Failure::new(Exit::Incomplete, message).hint(format!("expctl cancel {}", project.job_name(args.job)))
+        );
     }
     let (again, left) = choose(args, &job)?;
     say_left(&left);
     if again.is_empty() {
         let message = format!("nothing is retried: {} trial(s) would fail again", left.len());
         return Err(Failure::new(Exit::TrialsFailed, message)
-            .hint(format!("once the reason is gone: expctl retry {} --all", args.named())));
+            .hint(format!("once the reason is gone: expctl retry {} --all", project.job_name(args.job))));
     }
     needed_worker_of_this_version(again.iter().map(|again| &again.trial.trial))?;
     let interrupt = Interrupt::listen()?;
@@ -103,18 +97,20 @@ pub fn run(project: &Project, args: &RetryArgs) -> Result<(), Failure> {
 }
 
 /// Refuse the job of a search, whether the search runs, was stopped or has ended.
-fn refuse_round(args: &RetryArgs, record: &JobRecord) -> Result<(), Failure> {
+fn refuse_round(project: &Project, record: &JobRecord) -> Result<(), Failure> {
     let Some(SearchRound { round, .. }) = record.search else { return Ok(()) };
-    let on = args.known_as.as_ref().map(|host| format!(" --on {host}")).unwrap_or_default();
     // A search is of one variant, and has to be told which where the config has several.
     let only = record.trials.first().map(|trial| format!(" --only {}", quoted(&trial.variant))).unwrap_or_default();
     let set: String = record.overrides.iter().map(|set| format!(" --set {}", quoted(set))).collect();
-    let search = format!("expctl search {}{on}{only}{set}", record.config_path.display());
-    let message = format!("job {} is round {round} of a search, which runs again itself what it lost", args.job);
+    let search = format!("expctl search {}{}{only}{set}", record.config_path.display(), project.on_machine());
+    let message = format!("job {} is round {round} of a search, which runs again itself what it lost", record.job);
     Err(Failure::new(Exit::Refused, message)
         .hint(format!("to go on with the search: {search}"))
         .hint(format!("to begin it again, once a reason to fail is gone: {search} --again"))
-        .hint(format!("to run these trials once more, as a job of their own: expctl rerun {}", args.named())))
+        .hint(format!(
+            "to run these trials once more, as a job of their own: expctl rerun {}",
+            project.job_name(record.job)
+        )))
 }
 
 /// Names the trials that would only fail again, those with the same reason together, with the last words of the first one's program.

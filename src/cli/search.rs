@@ -56,9 +56,6 @@ pub struct SearchArgs {
     /// Same as --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// (from another machine) The name of this one there, which gets the result as a line of JSON and writes the note
-    #[arg(long, hide = true, value_name = "NAME")]
-    known_as: Option<String>,
 }
 
 impl SearchArgs {
@@ -70,8 +67,7 @@ impl SearchArgs {
     fn command(&self, project: &Project) -> String {
         let only = self.only.as_ref().map(|name| format!(" --only {name}")).unwrap_or_default();
         let set: String = self.overrides.iter().map(|set| format!(" --set {}", quoted(set))).collect();
-        let on = self.known_as.as_deref().or(project.host()).map(|name| format!(" --on {name}")).unwrap_or_default();
-        format!("expctl search {}{on}{only}{set}", self.conf.display())
+        format!("expctl search {}{}{only}{set}", self.conf.display(), project.on_machine())
     }
 
     /// The command that submits the config with its own settings.
@@ -89,8 +85,8 @@ pub fn run(project: &Project, args: &SearchArgs) -> Result<(), Failure> {
     let (options, points) = searched(&config, args)?;
     let search = OpenSearch::find(project, args, (&config, &options, points))?;
     let finished = search.run()?;
-    if args.known_as.is_some() {
-        // What a login prints need not end its last line.
+    if project.is_for_another_machine() {
+        // That one shows it and writes the note. What a login prints need not end its last line.
         out(format_args!("\n{}", serde_json::to_string(&finished).map_err(Failure::internal)?));
         return Ok(());
     }
@@ -252,7 +248,8 @@ impl<'a> OpenSearch<'a> {
         if status.is_active() {
             if !record.on_slurm() {
                 let message = format!("this search runs already: job {}", record.job);
-                return Err(Failure::new(Exit::Incomplete, message).hint(format!("expctl watch {}", record.job)));
+                return Err(Failure::new(Exit::Incomplete, message)
+                    .hint(format!("expctl watch {}", self.project.job_name(record.job))));
             }
             return self.check(record.job, backend.wait(self.project, record, &self.interrupt));
         }

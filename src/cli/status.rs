@@ -388,7 +388,7 @@ pub fn watch(project: &Project, args: &WatchArgs) -> Result<(), Failure> {
             None => lines.changes(&view).into_iter().for_each(out),
         }
         if view.ended {
-            return job.status().verdict().map_err(|failure| with_hint(failure, job.status()));
+            return job.status().verdict().map_err(|failure| with_hint(project, failure, job.status()));
         }
         let leave = match &screen {
             Some(screen) => screen.wait(every, &interrupt),
@@ -396,8 +396,9 @@ pub fn watch(project: &Project, args: &WatchArgs) -> Result<(), Failure> {
         };
         if leave {
             drop(screen);
-            return Err(Failure::rendered(Exit::Incomplete, format!("job {} goes on without me", args.job))
-                .hint(format!("watch it again with `expctl watch {0}`, stop it with `expctl cancel {0}`", args.job)));
+            let name = project.job_name(args.job);
+            return Err(Failure::rendered(Exit::Incomplete, format!("job {name} goes on without me"))
+                .hint(format!("watch it again with `expctl watch {name}`, stop it with `expctl cancel {name}`")));
         }
     }
 }
@@ -435,12 +436,12 @@ impl<'a> MetricsFile<'a> {
     }
 }
 
-fn with_hint(failure: Failure, job: &JobStatus) -> Failure {
-    let id = job.record.job;
-    let logs = format!("`expctl logs {id}` shows what the ranks printed");
+fn with_hint(project: &Project, failure: Failure, job: &JobStatus) -> Failure {
+    let name = project.job_name(job.record.job);
+    let logs = format!("`expctl logs {name}` shows what the ranks printed");
     // A search runs again itself what it lost.
     let is_round = job.record.search.is_some();
-    failure.hint(if is_round { logs } else { format!("{logs}, `expctl retry {id}` runs them again") })
+    failure.hint(if is_round { logs } else { format!("{logs}, `expctl retry {name}` runs them again") })
 }
 
 /// Wait; true if the user interrupts.

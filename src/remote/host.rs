@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use expctl_config::{SshSettings, UserDefaults, has_profile};
 
@@ -22,6 +23,8 @@ pub struct Host {
     settings: SshSettings,
     folder: String,
     has_profile: bool,
+    /// Whether a connection of ours would have to stay for others; asked for once.
+    stays_for_others: OnceLock<bool>,
 }
 
 impl Host {
@@ -56,7 +59,7 @@ impl Host {
                 .hint(format!("folder = \"{default}\"")));
         };
         let folder = settings.folder.clone().unwrap_or(default);
-        Ok(Self { name: name.to_owned(), settings, folder, has_profile })
+        Ok(Self { name: name.to_owned(), settings, folder, has_profile, stays_for_others: OnceLock::new() })
     }
 
     /// Its name here.
@@ -95,8 +98,22 @@ impl Host {
         if !std::io::stdin().is_terminal() {
             command.args(["-o", "BatchMode=yes"]);
         }
+        if self.stays_for_others() {
+            command.args(["-o", "ControlMaster=no"]);
+        }
         command.arg("--").arg(&self.settings.host).arg(self.shell_line(arguments)?);
         Ok(command)
+    }
+
+    /// Whether `ssh` would make a connection of ours the one that others of the user's share, and wait for them at our end, as it does without
+    /// `ControlPersist`. A connection that is shared already is used in any case.
+    fn stays_for_others(&self) -> bool {
+        *self.stays_for_others.get_or_init(|| {
+            let mut command = Command::new(ssh_program());
+            command.args(["-T", "-G", "--", &self.settings.host]).stdin(Stdio::null()).stderr(Stdio::null());
+            let output = command.output().ok().filter(|output| output.status.success());
+            output.is_some_and(|output| waits_for_others(&String::from_utf8_lossy(&output.stdout)))
+        })
     }
 
     /// What the login shell there runs.
@@ -121,6 +138,15 @@ impl Host {
     }
 }
 
+/// Whether settings, as `ssh -G` prints them, make a connection that is shared and does not end before the others.
+fn waits_for_others(settings: &str) -> bool {
+    let is = |key: &str, values: &[&str]| {
+        let mut lines = settings.lines().filter_map(|line| line.split_once(' '));
+        lines.find(|(name, _)| *name == key).is_some_and(|(_, value)| values.contains(&value.trim()))
+    };
+    is("controlmaster", &["true", "yes", "auto", "ask", "autoask"]) && is("controlpersist", &["false", "no"])
+}
+
 /// Whether a text may name a host: it is also the name of a folder and of a profile, and no number.
 pub(crate) fn is_host_name(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -139,7 +165,8 @@ mod tests {
     fn host(expctl: &str, setup: &[&str]) -> Host {
         let setup = setup.iter().map(|line| (*line).to_owned()).collect();
         let settings = SshSettings { host: "me@delta".to_owned(), folder: None, expctl: expctl.to_owned(), setup };
-        Host { name: "delta".to_owned(), settings, folder: "expctl/p".to_owned(), has_profile: true }
+        let (name, folder) = ("delta".to_owned(), "expctl/p".to_owned());
+        Host { name, settings, folder, has_profile: true, stays_for_others: OnceLock::new() }
     }
 
     #[test]
@@ -171,6 +198,21 @@ mod tests {
         let mut shell = shell.spawn().unwrap();
         shell.stdin.take().unwrap().write_all(b"sent\n").unwrap();
         assert_eq!(shell.wait_with_output().unwrap().stdout, b"1\nsent\n");
+    }
+
+    #[test]
+    fn a_connection_without_controlpersist_would_wait_for_others() {
+        // As OpenSSH 9.2 prints them.
+        for (settings, waits) in [
+            ("host a\ncontrolmaster auto\ncontrolpath /home/me/.ssh/a\ncontrolpersist no\n", true),
+            ("controlmaster true\ncontrolpersist no\n", true),
+            ("controlmaster auto\ncontrolpersist 14400\n", false),
+            ("controlmaster auto\ncontrolpersist yes\n", false),
+            ("controlmaster false\ncontrolpersist no\n", false),
+            ("", false),
+        ] {
+            assert_eq!(waits_for_others(settings), waits, "{settings}");
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod project_tree;
 pub mod protocol;
 mod received_tree;
 mod remote_folder;
+mod running_mark;
 mod serve;
 mod session;
 mod transfer;

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::RemoteError;
 use super::remote_folder::RemoteFolder;
+use super::running_mark::RunningMark;
 use crate::exit::Exit;
 use crate::launch::recover;
 use crate::project::SENT_SOURCE;
@@ -141,6 +142,8 @@ impl<'a> OnceSubmission<'a> {
         // It fails where this process leads a session already.
         let _ = setsid();
         let lock = self.lock()?;
+        // Of no other node, where the lock holds on this one alone.
+        let _mark = RunningMark::take(&self.path("node"))?;
         match self.result()? {
             Some(result) if result.is_final() => return Ok(()),
             Some(_) => {

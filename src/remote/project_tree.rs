@@ -86,7 +86,8 @@ impl ProjectTree {
         let mut transfer = Transfer::new(format!("sending to {}", session.host()));
         transfer.expect(asked.len() as u64, asked.iter().sum());
         for hash in hashes {
-            let content = self.store.read(&hash)?;
+            // One that is damaged here is written again by the same command.
+            let content = self.store.read(&hash).inspect_err(|_| self.store.remove_damaged(&hash))?;
             let size = content.len() as u64;
             session.send(&HostRequest::Content { hash, size }, &content)?;
             transfer.add_bytes(size);

@@ -12,7 +12,7 @@ use super::job_files::{FetchExtent, ListedFile, ListedJob};
 use super::once_submission::{SubmissionOrder, SubmissionResult};
 
 /// Number of this protocol. Both sides have to have the same.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// Start of the first line of the far side. What a login prints comes before it.
 pub const GREETING: &str = "expctl-remote ";

@@ -13,7 +13,7 @@ use nix::sys::statvfs::statvfs;
 use super::error::RemoteError;
 use super::remote_folder::{RemoteFolder, is_hash};
 use super::unused_trees::renew;
-use crate::snapshot::{SnapshotError, Store, write_code};
+use crate::snapshot::{Store, write_code};
 
 /// A tree that is being received.
 #[derive(Debug)]
@@ -109,14 +109,8 @@ impl ReceivedTree {
                 .tempdir_in(folder.trees())
                 .map_err(RemoteError::io("create", &folder.trees()))?;
             let code = staged.path().join("code");
-            write_code(&code, &self.snapshot, &self.store).inspect_err(|error| {
-                // It counts as lacking from now on, so the same command sends it again.
-                if let SnapshotError::Damaged { path } = error
-                    && let Err(e) = std::fs::remove_file(path)
-                {
-                    tracing::debug!("{}: {e}", path.display());
-                }
-            })?;
+            // What is damaged counts as lacking from then on, so the same command sends it again.
+            write_code(&code, &self.snapshot, &self.store)?;
             match std::fs::rename(&code, &tree) {
                 // Another connection was faster.
                 Err(e) if matches!(e.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists) => {}
@@ -138,6 +132,7 @@ mod tests {
     use expctl_ledger::{LiveReason, SnapshotPath};
 
     use super::*;
+    use crate::snapshot::SnapshotError;
 
     fn entry(path: &str, content: &[u8]) -> SnapshotEntry {
         let hash = blake3::hash(content).to_hex().to_string();
@@ -167,20 +162,29 @@ mod tests {
     }
 
     #[test]
-    fn a_content_that_is_damaged_there_is_sent_again() {
+    fn contents_that_are_damaged_there_are_sent_again_at_once() {
         let home = tempfile::tempdir().unwrap();
         let folder = RemoteFolder::open(home.path().to_str().unwrap()).unwrap();
-        let tree = ReceivedTree::new(&folder, vec![entry("a.py", b"a")]).unwrap();
-        let hash = blake3::hash(b"a").to_hex().to_string();
-        tree.add(&hash, b"a").unwrap();
-        let object = tree.store.path().join("objects").join(&hash[..2]).join(&hash);
-        std::fs::remove_file(&object).unwrap();
-        std::fs::write(&object, "b").unwrap();
+        let files: [(&str, &[u8]); 3] = [("a.py", b"a"), ("b.py", b"b"), ("c.py", b"c")];
+        let entries = files.iter().map(|(path, content)| entry(path, content)).collect();
+        let tree = ReceivedTree::new(&folder, entries).unwrap();
+        let hash = |content: &[u8]| blake3::hash(content).to_hex().to_string();
+        files.iter().for_each(|(_, content)| tree.add(&hash(content), content).unwrap());
+        let mut damaged = [hash(b"a"), hash(b"c")];
+        damaged.sort();
+        for hash in &damaged {
+            let object = tree.store.path().join("objects").join(&hash[..2]).join(hash);
+            std::fs::remove_file(&object).unwrap();
+            std::fs::write(&object, "x").unwrap();
+        }
         assert!(tree.lacks().unwrap().is_empty());
         assert!(matches!(tree.unpack(&folder), Err(RemoteError::Snapshot(SnapshotError::Damaged { .. }))));
-        assert_eq!(tree.lacks().unwrap(), std::slice::from_ref(&hash));
-        tree.add(&hash, b"a").unwrap();
-        assert_eq!(std::fs::read_to_string(tree.unpack(&folder).unwrap().join("a.py")).unwrap(), "a");
+        assert_eq!(tree.lacks().unwrap(), damaged);
+        files.iter().for_each(|(_, content)| tree.add(&hash(content), content).unwrap());
+        let unpacked = tree.unpack(&folder).unwrap();
+        for (path, content) in files {
+            assert_eq!(std::fs::read(unpacked.join(path)).unwrap(), content);
+        }
     }
 
     #[test]

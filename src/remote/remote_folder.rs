@@ -30,9 +30,7 @@ impl RemoteFolder {
     /// It cannot be made.
     pub fn open(named: &str) -> Result<Self, RemoteError> {
         let home = std::env::home_dir().unwrap_or_else(|| PathBuf::from("/"));
-        let below = if named == "~" { "" } else { named.strip_prefix("~/").unwrap_or(named) };
-        let path = home.join(below);
-        let folder = Self { path };
+        let folder = Self { path: from_home(home, named) };
         for plain in [folder.runs(), folder.data()] {
             std::fs::create_dir_all(&plain).map_err(RemoteError::io("create", &plain))?;
         }
@@ -151,7 +149,38 @@ impl RemoteFolder {
     }
 }
 
+/// The folder that a text names for a user with this home folder: that folder for `~`, one in it for `~/a` and `a`.
+fn from_home(home: PathBuf, named: &str) -> PathBuf {
+    let below = match named.strip_prefix("~/") {
+        Some(below) => below.trim_start_matches('/'),
+        None if named == "~" => "",
+        None => named,
+    };
+    // Joined to nothing, it would end in `/`.
+    if below.is_empty() { home } else { home.join(below) }
+}
+
 /// Whether a text is a hash: nothing in it is of a path.
 pub(crate) fn is_hash(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_absolute_or_from_the_home_folder() {
+        for (named, path) in [
+            ("expctl/p", "/home/me/expctl/p"),
+            ("~/expctl/p", "/home/me/expctl/p"),
+            ("~//p", "/home/me/p"),
+            ("~", "/home/me"),
+            ("~/", "/home/me"),
+            ("~you", "/home/me/~you"),
+            ("/scratch/me/p", "/scratch/me/p"),
+        ] {
+            assert_eq!(from_home("/home/me".into(), named).as_os_str(), path, "{named}");
+        }
+    }
 }

@@ -89,6 +89,13 @@ impl HostSession {
                 .map_err(|source| RemoteError::Answer { host, source: MessageError::Malformed { source } })?;
             self.has_greeted = true;
             if greeting.protocol == PROTOCOL {
+                let ours = env!("CARGO_PKG_VERSION");
+                if greeting.version != ours {
+                    say(format!(
+                        "warning: {} has expctl {}, and this is {ours}: what the newer one writes, the other may not read",
+                        self.host, greeting.version
+                    ));
+                }
                 return Ok(());
             }
             let (host, theirs) = (self.host.clone(), greeting.version);

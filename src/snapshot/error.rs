@@ -60,9 +60,11 @@ impl From<SnapshotError> for Failure {
             SnapshotError::Pattern { .. } => {
                 Self::new(Exit::Config, &error).hint("a line is a name or a path with *, ?, [a-z] and **, without !")
             }
-            SnapshotError::NoObject { .. } | SnapshotError::Damaged { .. } => {
-                Self::new(Exit::Incomplete, &error).hint("another job with the same file may be elsewhere in the ledger; the folder of objects can be restored from a backup")
-            }
+            SnapshotError::NoObject { .. } => Self::new(Exit::Incomplete, &error).hint(
+                "submitting the same file again stores it; else the folder of objects can be restored from a backup",
+            ),
+            SnapshotError::Damaged { .. } => Self::new(Exit::Incomplete, &error)
+                .hint("what is damaged was removed, and submitting the same file again stores it"),
             SnapshotError::Io { action, .. } if *action == "write" || *action == "create" => {
                 Self::new(Exit::Incomplete, &error).hint("EXPCTL_RUNS moves the ledger to another folder")
             }

@@ -1,7 +1,8 @@
 //! [`Store`]: contents of files by their hashes, which the jobs of a user share: `snapshots-<uid>/objects/<xx>/<hash>` in the ledger. [`prune`]
 //! removes those that no job has any more.
 //!
-//! Invariant: an object is complete under its name, and never written again. Only the user may read the folder, whoever may read a job.
+//! Invariant: an object is complete under its name, and never written again. One that was damaged since is removed where that is found. Only the user
+//! may read the folder, whoever may read a job.
 
 use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File, Permissions};
@@ -113,6 +114,15 @@ impl Store {
         Ok(content)
     }
 
+    /// Remove an object if it is damaged: whoever has the content writes it again then, for all jobs.
+    pub fn remove_damaged(&self, hash: &str) {
+        if let Err(SnapshotError::Damaged { path }) = self.read(hash)
+            && let Err(e) = std::fs::remove_file(&path)
+        {
+            tracing::debug!("{}: {e}", path.display());
+        }
+    }
+
     /// All its objects, with hash, length and age.
     fn objects(&self) -> Result<Vec<(PathBuf, String, u64, Duration)>, SnapshotError> {
         let mut found = Vec::new();
@@ -201,7 +211,12 @@ mod tests {
         assert!(matches!(store.read(&hash), Err(SnapshotError::Damaged { .. })));
         store.insert(b"a = 1\n").unwrap();
         assert_eq!(store.read(&hash).unwrap(), b"a = 1\n");
+        // One that is whole stays.
+        store.remove_damaged(&hash);
+        assert!(store.has(&hash, 6));
         std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "a = 2\n").unwrap();
+        store.remove_damaged(&hash);
         assert!(matches!(store.read(&hash), Err(SnapshotError::NoObject { .. })));
         assert!(Store::named(runs.path(), &store.name()).read("").is_err());
     }

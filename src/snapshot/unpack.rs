@@ -55,7 +55,7 @@ fn unpack_snapshot(job: &JobDir, snapshot: &CodeSnapshot) -> Result<(), Snapshot
     }
 }
 
-/// Make the folder of a snapshot, which must not be there.
+/// Make the folder of a snapshot, which must not be there. If an object is damaged, all are removed that are.
 pub(crate) fn write_code(folder: &Path, snapshot: &CodeSnapshot, store: &Store) -> Result<(), SnapshotError> {
     let folders = snapshot.folders();
     for inside in &folders {
@@ -72,7 +72,12 @@ pub(crate) fn write_code(folder: &Path, snapshot: &CodeSnapshot, store: &Store) 
             SnapshotContent::Live { .. } => link(&snapshot.project.0.join(&entry.path), &path),
         }
     });
-    written.into_iter().collect()
+    let written: Result<(), SnapshotError> = written.into_iter().collect();
+    written.inspect_err(|error| {
+        if matches!(error, SnapshotError::Damaged { .. } | SnapshotError::NoObject { .. }) {
+            snapshot.hashes().for_each(|hash| store.remove_damaged(hash));
+        }
+    })
 }
 
 /// A file that programs may read, and run if they could, but not change: other tasks run it, too.
@@ -141,5 +146,12 @@ mod tests {
             }
         }
         assert!(matches!(unpack(&job), Err(SnapshotError::Damaged { .. })) && !code.exists());
+        // Another submission with the same files repairs the job.
+        assert!(matches!(unpack(&job), Err(SnapshotError::NoObject { .. })));
+        for text in ["a = 1\n", "#!/bin/sh\n"] {
+            store.insert(text.as_bytes()).unwrap();
+        }
+        unpack(&job).unwrap();
+        assert_eq!(read("latest/m.py"), "a = 1\n");
     }
 }

@@ -1,6 +1,7 @@
-//! What the documentation says of crates: its list of dependencies is complete, and the programs that it shows build and run.
+//! What the documentation says of crates and of faults over ssh: its list of dependencies is complete, the programs that it shows build and run, and
+//! tests look for the messages that it shows.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -78,6 +79,87 @@ fn nobody_is_told_to_install_the_other_project() {
         assert!(told.is_empty(), "{}: {told:?}", file.display());
     }
     assert!(read > 500, "{read}");
+}
+
+/// Files with the tests that docs/guide/remote.md names.
+const FAULT_TESTS: [&str; 4] = [
+    "tests/integration/remote.rs",
+    "tests/integration/slow/ssh.rs",
+    "tests/integration/slow/ssh_verbs.rs",
+    "src/remote/running_mark.rs",
+];
+
+#[test]
+fn faults_over_ssh_are_documented_as_their_tests_see_them() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    let sources = FAULT_TESTS.map(read);
+    let functions: BTreeMap<&str, &str> = sources.iter().flat_map(|source| functions_of(source)).collect();
+    let document = read("docs/guide/remote.md");
+    let (_, table) = document.split_once("<!-- faults -->\n").expect("a begin");
+    let (table, _) = table.split_once("<!-- /faults -->").expect("an end");
+    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
+    assert!(rows.len() > 20, "{table}");
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [_, message, _, tests] = &cells[..] else { panic!("{row}") };
+        let mut text = String::new();
+        assert!(tests.contains('`'), "{row}");
+        for test in tests.split('`').skip(1).step_by(2) {
+            let is_test = |indent: &str| format!("#[test]\n{indent}fn {test}() {{");
+            let exists =
+                ["", "    "].iter().any(|indent| sources.iter().any(|source| source.contains(&is_test(indent))));
+            assert!(exists, "there is no test {test}");
+            add_with_called(&functions, test, &mut BTreeSet::new(), &mut text);
+        }
+        // The machine has another name there.
+        let messages: Vec<String> =
+            message.split('`').skip(1).step_by(2).map(|words| words.replace("delta", "far")).collect();
+        for words in messages.iter().flat_map(|message| message.split('…')) {
+            assert!(text.contains(words), "no test of this row looks for {words:?}: {row}");
+        }
+        let codes = message.split('`').step_by(2).flat_map(|between| between.split(|c: char| !c.is_ascii_digit()));
+        for code in codes.filter(|code| !messages.is_empty() && !code.is_empty()) {
+            let mut numbers = text.split(|c: char| !c.is_ascii_alphanumeric());
+            assert!(numbers.any(|number| number == code), "no test of this row looks for the exit code {code}: {row}");
+        }
+    }
+}
+
+/// The functions in a file, each with its text.
+fn functions_of(source: &str) -> BTreeMap<&str, &str> {
+    let mut functions = BTreeMap::new();
+    for (at, _) in source.match_indices("fn ") {
+        let begin = source[..at].rfind('\n').map_or(0, |end| end + 1);
+        let name = source[at + 3..].split(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap_or_default();
+        let indent = source[begin..].len() - source[begin..].trim_start_matches(' ').len();
+        let end = format!("\n{}}}\n", &source[begin..begin + indent]);
+        let is_function = source[begin..at].trim().split(' ').all(|word| ["", "pub", "async"].contains(&word));
+        if let Some(length) = source[at..].find(&end).filter(|_| is_function && !name.is_empty()) {
+            functions.insert(name, &source[at..at + length]);
+        }
+    }
+    functions
+}
+
+/// Add the text of a function, and those of all functions that it calls.
+fn add_with_called<'a>(
+    functions: &BTreeMap<&'a str, &'a str>,
+    name: &str,
+    seen: &mut BTreeSet<&'a str>,
+    text: &mut String,
+) {
+    let Some((name, body)) = functions.get_key_value(name).filter(|(name, _)| seen.insert(**name)) else { return };
+    text.push_str(body);
+    let is_called = |other: &str| {
+        let mut calls = body.match_indices(other);
+        calls.any(|(at, _)| {
+            !body[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_')
+                && body[at + other.len()..].starts_with('(')
+        })
+    };
+    for other in functions.keys().filter(|other| *other != name && is_called(**other)) {
+        add_with_called(functions, other, seen, text);
+    }
 }
 
 /// Crates for other programs: what `cargo publish` would send. Nothing outside their folders is needed, and every field that crates.io asks for is

@@ -1,5 +1,44 @@
 //! The command of the user's that hears of the end of a job.
 
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+
+use test_support::{Requirement, skip};
+
+/// Run an example of the guide with a program in the place of curl; what that was given: its arguments, a line each, and its input.
+fn sent_by(example: &str) -> (String, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let curl = folder.path().join("curl");
+    std::fs::write(&curl, "#!/bin/sh\nprintf '%s\\n' \"$@\" > \"$0-args\"\ncat > \"$0-input\"\n").unwrap();
+    std::fs::set_permissions(&curl, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", example]).env("PATH", path).env("EXPCTL_MESSAGE", "job 12 \"ended\"").stdin(Stdio::piped());
+    let mut shell = shell.spawn().unwrap();
+    let summary = serde_json::json!({"job": 12, "message": "job 12 \"ended\""});
+    writeln!(shell.stdin.take().unwrap(), "{summary}").unwrap();
+    assert!(shell.wait().unwrap().success(), "{example}");
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    (read("curl-args"), read("curl-input"))
+}
+
+#[test]
+fn the_examples_of_the_guide_send_the_message() {
+    let guide = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guide/jobs.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    let between = |begin: &str, end: &str| guide.split_once(begin).unwrap().1.split_once(end).unwrap().0;
+    let (args, _) = sent_by(between("on_end = '", "'"));
+    assert_eq!(args, "-sf\n-d\njob 12 \"ended\"\nhttps://ntfy.sh/my-topic\n");
+    if !Command::new("jq").arg("--version").stdout(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        return skip(Requirement::Other, "jq is not there");
+    }
+    let (args, input) = sent_by(between("Slack: `", "`"));
+    assert!(args.contains("\n@-\nhttps://hooks.slack.com/services/"), "{args}");
+    let sent: serde_json::Value = serde_json::from_str(&input).unwrap();
+    assert_eq!(sent, serde_json::json!({"text": "job 12 \"ended\""}));
+}
+
 mod slow {
     use serde_json::Value as Json;
 

@@ -1,5 +1,6 @@
 //! Cluster profiles as a user meets them: the scripts that they make, what wins over what, and `expctl doctor`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
@@ -132,6 +133,17 @@ fn what_is_wrong_with_a_profile_is_shown_with_its_place() {
     write(&project, "config/expctl/config.toml", "bakcend = \"slurm\"\nruns = \"x\"\n");
     let message = refused(&project, "slurm.profile=dev-cluster");
     assert!(message.contains("did you mean `backend`?") && message.contains("config/expctl/config.toml"), "{message}");
+}
+
+#[test]
+fn slurm_is_asked_to_send_mail_as_the_guide_says() {
+    let project = TestProject::new();
+    let extra = "[extra]\nmail-type = \"END,FAIL\"\nmail-user = \"me@example.org\"\n";
+    write(&project, "slurm/profiles/mails.toml", extra);
+    let script = script(&project, "mails", &[]);
+    for line in ["#SBATCH --mail-type=\"END,FAIL\"\n", "#SBATCH --mail-user=\"me@example.org\"\n"] {
+        assert!(script.contains(line), "{script}");
+    }
 }
 
 #[test]
@@ -292,20 +304,47 @@ mod slow {
     }
 }
 
-/// Options of Pyxis 0.20 by its README and `srun --help`, with the form of their values.
-const PYXIS: [(&str, &str); 11] = [
-    ("container-image", r"^([A-Za-z0-9.-]+(:[0-9]+)?#)?[^\s,]+$"),
-    ("container-mounts", r"^[^:,]+:[^:,]+(:(ro|rw|x-create=(dir|file|auto)|[a-z+]+))?(,[^:,]+:[^:,]+(:[a-z+=-]+)?)*$"),
-    ("container-workdir", r"^/"),
-    ("container-name", r"^[^:]+(:(auto|create|exec|no_exec))?$"),
-    ("container-save", r"^."),
-    ("container-mount-home", r"^$"),
-    ("no-container-mount-home", r"^$"),
-    ("container-remap-root", r"^$"),
-    ("container-entrypoint", r"^$"),
-    ("container-writable", r"^$"),
-    ("container-env", r"^[A-Za-z_][A-Za-z0-9_]*(,[A-Za-z_][A-Za-z0-9_]*)*$"),
+/// One mount of Pyxis: `SRC[:DST[:FLAGS]]`, of paths or a word for what is no path.
+const MOUNT: &str = r#"((/|\.)[^:,\s"$`\\]*|tmpfs|umount)(:(/|\.)[^:,\s"$`\\]*(:[a-z=+-]+)?)?"#;
+
+/// All options of Pyxis 0.24.0 by its README, with the form of their values by its `args.c`; empty: it takes none.
+const PYXIS: [(&str, &str); 16] = [
+    ("container-image", r"([A-Za-z0-9._-]+@)?([A-Za-z0-9.-]+(:[0-9]+)?#)?[a-z0-9][A-Za-z0-9./_-]*(:[\w.-]+)?|[./]\S*"),
+    ("container-mounts", "MOUNT(,MOUNT)*"),
+    ("container-workdir", r"[./]\S*"),
+    ("container-name", r"[^:]+(:(auto|create|exec|no_exec))?"),
+    ("container-save", r".*[^/]"),
+    ("container-mount-home", ""),
+    ("no-container-mount-home", ""),
+    ("container-remap-root", ""),
+    ("no-container-remap-root", ""),
+    ("container-entrypoint", ""),
+    ("no-container-entrypoint", ""),
+    ("container-entrypoint-log", ""),
+    ("container-writable", ""),
+    ("container-readonly", ""),
+    ("container-env", r"[A-Za-z_][A-Za-z0-9_]*(,[A-Za-z_][A-Za-z0-9_]*)*"),
+    ("container-unshare", r"(net|ipc|uts)(,(net|ipc|uts))*"),
 ];
+
+/// The options of Pyxis in a script, each of which it knows, takes with this value, and takes once.
+fn options_of_pyxis(script: &str) -> BTreeMap<String, String> {
+    let command = script.split_once("\n  srun ").unwrap().1.split_once("2> ").unwrap().0.replace("\\\n", " ");
+    let words = shlex::split(&command.replace("\"$attempt\"", "A").replace("\"$worker\"", "WORKER")).unwrap();
+    let rank = words.iter().position(|word| word == "WORKER").unwrap();
+    // Nothing stands between the options and the rank.
+    assert!(words[..rank].iter().all(|word| word.starts_with("--")), "{words:?}");
+    let mut options = BTreeMap::new();
+    for word in words[..rank].iter().filter(|word| word.contains("container")) {
+        let option = word.trim_start_matches('-');
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        let (_, form) = PYXIS.iter().find(|(known, _)| *known == name).unwrap_or_else(|| panic!("{name} is none"));
+        let form = format!("^({})$", form.replace("MOUNT", MOUNT));
+        assert!(regex::Regex::new(&form).unwrap().is_match(value), "{word}");
+        assert!(options.insert(name.to_owned(), value.to_owned()).is_none(), "{name} twice");
+    }
+    options
+}
 
 #[test]
 fn ranks_in_containers_of_pyxis_are_options_of_srun() {
@@ -313,39 +352,49 @@ fn ranks_in_containers_of_pyxis_are_options_of_srun() {
     write(
         &project,
         "slurm/profiles/enroot.toml",
-        "[slurm]\nimage = \"nvcr.io#nvidia/pytorch:25.01-py3\"\n[container]\nruntime = \"pyxis\"\nbinds = [\"/projects\", \"/a:/b:ro\"]\n",
+        "[slurm]\nimage = \"nvcr.io#nvidia/pytorch:25.01-py3\"\n[container]\nruntime = \"pyxis\"\nbinds = [\"/projects\", \"/a:/b:ro\"]\n\
+         [environment]\nNCCL_DEBUG = \"WARN\"\n",
     );
-    let script = script(&project, "enroot", &[]);
-    let command = script.split_once("\n  srun ").unwrap().1.split_once("2> ").unwrap().0.replace("\\\n", " ");
-    let words = shlex::split(&command.replace("\"$attempt\"", "A").replace("\"$worker\"", "WORKER")).unwrap();
-    let rank = words.iter().position(|word| word == "WORKER").unwrap();
-    // Nothing stands between the options and the rank.
-    assert!(words[..rank].iter().all(|word| word.starts_with("--")), "{words:?}");
-    let options: Vec<(&str, &str)> = words[..rank]
-        .iter()
-        .filter(|word| word.contains("container"))
-        .map(|word| word.trim_start_matches('-').split_once('=').unwrap_or((word.trim_start_matches('-'), "")))
-        .collect();
-    for (name, value) in &options {
-        let (_, form) =
-            PYXIS.iter().find(|(known, _)| known == name).unwrap_or_else(|| panic!("{name} is none of Pyxis"));
-        assert!(regex::Regex::new(form).unwrap().is_match(value), "--{name}={value}");
-    }
-    let value = |name: &str| options.iter().find(|(other, _)| *other == name).unwrap().1;
-    assert_eq!(value("container-image"), "nvcr.io#nvidia/pytorch:25.01-py3");
-    let mounts: Vec<&str> = value("container-mounts").split(',').collect();
+    let all = script(&project, "enroot", &[]);
+    let options = options_of_pyxis(&all);
+    assert_eq!(options["container-image"], "nvcr.io#nvidia/pytorch:25.01-py3");
+    let mounts: Vec<&str> = options["container-mounts"].split(',').collect();
     let runs = project.path().join("results/runs").display().to_string();
     for mount in ["/projects:/projects".to_owned(), "/a:/b:ro".to_owned(), format!("{runs}:{runs}")] {
         assert!(mounts.contains(&mount.as_str()), "{mounts:?}");
     }
-    assert!(!script.contains("pyxis exec"), "{script}");
+    // An image may set it, too, and would win.
+    assert!(options["container-env"].split(',').any(|name| name == "NCCL_DEBUG"), "{options:?}");
+    assert!(!all.contains("pyxis exec"), "{all}");
+    assert_eq!(options_of_pyxis(&script(&project, "enroot", &["slurm.image=./x.sqsh"]))["container-image"], "./x.sqsh");
+}
 
-    write(
-        &project,
-        "slurm/profiles/enroot.toml",
-        "[slurm]\nimage = \"x.sqsh\"\n[container]\nruntime = \"pyxis\"\nnv = true\n",
-    );
-    let output = project.run(&["plan", "conf/small.toml", "--script", "--set", "slurm.profile=enroot"]);
+#[test]
+fn what_pyxis_would_take_for_something_else_is_refused() {
+    let project = TestProject::new();
+    let profile = |container: &str| {
+        let text = format!("[slurm]\nimage = \"/x.sqsh\"\n[container]\nruntime = \"pyxis\"\n{container}\n");
+        write(&project, "slurm/profiles/enroot.toml", &text);
+    };
+    for container in
+        ["binds = [\"projects\"]", "binds = [\"/my projects\"]", "binds = [\"/a:b\"]", "binds = ['/a$(b)']"]
+    {
+        profile(container);
+        let message = refused(&project, "slurm.profile=enroot");
+        assert!(message.contains("`container.binds` cannot hold ") && message.contains(" with pyxis"), "{message}");
+    }
+    profile("nv = true");
+    let message = refused(&project, "slurm.profile=enroot");
+    assert!(message.contains("enroot shows a GPU's driver by itself"), "{message}");
+    profile("binds = [\"tmpfs:/fast\"]");
+    project.conf("small", SMALL);
+    let plan = ["plan", "conf/small.toml", "--script", "--set", "slurm.profile=enroot"];
+    // A name that Docker's registry would be asked for.
+    let output = project.run(&[&plan[..], &["--set", "slurm.image=images/x.sqsh"]].concat());
     assert_eq!(output.status.code(), Some(3));
-    assert!(text(&output.stderr).contains("enroot shows a GPU's driver by itself"), "{}", text(&output.stderr));
+    let message = text(&output.stderr);
+    assert!(message.contains("slurm.image = \"./images/x.sqsh\""), "{message}");
+    let output = project.expctl(&plan).env("EXPCTL_RUNS", "/u/my runs").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("Pyxis cannot show a folder named \"/u/my runs\""), "{output:?}");
 }

@@ -27,7 +27,8 @@ fn with_job() -> (FarSide, TestProject) {
     (far, project)
 }
 
-fn files(folder: &Path) -> Vec<PathBuf> {
+/// All files below a folder.
+pub fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().map(Result::unwrap) {
         match entry.path() {
@@ -117,6 +118,21 @@ fn a_machine_that_cannot_be_used_is_one_clear_error() {
 }
 
 #[test]
+fn another_version_that_speaks_the_same_is_a_warning() {
+    let (far, project) = (FarSide::without_network(), TestProject::new());
+    far.connect(&project);
+    let lines = [
+        format!("expctl-remote {{\"version\":\"9.9.9\",\"protocol\":{PROTOCOL}}}"),
+        "{\"numbers\":{\"jobs\":[]}}".to_owned(),
+    ];
+    let printed = lines.map(|line| format!("echo '{line}'")).join("\n");
+    far.ssh_program(&format!("{printed}\ncat > /dev/null"));
+    let (_, stderr) = far.expect(&project, &["fetch", "--on", "far"], 0);
+    assert!(stderr.contains("warning: far has expctl 9.9.9, and this is "), "{stderr}");
+    assert!(stderr.contains("0 jobs of far: all is here"), "{stderr}");
+}
+
+#[test]
 fn a_machine_that_sends_what_was_not_asked_for_writes_nothing() {
     let project = TestProject::new();
     let far = FarSide::without_network();
@@ -155,6 +171,92 @@ fn a_machine_that_sends_what_was_not_asked_for_writes_nothing() {
     far.ssh_program(&format!("{printed}\nprintf ab"));
     far.expect(&project, &["fetch", "far:1"], 4);
     assert_eq!(files(&runs), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn contents_that_are_damaged_make_no_job_and_come_again() {
+    let (project, far) = (TestProject::new(), FarSide::without_network());
+    far.connect(&project);
+    project.conf("small", &conf());
+    std::fs::write(project.path().join("payload.py"), "x = 'filler of the code'\n").unwrap();
+    let submit = ["submit", "conf/small.toml", "--on", "far"];
+    let refused = |words: &str| {
+        let (stdout, stderr) = far.expect(&project, &submit, 6);
+        assert!(stdout.is_empty() && stderr.contains(words), "{words}: {stderr}");
+        assert!(far.jobs().is_empty());
+    };
+    // On the way.
+    let ssh = std::fs::read_to_string(far.ssh()).unwrap();
+    far.replace_ssh(&ssh.replace("exec sh -c", "sed -u 's/filler/fuller/' | sh -c"));
+    refused("a content has another hash");
+    far.replace_ssh(&ssh);
+    // There: of the right length, with other bytes.
+    far.expect(&project, &["check", "conf/small.toml", "--on", "far"], 0);
+    std::fs::remove_dir_all(far.project().join("trees")).unwrap();
+    let objects = files(&far.project().join("results/runs")).into_iter().filter(|path| {
+        path.components().any(|part| part.as_os_str() == "objects") && path.metadata().unwrap().len() > 0
+    });
+    let objects: Vec<PathBuf> = objects.collect();
+    assert!(objects.len() > 1);
+    for object in &objects {
+        let length = usize::try_from(object.metadata().unwrap().len()).unwrap();
+        std::fs::remove_file(object).unwrap();
+        std::fs::write(object, vec![0_u8; length]).unwrap();
+    }
+    refused("the code of the job is damaged");
+    // All of them, at once.
+    let (stdout, stderr) = far.expect(&project, &submit, 0);
+    let sent = format!("sent to far: {} files, ", objects.len());
+    assert!(stdout == "far:1\n" && stderr.contains(&sent), "{sent}: {stdout}{stderr}");
+    assert!(stderr.contains("going on with the submission of "), "{stderr}");
+    far.wait_for_jobs();
+}
+
+#[test]
+fn what_slurm_there_says_is_said_here_and_nothing_is_submitted() {
+    let (project, mut far) = (TestProject::new(), FarSide::without_network());
+    far.script("scontrol", "[ \"$1\" = ping ] && echo 'Slurmctld(primary) at login is UP'");
+    let sbatch = far.script("sbatch", "echo 'sbatch: error: Batch job submission failed: Invalid account' >&2; exit 1");
+    far.script("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1");
+    let tools = sbatch.parent().unwrap().display();
+    far.setup(format!("export PATH='{tools}':\"$PATH\" SLURM_CONF=/dev/null EXPCTL_BACKEND=slurm"));
+    far.connect(&project);
+    project.conf("small", &conf());
+    let submit = ["submit", "conf/small.toml", "--on", "far"];
+    let (stdout, stderr) = far.expect(&project, &submit, 4);
+    assert!(stdout.is_empty() && stderr.contains("Batch job submission failed: Invalid account"), "{stderr}");
+    // Killed before it asked Slurm, which does not say then what it has of it.
+    let killed = far.expctl(&project, &submit).env("EXPCTL_DIE_AT", "staged").output().unwrap();
+    assert_eq!(killed.status.code(), Some(6), "{killed:?}");
+    let (stdout, stderr) = far.expect(&project, &submit, 4);
+    assert!(stdout.is_empty() && stderr.contains("the submission ended midway"), "{stderr}");
+    assert!(stderr.contains("Unable to contact slurm controller"), "{stderr}");
+    // Once it does, the rest of that one is removed, and it is asked anew.
+    far.script("squeue", "exit 0");
+    let (_, stderr) = far.expect(&project, &submit, 4);
+    assert!(stderr.contains("Invalid account"), "{stderr}");
+    let left = std::fs::read_dir(far.project().join("results/runs")).unwrap();
+    let left: Vec<String> = left.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(left.iter().all(|name| name.starts_with("snapshots-")), "{left:?}");
+}
+
+#[test]
+fn a_folder_there_may_be_the_home_folder() {
+    let (project, far) = (TestProject::new(), FarSide::without_network());
+    far.connect(&project);
+    let settings = project.path().join("config/expctl/config.toml");
+    let home = std::fs::read_to_string(&settings).unwrap().replace("\"expctl/p\"", "\"~\"");
+    std::fs::write(&settings, home).unwrap();
+    project.conf("small", &conf());
+    let (stdout, _) = far.expect(&project, &["submit", "conf/small.toml", "--on", "far"], 0);
+    assert_eq!(stdout, "far:1\n");
+    assert!(far.home().join("results/runs/1/job.json").exists() && !far.project().exists());
+    wait_until("the job there", PATIENCE, || {
+        let (stdout, _) = far.expect(&project, &["status", "far:1", "--json"], 0);
+        (serde_json::from_str::<serde_json::Value>(&stdout).unwrap()[0]["state"] == "failed").then_some(())
+    });
+    let (_, stderr) = far.expect(&project, &["fetch", "--on", "far"], 0);
+    assert!(stderr.contains("1 job of far: "), "{stderr}");
 }
 
 #[test]
@@ -207,7 +309,7 @@ fn the_profile_and_the_job_go_along_and_options_for_this_machine_do_not() {
     far.expctl(&project, &["logs", "--tail", "12", "far:7"]).output().unwrap();
     let asked = std::fs::read_to_string(far.home().join("asked")).unwrap();
     assert!(asked.lines().any(|line| line.contains("--profile far") && line.contains("--dry-run")), "{asked}");
-    assert!(asked.lines().any(|line| line.contains("--job 7") && line.contains("logs --tail 12 7")), "{asked}");
+    assert!(asked.lines().any(|line| line.contains("--job 7") && line.contains("--tail 12 7")), "{asked}");
     for verb in [
         &["watch", "far:7", "--metrics", "x.prom"][..],
         &["site", "pages", "--every", "5", "--on", "far"],

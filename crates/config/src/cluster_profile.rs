@@ -33,7 +33,9 @@ const TOP: [&str; 13] = [
     "extra",
 ];
 const CONTAINER: [&str; 3] = ["runtime", "binds", "nv"];
-const RUNTIME: ValueType = ValueType::Choice { words: &["apptainer", "singularity", "pyxis"], aliases: &[] };
+const RUNTIME: ValueType = ValueType::Choice { words: &["apptainer", "singularity", PYXIS], aliases: &[] };
+/// The runtime that is a plugin of Slurm.
+pub const PYXIS: &str = "pyxis";
 const BACKEND: ValueType = ValueType::Choice { words: &["slurm", "slurmrest", "local"], aliases: &[] };
 const ARRAY_SIZE: ValueType = ValueType::Integer { min: 1, max: 4_000_001 };
 const SUBMIT: ValueType = ValueType::Integer { min: 1, max: i64::MAX };
@@ -239,11 +241,28 @@ fn read_container(node: &Node, problems: &mut Vec<Problem>) -> Container {
             unknown => problems.push(unknown_key(unknown, key, &CONTAINER)),
         }
     }
-    if container.nv && container.runtime == "pyxis" {
+    if container.runtime == PYXIS
+        && let Some(bad) = container.binds.iter().find(|bind| !is_mount_of_pyxis(bind))
+    {
+        let problem = Problem::new(node.at, format!("`container.binds` cannot hold {bad:?} with pyxis"), "not this");
+        problems.push(problem.help("paths begin with / or ./, without spaces, quotes, `$` and `\\`"));
+    }
+    if container.nv && container.runtime == PYXIS {
         let problem = Problem::new(node.at, "`container.nv` is for apptainer and singularity", "with pyxis");
         problems.push(problem.help("enroot shows a GPU's driver by itself: leave `nv` out"));
     }
     container
+}
+
+/// Whether Pyxis takes a text for one mount: a path, or a path and where it is inside. Both go through a line of fstab in a shell script of enroot.
+pub fn is_mount_of_pyxis(text: &str) -> bool {
+    let mut parts = text.split(':');
+    let source = parts.next().unwrap_or_default();
+    let is_path = |path: &str| path.starts_with(['/', '.']);
+    let is_special = |c: char| c.is_whitespace() || c == ',' || matches!(c, '"' | '$' | '`' | '\\');
+    (is_path(source) || ["tmpfs", "umount"].contains(&source))
+        && is_path(parts.next().unwrap_or(source))
+        && !text.contains(is_special)
 }
 
 fn read_environment(node: &Node, problems: &mut Vec<Problem>) -> Vec<(String, String)> {

@@ -30,7 +30,9 @@ mod user;
 mod verification;
 mod yaml;
 
-pub use cluster_profile::{ClusterProfile, Container, SHIPPED_PROFILES, has_profile, profile, profile_names};
+pub use cluster_profile::{
+    ClusterProfile, Container, PYXIS, SHIPPED_PROFILES, has_profile, is_mount_of_pyxis, profile, profile_names,
+};
 pub use config::{Config, Run, Values, load, load_only, load_text, variant_names};
 pub use isolation::{ISOLATED, Isolation, Modes, is_isolation, isolation_path};
 pub use layer::{Layer, Setting};

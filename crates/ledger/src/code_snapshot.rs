@@ -223,6 +223,14 @@ impl CodeSnapshot {
         self.entries.iter().filter(|entry| !matches!(entry.content, SnapshotContent::Live { .. }))
     }
 
+    /// Hashes of the contents of its files: one for each file.
+    pub fn hashes(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().filter_map(|entry| match &entry.content {
+            SnapshotContent::File { hash, .. } => Some(hash.as_str()),
+            _ => None,
+        })
+    }
+
     /// Number of its files, and their bytes.
     pub fn size(&self) -> (usize, u64) {
         let sizes = self.entries.iter().filter_map(|entry| match &entry.content {
@@ -306,7 +314,7 @@ mod tests {
         let text = std::fs::read_to_string(CodeSnapshot::path(&job)).unwrap();
         assert!(text.contains(r#"{"path":"data","kind":"live","reason":"ignored"}"#), "{text}");
         assert!(text.contains(r#""kind":"file","mode":"755","size":3,"hash":"ab"}"#), "{text}");
-        assert_eq!(snapshot.size(), (2, 6));
+        assert_eq!((snapshot.size(), snapshot.hashes().collect::<Vec<_>>()), ((2, 6), vec!["ab"; 2]));
         assert_eq!(snapshot.folders(), BTreeSet::from([PathBuf::new(), path(b"a b\n\xff%").0]));
         std::fs::write(CodeSnapshot::path(&job), text.replace("\"schema\": 1", "\"schema\": 2")).unwrap();
         assert!(matches!(CodeSnapshot::read(&job), Err(LedgerError::Newer { found: 2, .. })));

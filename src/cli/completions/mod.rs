@@ -47,11 +47,11 @@ pub fn run(args: &CompletionsArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The command line without the verbs that only expctl itself runs.
+/// The command line without the verbs and arguments that only expctl itself uses.
 fn listed_verbs() -> Command {
     let cli = Cli::command();
     let verbs: Vec<Command> = cli.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned().collect();
-    let arguments: Vec<Arg> = cli.get_arguments().cloned().collect();
+    let arguments: Vec<Arg> = cli.get_arguments().filter(|arg| !arg.is_hide_set()).cloned().collect();
     Command::new("expctl").version(env!("CARGO_PKG_VERSION")).propagate_version(true).args(arguments).subcommands(verbs)
 }
 

@@ -58,8 +58,11 @@ impl Backend for LocalBackend {
             say("the job runs in the background; it writes its note when it ends");
             return Ok(());
         }
+        let name = project.job_name(id);
+        // The log is of this machine.
+        let log = project.machine().map_or_else(|| format!(", or {}", log.display()), |_| String::new());
         say(format!("job {id} runs in the background; it writes its note when it ends"));
-        say(format!("  progress: expctl watch {id}, or {}\n  stop it: expctl cancel {id}", log.display()));
+        say(format!("  progress: expctl watch {name}{log}\n  stop it: expctl cancel {name}"));
         Ok(())
     }
 
@@ -71,7 +74,7 @@ impl Backend for LocalBackend {
         let id = job.job;
         if only.is_some() {
             return Err(Failure::new(Exit::Usage, "a job on this machine is cancelled as a whole")
-                .hint(format!("expctl cancel {id}")));
+                .hint(format!("expctl cancel {}", project.job_name(id))));
         }
         stop_launcher(id, &project.job(id))
     }

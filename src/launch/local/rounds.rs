@@ -95,7 +95,7 @@ pub fn run(project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<
             let message = format!("stopped after {done} of {} trials of job {}", trials.len(), job.job);
             return Err(Failure::new(Exit::Incomplete, message).hint(format!(
                 "completed trials are in `expctl report {0}`; `expctl retry {0}` runs the others again",
-                job.job
+                project.job_name(job.job)
             )));
         }
         let left = trials.len() - begun;
@@ -109,7 +109,9 @@ pub fn run(project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<
             // A search says itself how it goes on.
             return Err(match job.search {
                 Some(_) => failure,
-                None => failure.hint(format!("once the reason is gone: expctl retry {} --all", job.job)),
+                None => {
+                    failure.hint(format!("once the reason is gone: expctl retry {} --all", project.job_name(job.job)))
+                }
             });
         }
     }

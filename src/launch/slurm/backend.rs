@@ -200,7 +200,9 @@ impl SlurmBackend {
             let last = folder.attempts(&trial.id)?.last().map_or(0, AttemptDir::number);
             if let Some(task) = tasks.get(*index as usize).and_then(Option::as_ref).filter(|task| task.attempt > last) {
                 let message = format!("another attempt of trial {} is queued already, as {}", trial.id, task.name());
-                return Err(Failure::new(Exit::Incomplete, message).hint(format!("expctl status {id}")));
+                return Err(
+                    Failure::new(Exit::Incomplete, message).hint(format!("expctl status {}", project.job_name(id)))
+                );
             }
             attempts.insert(*index, last + 1);
         }
@@ -271,7 +273,7 @@ impl SlurmBackend {
         if let Some((_, other)) = spared.iter().find(shares) {
             let message =
                 format!("trial {} runs in the same task: one of its trials cannot be cancelled alone", other.id);
-            return Err(Failure::new(Exit::Usage, message).hint(format!("expctl cancel {id}")));
+            return Err(Failure::new(Exit::Usage, message).hint(format!("expctl cancel {}", project.job_name(id))));
         }
         if only.is_none() {
             // Nothing is left for it to wait for, and the arrays must not start when it ends.
@@ -418,7 +420,7 @@ impl Backend for SlurmBackend {
 
     /// An interrupt ends this process, not the job.
     fn wait(&self, project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<(), Failure> {
-        leave_on_interrupt(job.job, interrupt.clone());
+        leave_on_interrupt(project.job_name(job.job), interrupt.clone());
         self.wait_for_job(project, job.job, &mut say_changes(job.job))
     }
 
@@ -441,7 +443,7 @@ fn say_changes(job: u64) -> impl FnMut(WaitProgress) {
 }
 
 /// End this process with exit code 6 at the first interrupt.
-fn leave_on_interrupt(job: u64, interrupt: Interrupt) {
+fn leave_on_interrupt(job: String, interrupt: Interrupt) {
     std::thread::spawn(move || {
         while !interrupt.is_set() {
             std::thread::sleep(Duration::from_millis(100));

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use expctl_config::{ClusterProfile, Container};
+use expctl_config::{ClusterProfile, Container, PYXIS, is_mount_of_pyxis};
 use expctl_ledger::JobRecord;
 use expctl_settings::{NO_DATA_SET, Trial, is_url};
 use minijinja::syntax::SyntaxConfig;
@@ -296,6 +296,14 @@ impl ContainerCommand {
                 .hint("set slurm.image to the path of one, or to a name that the runtime knows"));
         }
         let Container { runtime, mut binds, nv } = scripts.profile.container.clone().unwrap_or_default();
+        let is_pyxis = runtime == PYXIS;
+        if is_pyxis && is_file_that_pyxis_takes_for_a_name(image) {
+            return Err(Failure::new(
+                Exit::Config,
+                format!("Pyxis takes {image:?} for the name of an image of Docker"),
+            )
+            .hint(format!("a file begins with / or ./: slurm.image = \"./{image}\"")));
+        }
         binds.extend(scripts.profile.scratch.clone());
         let library_variable = match runtime.as_str() {
             "apptainer" => Some("APPTAINERENV_LD_LIBRARY_PATH"),
@@ -308,27 +316,41 @@ impl ContainerCommand {
                 return Err(Failure::new(Exit::Usage, format!("a container cannot be shown a folder named {text:?}"))
                     .hint("`,` and `:` have a meaning there; move the folder, or link to it"));
             }
+            if is_pyxis && !is_mount_of_pyxis(text) {
+                return Err(Failure::new(Exit::Usage, format!("Pyxis cannot show a folder named {text:?}")).hint(
+                    "spaces, `\"`, `$`, `\\` and backticks have a meaning there; move the folder, or link to it",
+                ));
+            }
             if !binds.iter().any(|bind| bind == text) {
                 binds.push(text.to_owned());
             }
         }
-        let sets_libraries = scripts.programs.library_path.is_some();
-        let srun_options = if runtime == "pyxis" { pyxis_options(image, &binds, sets_libraries) } else { Vec::new() };
+        let srun_options = if is_pyxis { pyxis_options(image, &binds, scripts) } else { Vec::new() };
         Ok(Some(Self { runtime, nv, binds, image: image.to_owned(), library_variable, srun_options }))
     }
 }
 
-/// Options of srun with [Pyxis](https://github.com/NVIDIA/pyxis): the image, the folders at the same paths inside, and, if the script
-/// sets `LD_LIBRARY_PATH`, that of the script in place of the image's.
-fn pyxis_options(image: &str, binds: &[String], sets_libraries: bool) -> Vec<String> {
+/// Whether an image is meant to be a file of enroot, and Pyxis would ask a registry for it: a path begins with `/` or `.` there.
+fn is_file_that_pyxis_takes_for_a_name(image: &str) -> bool {
+    let ending = Path::new(image).extension();
+    !image.starts_with(['/', '.']) && ending.is_some_and(|ending| ending == "sqsh" || ending == "squashfs")
+}
+
+/// Options of srun with [Pyxis](https://github.com/NVIDIA/pyxis): the image, the folders at the same paths inside, and the variables that the
+/// script sets, which else would be the image's where it has them.
+fn pyxis_options(image: &str, binds: &[String], scripts: JobScripts<'_>) -> Vec<String> {
     let mount = |bind: &String| if bind.contains(':') { bind.clone() } else { format!("{bind}:{bind}") };
     let mounts: Vec<String> = binds.iter().map(mount).collect();
     let mut options = vec![format!("--container-image={image}")];
     if !mounts.is_empty() {
         options.push(format!("--container-mounts={}", mounts.join(",")));
     }
-    if sets_libraries {
-        options.push("--container-env=LD_LIBRARY_PATH".to_owned());
+    let mut variables: Vec<&str> = scripts.profile.environment.iter().map(|(name, _)| name.as_str()).collect();
+    if scripts.programs.library_path.is_some() && !variables.contains(&"LD_LIBRARY_PATH") {
+        variables.push("LD_LIBRARY_PATH");
+    }
+    if !variables.is_empty() {
+        options.push(format!("--container-env={}", variables.join(",")));
     }
     options
 }

@@ -1,7 +1,7 @@
 //! Another machine, as `--on far` finds it: a home folder of its own on this machine, behind a real sshd or behind a script in the place of
 //! `ssh`. Whoever logs in is the user of this process, or, where that is asked for, a second user who has nothing of this side.
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -42,6 +42,8 @@ fn installed_sshd() -> Option<String> {
 /// A machine called `far`; it ends with the value.
 pub struct FarSide {
     _sshd: Option<Guard>,
+    /// A process in the network of its own, which lasts as long as it.
+    _network: Option<Guard>,
     /// Who logs in there, if not the user of this process.
     user: Option<SecondUser>,
     setup: Vec<String>,
@@ -63,12 +65,54 @@ impl FarSide {
 
     /// One behind a real sshd on a port of its own; `None`, and said, where there is none.
     pub fn behind_sshd() -> Option<Self> {
+        Self::behind_sshd_with("")
+    }
+
+    /// The same, with these lines of `sshd_config`.
+    pub fn behind_sshd_with(lines: &str) -> Option<Self> {
         let sshd = installed_sshd()?;
         let mut far = Self::with_home();
-        far.serve(&sshd);
-        far.setup.push(format!("unset {NOT_THERE}"));
-        far.setup.push(format!("export HOME='{}'", far.home().display()));
+        far.serve(&sshd, lines);
+        far.forget_this_side();
         Some(far)
+    }
+
+    /// One behind a real sshd in a network of its own, out of which no connection leads: `ssh` gets there by a pipe. `None`, and said, where that
+    /// cannot be.
+    pub fn with_own_network() -> Option<Self> {
+        let sshd = installed_sshd()?;
+        let mut holder = Command::new("unshare");
+        holder.args(["--net", "sh", "-c", "ip link set lo up && echo ready && exec cat"]);
+        holder.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut holder = Guard(holder.spawn().unwrap());
+        let mut said = String::new();
+        BufReader::new(holder.0.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        if said != "ready\n" {
+            skip(Requirement::Other, "a network of its own needs root and ip");
+            return None;
+        }
+        let mut far = Self::with_home();
+        far.new_key("host");
+        far.new_key("user");
+        let path = |name: &str| far.folder.path().join(name).display().to_string();
+        far.write_sshd_config("");
+        let key = std::fs::read_to_string(path("host.pub")).unwrap();
+        std::fs::write(path("known_hosts"), format!("far {key}")).unwrap();
+        far.write_client_config(&format!(
+            "  ProxyCommand nsenter --net=/proc/{}/ns/net -- {sshd} -i -f {} -E {}\n",
+            holder.0.id(),
+            path("sshd_config"),
+            path("sshd.log")
+        ));
+        far._network = Some(holder);
+        far.forget_this_side();
+        Some(far)
+    }
+
+    /// A login there has the home folder there, and no variables of this side.
+    fn forget_this_side(&mut self) {
+        self.setup.push(format!("unset {NOT_THERE}"));
+        self.setup.push(format!("export HOME='{}'", self.home().display()));
     }
 
     /// One behind a real sshd where a second user logs in, whose home is empty; `None`, and said, where that cannot be.
@@ -77,21 +121,31 @@ impl FarSide {
         let sshd = installed_sshd()?;
         let mut far = Self::with_home();
         far.user = Some(SecondUser::new(far.folder.path())?);
-        far.serve(&sshd);
+        far.serve(&sshd, "");
         Some(far)
     }
 
-    /// Start `sshd`, and let `ssh` find it.
-    fn serve(&mut self, sshd: &str) {
+    /// Start `sshd` with these lines of its settings, and let `ssh` find it.
+    fn serve(&mut self, sshd: &str, lines: &str) {
         self.new_key("host");
         self.new_key("user");
-        let (port, server) = self.start_sshd(sshd);
+        let (port, server) = self.start_sshd(sshd, lines);
         self._sshd = Some(server);
         self.trust_host(port, "host");
-        let path = |name: &str| self.folder.path().join(name).display().to_string();
         let user = self.user.as_ref().map_or_else(String::new, |_| format!("  User {}\n", SecondUser::NAME));
+        self.write_client_config(&format!("  HostName 127.0.0.1\n  Port {port}\n{user}"));
+    }
+
+    /// End the server.
+    pub fn stop(&mut self) {
+        self._sshd = None;
+    }
+
+    /// Let `ssh` know the machine by these lines, and write the script in its place.
+    fn write_client_config(&self, lines: &str) {
+        let path = |name: &str| self.folder.path().join(name).display().to_string();
         let client = format!(
-            "Host far\n  HostName 127.0.0.1\n  Port {port}\n{user}  IdentityFile {}\n  IdentitiesOnly yes\n  UserKnownHostsFile {}\n  \
+            "Host far\n{lines}  IdentityFile {}\n  IdentitiesOnly yes\n  UserKnownHostsFile {}\n  \
              GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n  SendEnv EXPCTL_DIE_AT\n",
             path("user"),
             path("known_hosts")
@@ -107,20 +161,11 @@ impl FarSide {
     }
 
     /// Start the server; returns its port once it speaks there. Another process may take a port that was free a moment ago.
-    fn start_sshd(&self, program: &str) -> (u16, Guard) {
+    fn start_sshd(&self, program: &str, lines: &str) -> (u16, Guard) {
         let path = |name: &str| self.folder.path().join(name).display().to_string();
-        // Of the system's unit; sshd separates its privileges there.
-        let _ = std::fs::create_dir_all("/run/sshd");
         for _ in 0..5 {
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            let config = format!(
-                "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nUsePAM no\nStrictModes no\n\
-                 PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\nLogLevel ERROR\nMaxStartups 100\n\
-                 AcceptEnv EXPCTL_DIE_AT\n",
-                path("host"),
-                path("user.pub")
-            );
-            std::fs::write(path("sshd_config"), config).unwrap();
+            self.write_sshd_config(&format!("Port {port}\nListenAddress 127.0.0.1\n{lines}"));
             let mut command = self.command(program);
             command.args(["-D", "-e", "-f", &path("sshd_config")]).stdin(Stdio::null()).stdout(Stdio::null());
             let log = std::fs::File::create(path("sshd.log")).unwrap();
@@ -136,11 +181,27 @@ impl FarSide {
         panic!("sshd does not start: {}", std::fs::read_to_string(path("sshd.log")).unwrap_or_default());
     }
 
+    /// Write the settings of sshd, with these lines first.
+    fn write_sshd_config(&self, lines: &str) {
+        // Of the system's unit; sshd separates its privileges there.
+        let _ = std::fs::create_dir_all("/run/sshd");
+        let path = |name: &str| self.folder.path().join(name).display().to_string();
+        let config = format!(
+            "{lines}HostKey {}\nAuthorizedKeysFile {}\nPidFile none\nUsePAM no\nStrictModes no\n\
+             PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\nLogLevel ERROR\nMaxStartups 100\n\
+             AcceptEnv EXPCTL_DIE_AT\n",
+            path("host"),
+            path("user.pub")
+        );
+        std::fs::write(path("sshd_config"), config).unwrap();
+    }
+
     fn with_home() -> Self {
         let folder = tempfile::Builder::new().prefix("expctl-far-").tempdir().unwrap();
         std::fs::create_dir(folder.path().join("home")).unwrap();
         // Jobs there are processes of this machine, unless a test has a Slurm.
-        Self { _sshd: None, user: None, setup: vec!["export EXPCTL_BACKEND=local".to_owned()], folder }
+        let setup = vec!["export EXPCTL_BACKEND=local".to_owned()];
+        Self { _sshd: None, _network: None, user: None, setup, folder }
     }
 
     /// The second user who logs in there.
@@ -203,12 +264,34 @@ impl FarSide {
         std::fs::write(self.folder.path().join("known_hosts"), format!("[127.0.0.1]:{port} {key}")).unwrap();
     }
 
+    /// Log in with a key that it does not know.
+    pub fn use_unknown_key(&self) {
+        self.new_key("stranger");
+        let path = |name: &str| self.folder.path().join(name).display().to_string();
+        let config = std::fs::read_to_string(path("config")).unwrap();
+        let known = format!("IdentityFile {}\n", path("user"));
+        assert!(config.contains(&known), "{config}");
+        std::fs::write(path("config"), config.replace(&known, &format!("IdentityFile {}\n", path("stranger"))))
+            .unwrap();
+    }
+
     /// Expect another key of the host than it has.
     pub fn expect_another_key(&self) {
         self.new_key("other");
         let config = std::fs::read_to_string(self.folder.path().join("config")).unwrap();
         let port = config.lines().find_map(|line| line.trim().strip_prefix("Port ")).unwrap().parse().unwrap();
         self.trust_host(port, "other");
+    }
+
+    /// Let connections be shared, with this `ControlPersist`; returns the socket of the shared one.
+    pub fn share_connections(&self, persist: &str) -> PathBuf {
+        let (config, socket) = (self.folder.path().join("config"), self.folder.path().join("shared"));
+        let before = std::fs::read_to_string(&config).unwrap();
+        let shared = format!("  ControlMaster auto\n  ControlPath {}\n  ControlPersist {persist}\n", socket.display());
+        let mut lines: Vec<&str> = before.lines().filter(|line| !line.contains("Control")).collect();
+        lines.push(&shared);
+        std::fs::write(config, lines.join("\n")).unwrap();
+        socket
     }
 
     /// The home folder there.

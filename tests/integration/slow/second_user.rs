@@ -1,7 +1,7 @@
 //! `--on NAME` where another user logs in, who has the wheels and nothing else: no clone, no build, and no way to the files of this side.
 //!
-//! Both users are of one machine and share its network. A network of the far side's own would need a pair of interfaces, one of them in the
-//! network of the machine that runs the tests.
+//! Both users are of one machine and share its network, as the daemons of the cluster do. A far side in a network of its own is in `ssh.rs`: `ssh`
+//! gets there by a pipe, so no interface is made in the network of the machine that runs the tests.
 
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
@@ -150,64 +150,76 @@ fn another_user_with_the_wheels_alone_runs_jobs() {
     is_of_the_wheels(&far, &project, "1");
     each_has_their_own(&far, &project);
 
-    // One that runs until it is stopped, which whoever watches it sees.
+    assert_eq!(watched_and_cancelled(&far, &project), "far:2");
+}
+
+/// Submit a job that runs until it is stopped, which whoever watches it sees; its name.
+fn watched_and_cancelled(far: &FarSide, project: &TestProject) -> String {
     let endless = ["--set", "measure.steps=10000000", "--set", "checkpoint.on_signal=false"];
-    assert_eq!(far.expect(&project, &[&submit[..], &endless].concat(), 0).0, "far:2\n");
-    let mut watch = far.expctl(&project, &["watch", "far:2"]);
+    let submit = [&["submit", "conf/first.toml", "--on", "far"][..], &ONE, &endless].concat();
+    let job = far.expect(project, &submit, 0).0.trim().to_owned();
+    let number = job.strip_prefix("far:").unwrap();
+    let mut watch = far.expctl(project, &["watch", &job]);
     let mut watching = Guard(watch.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
     let mut lines = BufReader::new(watching.0.stdout.take().unwrap());
     let mut seen = String::new();
-    while !seen.contains("job 2: 1 running") {
+    while !seen.contains(&format!("job {number}: 1 running")) {
         assert!(lines.read_line(&mut seen).unwrap() > 0, "{seen}");
     }
-    let (_, stderr) = far.expect(&project, &["cancel", "far:2"], 0);
-    assert!(stderr.contains("job 2 is cancelled"), "{stderr}");
+    let (_, stderr) = far.expect(project, &["cancel", &job], 0);
+    assert!(stderr.contains(&format!("job {number} is cancelled")), "{stderr}");
     assert_eq!(watching.0.wait().unwrap().code(), Some(6));
-    assert_eq!(trial(&far, &project, "far:2")["state"], "interrupted");
+    assert_eq!(trial(far, project, &job)["state"], "interrupted");
+    job
 }
 
 #[test]
 fn a_job_of_another_user_is_repaired_there_and_read_here() {
     let Some(far) = with_wheels() else { return };
     let project = starter(&far);
+    assert_eq!(repaired_and_read(&far, &project), "far:1");
+    each_has_their_own(&far, &project);
+}
+
+/// Submit a job whose program lacks something there, retry it once that is there, and write its note from a folder that has nothing to do with the
+/// project; its name.
+fn repaired_and_read(far: &FarSide, project: &TestProject) -> String {
     // A program that reports through the package of the wheel, once what it lacks there is there.
-    script(&project, "train.sh", "cat \"$HOME/needed\" && exec \"$HOME/venv/bin/python\" train.py");
+    script(project, "train.sh", "cat \"$HOME/needed\" && exec \"$HOME/venv/bin/python\" train.py");
     let train = "import expctl, time\nrun = expctl.Run(program='repaired')\nfor step in run.steps():\n    time.sleep(0.002)\n    step.samples = 4\n";
     std::fs::write(project.path().join("train.py"), train).unwrap();
     let bare = BARE.replace("006-kuzmin-tmi", "first").replace("ranks = 2", "ranks = 1");
     project.conf("program", &format!("{bare}\n[variant.a]\nworker.command = [\"./train.sh\"]\n"));
     let submit = ["submit", "conf/program.toml", "--on", "far", "--wait"];
-    let (stdout, stderr) = far.expect(&project, &submit, 5);
-    assert_eq!(stdout, "far:1\n", "{stderr}");
-    let failed = trial(&far, &project, "far:1");
+    let job = far.expect(project, &submit, 5).0.trim().to_owned();
+    let failed = trial(far, project, &job);
     assert_eq!((&failed["state"], &failed["attempt"]), (&"failed".into(), &1.into()), "{failed}");
-    let (stdout, _) = far.expect(&project, &["logs", "far:1", "--rank", "0"], 0);
+    let (stdout, _) = far.expect(project, &["logs", &job, "--rank", "0"], 0);
     assert!(stdout.contains("needed") && stdout.contains("No such file"), "{stdout}");
 
     let repaired = far.shell("echo repaired > ~/needed");
     assert!(repaired.status.success(), "{repaired:?}");
-    far.expect(&project, &["retry", "far:1", "--all", "--wait"], 0);
-    let completed = trial(&far, &project, "far:1");
+    far.expect(project, &["retry", &job, "--all", "--wait"], 0);
+    let completed = trial(far, project, &job);
     assert_eq!((&completed["state"], &completed["attempt"]), (&"completed".into(), &2.into()), "{completed}");
-    let (stdout, stderr) = far.expect(&project, &["fetch", "far:1"], 0);
+    let (stdout, stderr) = far.expect(project, &["fetch", &job], 0);
     let here = project.path().join("results/hosts/far/runs");
     assert_eq!(Path::new(stdout.trim()), here);
     assert!(stderr.contains("1 job of far: ") && !stderr.contains("all is here"), "{stderr}");
 
-    // From a folder that has nothing to do with the project.
     let elsewhere = tempfile::tempdir().unwrap();
     let root = project.path().to_str().unwrap();
-    let mut report = far.expctl(&project, &["--root", root, "report", "far:1"]);
+    let mut report = far.expctl(project, &["--root", root, "report", &job]);
     let note = PathBuf::from(stdout_of(report.current_dir(elsewhere.path())));
-    assert_eq!(note, project.path().join("results/program_far_1.md"));
+    assert_eq!(note, project.path().join(format!("results/program_{}.md", job.replace(':', "_"))));
     let rows = std::fs::read_to_string(&note).unwrap();
     assert!(rows.lines().any(|line| line.starts_with("| a ")), "{rows}");
     assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
-    each_has_their_own(&far, &project);
+    job
 }
 
 #[test]
-fn another_user_submits_to_slurm_from_here() {
+fn another_user_works_with_slurm_from_here() {
     // The users of its daemons are known there as well.
     if !cluster::installed(&[]) {
         return;
@@ -228,5 +240,7 @@ fn another_user_submits_to_slurm_from_here() {
     let task = cluster.task(number, 0);
     assert!(task.contains(&format!("({})", far.user().uid())), "{task}");
     is_of_the_wheels(&far, &project, job);
+    watched_and_cancelled(&far, &project);
+    repaired_and_read(&far, &project);
     each_has_their_own(&far, &project);
 }
