@@ -200,6 +200,59 @@ fn an_emulated_step_needs_no_processor_and_no_smaller_batch() {
     }
 }
 
+/// A batch takes 10 ms on one thread: beside steps of 5 ms an accelerator is busy half of the time, beside steps of 40 ms always.
+#[test]
+fn an_accelerator_is_as_busy_as_its_loader_lets_it_be() {
+    let project = project(16);
+    let all = project.json(&["predict", "12", "--step-ms", "0,5", "--step-ms", "40", "--json"], 0);
+    let steps = all["variants"][0]["emulated_steps"].as_array().unwrap();
+    let expected = [(0, 1.0, 0.0), (5, 1.0, 0.5), (40, 0.25, 1.0)];
+    assert_eq!(steps.len(), expected.len());
+    for (one, (ms, gain, utilisation)) in steps.iter().zip(expected) {
+        assert_eq!(one["change"], format!("steps of {ms} ms, emulated"));
+        assert_eq!(one["setting"], format!("train.mode=emulate train.step_ms={ms}"));
+        let near = |key: &str, expected: f64| {
+            let found = one[key].as_f64().unwrap();
+            assert!((found - expected).abs() < 0.01, "{key} of {ms} ms: {found}, and not {expected}");
+        };
+        near("gain", gain);
+        near("utilisation", utilisation);
+        let [low, high] = ["low", "high"].map(|end| one["gain_interval"][end].as_f64().unwrap() / gain);
+        // What the loader takes is predicted; a step that waits for nothing takes what was asked for.
+        let widest = if ms == 40 { 1.1 } else { 1.3 };
+        assert!(low < 0.98 && high > 1.02 && high / low < widest, "{ms} ms: {one}");
+    }
+    let (stdout, _) = project.expect(&["predict", "12", "--step-ms", "40"], 0);
+    let row = "| steps of 40 ms, emulated | train.mode=emulate train.step_ms=40 | 100.0 % | 700 |";
+    assert!(stdout.contains("With emulated steps:") && stdout.contains(row), "{stdout}");
+    // They are no changes to choose from.
+    assert!(!predicted(&project)["changes"].to_string().contains("emulated"), "{stdout}");
+    let (csv, _) = project.expect(&["predict", "12", "--step-ms", "40", "--format", "csv"], 0);
+    assert!(csv.lines().next().unwrap().ends_with(",assumption,au"), "{csv}");
+    for wrong in ["x", "-1", "600001"] {
+        let (_, stderr) = project.expect(&["predict", "12", &format!("--step-ms={wrong}")], 2);
+        assert!(stderr.contains("a number of milliseconds from 0 to 600000"), "{stderr}");
+    }
+}
+
+/// Ranks that never met meet behind each emulated step, so the slowest loader decides.
+#[test]
+fn emulated_steps_wait_for_the_slowest_rank() {
+    let project = TestProject::new();
+    let trial = project.trial("lazy", "Lazy", 1, |settings| {
+        alone(settings);
+        settings.launch.ranks = 2;
+        settings.train.mode = Mode::Data;
+    });
+    let job = project.submitted(12, "086_ddp", vec![trial.clone()]);
+    write(&job, &trial, &[loading(&[(Stage::Read, 5 * MS)], 28), loading(&[(Stage::Read, 20 * MS)], 28)], 16);
+    let all = project.json(&["predict", "12", "--step-ms", "10", "--json"], 0);
+    let one = &all["variants"][0]["emulated_steps"][0];
+    let rate = one["samples_per_s"].as_f64().unwrap();
+    assert!((rate / (56.0 / 0.020) - 1.0).abs() < 0.02, "{one}");
+    assert!((one["utilisation"].as_f64().unwrap() - 0.5).abs() < 0.01, "{one}");
+}
+
 #[test]
 fn a_long_warm_up_is_not_all_that_is_replayed() {
     let project = TestProject::new();
