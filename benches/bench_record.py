@@ -135,6 +135,11 @@ class Parts:
                 os.remove(self.path(part["name"]))
 
 
+def plain(value):
+    """A float with six digits, of which no document shows more than four."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
 def write_record(path, command, parts=None):
     """Writes FIGURES to `path`; `None` writes nothing. `parts`: what they were measured in, which is then forgotten."""
     if not path:
@@ -146,14 +151,15 @@ def write_record(path, command, parts=None):
         "commit": (head if is_clean() else f"{head}-dirty") if head else None,
         "measured": int(time.time()),
         **machine(),
-        "figures": FIGURES,
     }
     sittings = parts.sittings() if parts else []
     if len(sittings) > 1:
         record["sittings"] = sittings
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    # A line for each figure: records of hundreds of them are read, and committed.
+    lines = [json.dumps({key: plain(value) for key, value in one.items()}, ensure_ascii=False) for one in FIGURES]
     with open(path, "w") as out:
-        json.dump(record, out, indent=2, ensure_ascii=False)
-        out.write("\n")
+        head = json.dumps(record, indent=2, ensure_ascii=False).removesuffix("\n}")
+        out.write(head + ',\n  "figures": [\n    ' + ",\n    ".join(lines) + "\n  ]\n}\n")
     if parts:
         parts.forget()

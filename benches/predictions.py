@@ -220,9 +220,10 @@ def main(names):
             for pair in pairs:
                 predicted, value, expected = pair["predicted"], pair["measured"]["value"], pair["predicted_interval"]
                 groups.setdefault(asked_for(pair["setting"]), []).append(pair)
-                key = f"{title}, {pair['setting']}"
-                figure(f"{key}, predicted", predicted, expected, REPEATS)
-                figure(f"{key}, measured", value, pair["measured"]["interval"], pair["runs"])
+                if asked_for(pair["setting"]) != OTHER:
+                    key = f"{title}, {pair['setting']}"
+                    figure(f"{key}, predicted", predicted, expected, REPEATS)
+                    figure(f"{key}, measured", value, pair["measured"]["interval"], pair["runs"])
                 ends = f"{expected['low']:.2f}–{expected['high']:.2f}" if expected else "–"
                 rows.append(f"| {title} | {pair['setting']} | {predicted:.2f}× | {ends} | {value:.2f}× | "
                             f"{(value / predicted - 1) * 100:+.1f} % | {'yes' if is_inside(pair) else 'no'} |")
