@@ -387,7 +387,9 @@ impl Base<'_> {
         // Runs to come vary as those that were measured do, and the gain will be measured between runs.
         let of_runs = std::f64::consts::SQRT_2 * rate.half_width.unwrap_or(0.0).max(MIN_RUN_ERROR);
         let interval = rate.half_width.map(|_| around(rate.value, of_runs));
-        let gain_interval = gain.half_width.map(|width| around(gain.value, width.hypot(of_runs)));
+        // Emulated steps may be alike in all runs; those of the job, which the gain will be measured beside, vary as they did.
+        let of_both = |width: f64| if utilisation.is_some() { of_runs.max(width) } else { of_runs };
+        let gain_interval = gain.half_width.map(|width| around(gain.value, width.hypot(of_both(width))));
         let per_node = changed.processors.max_ranks_of_node() as f64;
         let storage = changed.storage.filter(|_| change.keeps_storage());
         let storage = storage.map(|storage| (storage.bytes_per_sample * rate.value, storage));
