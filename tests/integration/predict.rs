@@ -1,7 +1,8 @@
 //! `expctl predict`, on ledgers whose steps are those of a known pipeline.
 
 use expctl_ledger::{
-    Environment, JobDir, Stage, StepRecord, TrialState, VerifiedPrediction, VerifiedPredictions, write_json,
+    Environment, HardwareSample, JobDir, Stage, StepRecord, TrialState, VerifiedPrediction, VerifiedPredictions,
+    write_json, write_samples,
 };
 use expctl_settings::{Mode, Settings, Trial};
 use serde_json::Value;
@@ -233,6 +234,45 @@ fn an_accelerator_is_as_busy_as_its_loader_lets_it_be() {
         let (_, stderr) = project.expect(&["predict", "12", &format!("--step-ms={wrong}")], 2);
         assert!(stderr.contains("a number of milliseconds from 0 to 600000"), "{stderr}");
     }
+}
+
+/// Reads that wait for a disk: a faster one helps, and rates that none of its samples shows are told.
+#[test]
+fn storage_is_as_fast_as_it_was_sampled() {
+    let project = TestProject::new();
+    let trial = project.trial("lazy", "Lazy", 1, |settings| {
+        alone(settings);
+        settings.train.mode = Mode::Data;
+    });
+    let job = project.submitted(12, "086_ddp", vec![trial.clone()]);
+    let mut steps = loading(&[(Stage::Read, 8 * MS), (Stage::Collate, 2 * MS)], 28);
+    steps.iter_mut().for_each(|step| step.bytes_read = 10_000_000);
+    write(&job, &trial, &[steps], 16);
+    // Of each second 0.3 on a processor: 0.2 are collation, so reads use one for an eighth of their time. 10 MB in each of the steps of 10 ms.
+    let sample = |i: u64| HardwareSample {
+        clock_ns: i * 100 * MS,
+        at_ns: Some((i * 100 * MS) as i64),
+        cpu_percent: Some(30.0),
+        disk_read_bytes: Some(if i == 3 { 110_000_000 } else { 100_000_000 }),
+        ..HardwareSample::default()
+    };
+    let samples: Vec<HardwareSample> = (1..=7).map(sample).collect();
+    let attempt = job.attempts(&trial.id).unwrap().pop().unwrap();
+    write_samples(&attempt.samples_path(0), &samples).unwrap();
+    let variant = predicted(&project);
+    let found = gain(&variant, "storage 2× as fast");
+    assert!((found - 10.0 / 6.5).abs() < 0.01, "{found}");
+    let beyond = |change: &str| {
+        let changes = variant["changes"].as_array().unwrap();
+        let one = changes.iter().find(|one| one["change"] == change).unwrap();
+        one["beyond_sampled_storage"].as_f64()
+    };
+    // 610 MB for 60 steps, twice as fast.
+    let rate = beyond("2 loader threads").unwrap();
+    assert!((rate / (2.0 * 610e6 / 0.6) - 1.0).abs() < 0.02, "{rate}");
+    assert_eq!([beyond("1 batch ahead per thread"), beyond("storage 2× as fast")], [None, None]);
+    let (stdout, _) = project.expect(&["predict", "12", "--top", "0"], 0);
+    assert!(stdout.contains("Need more bytes a second from storage than was ever sampled: "), "{stdout}");
 }
 
 /// Ranks that never met meet behind each emulated step, so the slowest loader decides.
