@@ -25,6 +25,8 @@ import time
 from bench_record import Parts, expctl, figure, write_record
 
 REPEATS = 3
+# Exit code of what expctl predict does not predict.
+REFUSED = 7
 # Times of emulated steps, ms.
 STEP_MS = [0, 1, 10, 100]
 # Gains that differ by less than this factor count as the same.
@@ -140,8 +142,10 @@ def measured(name):
     own = f"{name} ".rpartition("emulated steps of ")[2].split(" ")[0]
     steps = ",".join(str(ms) for ms in STEP_MS if str(ms) != own)
     asked = subprocess.run(["expctl", "predict", job, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    if asked.returncode:
+    if asked.returncode == REFUSED:
         return {"refused": asked.stderr.strip(), "pairs": []}
+    if asked.returncode:
+        raise RuntimeError(f"expctl predict {job}: exit {asked.returncode}: {asked.stderr.strip()}")
     refused = "; ".join(f"`{one['label']}`: {one['reason']}" for one in json.loads(asked.stdout)["not_predicted"])
     verified = expctl("predict", job, "--verify", "0", "--step-ms", steps, "--repeats", str(REPEATS), "--backend", "local", "--json")
     return {"refused": refused or None, "pairs": json.loads(verified.split("\n", 1)[1])}
