@@ -215,9 +215,9 @@ impl Change {
             ),
             Self::MasksMoved { .. } => Some("masks take as long there"),
             Self::Threads(_) => Some("a batch takes as long however many threads load, if each has a processor"),
-            Self::EmulatedStep { .. } => Some(
-                "batches reach the accelerator as they reached the step, whose thread wakes up as late as it did",
-            ),
+            Self::EmulatedStep { .. } => {
+                Some("batches reach the accelerator as they reached the step, whose thread wakes up as late as it did")
+            }
             _ => None,
         }
     }
