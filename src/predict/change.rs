@@ -292,7 +292,9 @@ fn emulate(replay: &mut Replay, ms: f64) {
     replay.pipeline.stages[Stage::Forward as usize].processors = 0.0;
     replay.step_processors = 0.0;
     if replay.traces.len() > 1 && !was_emulated {
-        replay.reductions = vec![Some(0.0); replay.samples.len()];
+        // A barrier sends nothing: of the exchanges of the job the shortest is the closest to it.
+        let barrier_s = replay.reductions.iter().flatten().copied().reduce(f64::min).unwrap_or(0.0);
+        replay.reductions = vec![Some(barrier_s); replay.samples.len()];
     }
 }
 
