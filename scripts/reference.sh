@@ -6,6 +6,7 @@
 #
 #   REFERENCE_DIR=DIR   writes there in place of results/reference
 #   REFERENCE_SET="key=value ..."   further --set of jobs, to try the script with small ones; needs REFERENCE_DIR
+#   EXPCTL_BENCH_MINUTES=N   predictions and search end after about so many minutes, with exit code 75; the same command goes on
 #   REFERENCE_FORCE=1   measures from a working tree with changes or on a busy machine; records are marked, no document may cite them
 #
 # `make figures` then makes the documents of them.

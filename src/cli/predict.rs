@@ -2,8 +2,9 @@
 
 use std::io::IsTerminal;
 
-use expctl_config::{ChangedSetting, Verification, VerifiedTrial, verification_path};
+use expctl_config::{ChangedSetting, Verification, VerifiedChange, VerifiedTrial, verification_path};
 use expctl_ledger::{Ledger, MeasuredJob, Run, VerifiedPrediction, VerifiedPredictions};
+use expctl_settings::Settings;
 
 use super::run_plan::{BackendName, JobPurpose, RunOptions, Submission, submit_plan};
 use crate::console::{out, say};
@@ -18,7 +19,8 @@ use crate::report::compare::Format;
 /// Arguments of `expctl predict`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  expctl predict 12\n  expctl predict 12 --only lazy --top 0\n  expctl predict 12 --verify 2"
+    after_help = "Examples:\n  expctl predict 12\n  expctl predict 12 --only lazy --top 0\n  expctl predict 12 --step-ms 60\n  \
+                  expctl predict 12 --verify 2"
 )]
 pub struct PredictArgs {
     /// The job
@@ -33,6 +35,9 @@ pub struct PredictArgs {
     /// Predict nothing of a variant whose own rate the model misses by more than this, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = DEFAULT_BOUND * 100.0)]
     max_error: f64,
+    /// Predict, too, how busy an accelerator of steps of so many ms would be, and the rate: 60, or 0,10,100; --verify runs them as well
+    #[arg(long, value_name = "MS", value_delimiter = ',', value_parser = parse_step_ms)]
+    step_ms: Vec<f64>,
     /// Run the N settings of each variant that are predicted to bring most, alternately with the variant itself, wait for them, and show
     /// predicted beside measured; 0 runs all that can be set, also other batch sizes [default N: 3]
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "3")]
@@ -52,6 +57,15 @@ pub struct PredictArgs {
     /// (from another machine) The token that the job of --verify is found again by
     #[arg(long, hide = true, requires = "verify", value_name = "TOKEN")]
     submission: Option<String>,
+}
+
+/// The text is no time of a step.
+#[derive(Debug, thiserror::Error)]
+#[error("a number of milliseconds from 0 to 600000 is expected")]
+struct StepMsError;
+
+fn parse_step_ms(text: &str) -> Result<f64, StepMsError> {
+    text.parse().ok().filter(|ms| (0.0..=600_000.0).contains(ms)).ok_or(StepMsError)
 }
 
 impl PredictArgs {
@@ -80,7 +94,7 @@ impl PredictArgs {
 pub fn run(project: &Project, args: &PredictArgs) -> Result<(), Failure> {
     let ledger = Ledger::open(project)?;
     let job = MeasuredJob::load(&ledger.measured(args.job)?)?;
-    let mut predictions = Predictions::from_job(&job, args.only.as_deref(), args.max_error / 100.0)?;
+    let mut predictions = Predictions::from_job(&job, args.only.as_deref(), args.max_error / 100.0, &args.step_ms)?;
     if let Some(n) = args.verify {
         return verify(project, &job, &predictions, args, n as usize);
     }
@@ -122,8 +136,7 @@ fn verify(
     let trials: Vec<VerifiedTrial<'_>> = chosen
         .iter()
         .map(|(run, best)| {
-            let changes = best.iter().filter_map(|one| one.change.assignment());
-            let changes = changes.map(|(key, value)| ChangedSetting { key, value }).collect();
+            let changes = best.iter().map(|one| verified_change(one, &run.trial.settings)).collect();
             VerifiedTrial { trial: &run.trial, changes }
         })
         .collect();
@@ -148,6 +161,15 @@ fn verify(
         show_verified(project, submitted.job, args)?;
     }
     submitted.ended
+}
+
+/// The settings that make a change to a run, and how long it runs.
+fn verified_change(one: &Prediction, settings: &Settings) -> VerifiedChange {
+    let assignments = one.change.assignments().into_iter();
+    VerifiedChange {
+        settings: assignments.map(|(key, value)| ChangedSetting { key, value }).collect(),
+        steps: one.run_steps(settings),
+    }
 }
 
 /// Show what was predicted and what was measured by a job that has ended.

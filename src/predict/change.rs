@@ -1,14 +1,14 @@
 //! What could be changed, and what each change does to a replay.
 
 use expctl_ledger::Stage;
-use expctl_settings::{Collation, Loader, Mode, Pipeline, Settings};
+use expctl_settings::{Collation, Loader, Mode, Pipeline, Settings, Train};
 use pipeline_model::Segment;
 use serde::{Serialize, Serializer};
 use serde_json::Value as Json;
 
 use super::batch_cost::FixedShare;
 use super::edge_index::{BYTE_SHARE, RepeatedEdgeIndex};
-use super::replay::{HANDOVER, Replay};
+use super::replay::{HANDOVER, Replay, Replayed};
 
 /// Counts of loader threads that are tried.
 const THREADS: [usize; 5] = [0, 1, 2, 4, 8];
@@ -55,6 +55,13 @@ pub enum Change {
     ReduceHidden,
     /// Batches are always there.
     LoadingFree,
+    /// Steps are those of an emulated accelerator: they take this long, and no processor.
+    EmulatedStep {
+        /// Time of a step, ms.
+        ms: f64,
+        /// Whether settings make it: a program's steps are its own, and a run of epochs trains.
+        is_setting: bool,
+    },
 }
 
 /// How a change is made.
@@ -109,6 +116,11 @@ impl Change {
         all
     }
 
+    /// Steps of an emulated accelerator that take `ms`.
+    pub fn emulated_step(ms: f64, settings: &Settings) -> Self {
+        Self::EmulatedStep { ms, is_setting: !settings.runs_command() && settings.train.epochs == 0 }
+    }
+
     /// What it is, in words.
     pub fn words(self) -> String {
         match self {
@@ -132,33 +144,48 @@ impl Change {
             Self::EvenRanks => "no slowest rank".to_owned(),
             Self::ReduceHidden => "all-reduce wholly beside the backward pass".to_owned(),
             Self::LoadingFree => "loading free: the ceiling".to_owned(),
+            Self::EmulatedStep { ms, .. } => format!("steps of {ms} ms, emulated"),
         }
     }
 
-    /// The key of the setting that makes it, with its value. `None`: no setting does.
-    pub fn assignment(self) -> Option<(&'static str, Json)> {
+    /// The keys of the settings that make it, with their values. Empty: no setting does.
+    pub fn assignments(self) -> Vec<(&'static str, Json)> {
         match self {
-            Self::Threads(n) => Some((Loader::WORKERS.name(), n.into())),
-            Self::Prefetch(n) => Some((Loader::PREFETCH_FACTOR.name(), n.into())),
-            Self::BatchSize { to, .. } => Some((Loader::BATCH_SIZE.name(), to.into())),
+            Self::Threads(n) => vec![(Loader::WORKERS.name(), n.into())],
+            Self::Prefetch(n) => vec![(Loader::PREFETCH_FACTOR.name(), n.into())],
+            Self::BatchSize { to, .. } => vec![(Loader::BATCH_SIZE.name(), to.into())],
             Self::OneEdgeIndex(of) if of.is_setting => {
-                Some((Pipeline::COLLATION.name(), Collation::SharedIndex.name().into()))
+                vec![(Pipeline::COLLATION.name(), Collation::SharedIndex.name().into())]
             }
-            _ => None,
+            Self::EmulatedStep { ms, is_setting: true } => {
+                // 10, not 10.0.
+                let time = if ms.fract() == 0.0 { Json::from(ms as u64) } else { Json::from(ms) };
+                vec![(Train::MODE.name(), Mode::Emulate.name().into()), (Train::STEP_MS.name(), time)]
+            }
+            _ => Vec::new(),
         }
     }
 
-    /// The setting that makes it, as `--set` takes it. `None`: no setting does.
+    /// The settings that make it, each as `--set` takes it. `None`: no setting does.
     pub fn setting(self) -> Option<String> {
-        self.assignment().map(|(key, value)| match value.as_str() {
+        let assigned = |(key, value): (&'static str, Json)| match value.as_str() {
             Some(word) => format!("{key}={word}"),
             None => format!("{key}={value}"),
-        })
+        };
+        let all: Vec<String> = self.assignments().into_iter().map(assigned).collect();
+        (!all.is_empty()).then(|| all.join(" "))
     }
 
-    /// Whether it leaves the training as it is: another batch size does not.
+    /// Whether it leaves the training as it is: another batch size does not, and an emulated step trains nothing.
     pub fn keeps_training(self) -> bool {
-        !matches!(self, Self::BatchSize { .. })
+        !matches!(self, Self::BatchSize { .. } | Self::EmulatedStep { .. })
+    }
+
+    /// Accelerator utilisation in a replay with the change: emulated time over the time of a step, at most 1. `None`: steps are not emulated.
+    pub fn utilisation(self, after: &Replayed) -> Option<f64> {
+        let Self::EmulatedStep { ms, .. } = self else { return None };
+        let mean_s = expctl_stats::mean(&after.step_times)?;
+        (mean_s > 0.0).then(|| (ms / 1e3 / mean_s).min(1.0))
     }
 
     /// Whether storage stays as it is: without reads, or with another storage, its sampled rates say nothing.
@@ -188,6 +215,9 @@ impl Change {
             ),
             Self::MasksMoved { .. } => Some("masks take as long there"),
             Self::Threads(_) => Some("a batch takes as long however many threads load, if each has a processor"),
+            Self::EmulatedStep { .. } => {
+                Some("batches reach the accelerator as they reached the step, whose thread wakes up as late as it did")
+            }
             _ => None,
         }
     }
@@ -236,12 +266,35 @@ impl Change {
             Self::ModelFaster => scale(&mut changed, &MODEL, 0.5),
             Self::EvenRanks => even_ranks(&mut changed),
             Self::ReduceHidden => changed.reductions.iter_mut().flatten().for_each(|seconds| *seconds = 0.0),
-            Self::LoadingFree => {
-                let load = of_segment(&changed, |segment| segment == Segment::Load);
-                scale(&mut changed, &load, 0.0);
-            }
+            Self::LoadingFree => scale_loading(&mut changed, 0.0),
+            Self::EmulatedStep { ms, .. } => emulate(&mut changed, ms),
         }
         changed
+    }
+}
+
+/// Multiply the times of all stages that load a batch.
+pub fn scale_loading(replay: &mut Replay, times: f64) {
+    let load = of_segment(replay, |segment| segment == Segment::Load);
+    scale(replay, &load, times);
+}
+
+/// Steps that wait `ms`, and then for the other ranks.
+fn emulate(replay: &mut Replay, ms: f64) {
+    // In the record of emulated steps *other* has already how late the thread of a step wakes up.
+    let was_emulated = replay.step_processors == 0.0;
+    let late_s = if ms > 0.0 && !was_emulated { replay.pipeline.wake_s } else { 0.0 };
+    replay.change_steps(|_, _, seconds| {
+        MODEL.iter().for_each(|stage| seconds[*stage as usize] = 0.0);
+        seconds[Stage::Forward as usize] = ms / 1e3;
+        seconds[Stage::Other as usize] += late_s;
+    });
+    replay.pipeline.stages[Stage::Forward as usize].processors = 0.0;
+    replay.step_processors = 0.0;
+    if replay.traces.len() > 1 && !was_emulated {
+        // A barrier sends nothing: of the exchanges of the job the shortest is the closest to it.
+        let barrier_s = replay.reductions.iter().flatten().copied().reduce(f64::min).unwrap_or(0.0);
+        replay.reductions = vec![Some(barrier_s); replay.samples.len()];
     }
 }
 

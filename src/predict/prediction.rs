@@ -1,11 +1,12 @@
 //! Predictions for the variants of a job.
 
 use expctl_ledger::{MeasuredJob, Run, Stage};
+use expctl_settings::Settings;
 use expctl_stats::{Estimate, Interval, rate_over_runs, run_rate};
 use serde::Serialize;
 
 use super::batch_cost::FixedShare;
-use super::change::{Change, ChangeClass, fixed_shares};
+use super::change::{Change, ChangeClass, fixed_shares, scale_loading};
 use super::edge_index::RepeatedEdgeIndex;
 use super::error::{NotPredicted, PredictError, Unpredictable};
 use super::processors::ProcessorNeed;
@@ -23,6 +24,12 @@ const MODEL_ERROR: f64 = 0.2;
 /// Least uncertainty of the mean rate of some runs, in logarithms: the steps of a single run, or of runs that happen to agree, do not show
 /// all that differs between runs.
 const MIN_RUN_ERROR: f64 = 0.02;
+
+/// What loading takes beside emulated steps may be off by this share: it decides whether a step waits for its batch at all.
+const LOADING_ERROR: f64 = 0.05;
+
+/// Measured steps that show an emulated step's rate, unless the job has fewer.
+const MIN_EMULATED_STEPS: u64 = 50;
 
 /// Gains that differ by less than this factor count as the same.
 pub const AS_MUCH: f64 = 1.05;
@@ -80,6 +87,9 @@ pub struct PredictedVariant {
     pub bottleneck: Option<NextBottleneck>,
     /// The changes, from the highest predicted rate to the lowest.
     pub changes: Vec<Prediction>,
+    /// Emulated steps in place of its own, of the times that were asked for, in that order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub emulated_steps: Vec<Prediction>,
 }
 
 /// How well the model reproduces the measured runs.
@@ -135,6 +145,9 @@ pub struct Prediction {
     pub gain: f64,
     /// Where as many runs with the change, beside as many without, are expected to have their gain in 95 % of cases.
     pub gain_interval: Option<Interval>,
+    /// Accelerator utilisation (AU) of emulated steps; `None` of all other changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub utilisation: Option<f64>,
     /// What the step would wait for most.
     pub bottleneck: Option<NextBottleneck>,
     /// Most bytes of batches at once on a node; `None` if the size of a batch is not known.
@@ -150,11 +163,11 @@ pub struct Prediction {
 }
 
 impl Predictions {
-    /// For all variants of a job, or the one of a name (its label or its variant).
+    /// For all variants of a job, or the one of a name (its label or its variant). `step_ms`: times of emulated steps that are asked for, too.
     ///
     /// # Errors
     /// There is no such variant, or nothing can be predicted of any.
-    pub fn from_job(job: &MeasuredJob, only: Option<&str>, bound: f64) -> Result<Self, PredictError> {
+    pub fn from_job(job: &MeasuredJob, only: Option<&str>, bound: f64, step_ms: &[f64]) -> Result<Self, PredictError> {
         let groups = job.by_label();
         let is_named = |label: &str, runs: &[&Run]| {
             only.is_none_or(|name| label == name || runs.iter().any(|run| run.trial.variant == name))
@@ -166,7 +179,7 @@ impl Predictions {
         }
         let on_slurm = job.record.backend == "slurm";
         let found = parallel_map::map(&chosen, |(label, runs)| {
-            PredictedVariant::from_runs(label, runs, on_slurm, bound)
+            PredictedVariant::from_runs(label, runs, on_slurm, bound, step_ms)
                 .map_err(|reason| NotPredicted { label: label.clone(), reason })
         });
         let (mut variants, mut not_predicted) = (Vec::new(), Vec::new());
@@ -196,7 +209,13 @@ impl Predictions {
 }
 
 impl PredictedVariant {
-    fn from_runs(label: &str, runs: &[&Run], on_slurm: bool, bound: f64) -> Result<Self, Unpredictable> {
+    fn from_runs(
+        label: &str,
+        runs: &[&Run],
+        on_slurm: bool,
+        bound: f64,
+        step_ms: &[f64],
+    ) -> Result<Self, Unpredictable> {
         let completed: Vec<&Run> = runs.iter().copied().filter(|run| run.completed()).collect();
         let settings = &completed.first().ok_or(Unpredictable::NotCompleted)?.trial.settings;
         if settings.profiles() {
@@ -230,6 +249,8 @@ impl PredictedVariant {
         // Changes that bring the same stay in their order, the smaller one first.
         let rank = |one: &Prediction| -(one.gain * 1e4).round();
         changes.sort_by(|a, b| rank(a).total_cmp(&rank(b)));
+        let emulated_steps = step_ms.iter().map(|ms| base.predict(Change::emulated_step(*ms, settings)));
+        let emulated_steps = emulated_steps.collect::<Result<_, _>>()?;
         Ok(Self {
             label: label.to_owned(),
             emulated: Emulation::from_runs(runs).map(|emulation| emulation.sentence()),
@@ -244,6 +265,7 @@ impl PredictedVariant {
             processors: processor_need(first),
             bottleneck: NextBottleneck::from_replay(&replayed[0]),
             changes,
+            emulated_steps,
         })
     }
 
@@ -253,14 +275,18 @@ impl PredictedVariant {
     }
 
     /// The `n` settings of the loader that are predicted to bring most, the best first; fewer if fewer bring anything. 0: all settings, also
-    /// those that bring nothing, and other batch sizes.
+    /// those that bring nothing, and other batch sizes. Behind them the emulated steps that were asked for.
     pub fn best_settings(&self, n: usize) -> Vec<&Prediction> {
-        if n == 0 {
-            return self.changes.iter().filter(|one| one.class == ChangeClass::Setting).collect();
-        }
-        let mut best: Vec<&Prediction> = self.helpful_settings().collect();
-        best.sort_by(|a, b| b.gain.total_cmp(&a.gain));
-        best.truncate(n);
+        let is_setting = |one: &&Prediction| one.class == ChangeClass::Setting;
+        let mut best: Vec<&Prediction> = if n == 0 {
+            self.changes.iter().filter(is_setting).collect()
+        } else {
+            let mut helpful: Vec<&Prediction> = self.helpful_settings().collect();
+            helpful.sort_by(|a, b| b.gain.total_cmp(&a.gain));
+            helpful.truncate(n);
+            helpful
+        };
+        best.extend(self.emulated_steps.iter().filter(is_setting));
         best
     }
 
@@ -283,6 +309,20 @@ impl PredictedVariant {
 }
 
 impl Prediction {
+    /// Warm-up and measured steps of a run that verifies it: of longer steps it takes fewer, so that it is about as long as one of the job.
+    /// `None`: as many as the job.
+    pub fn run_steps(&self, settings: &Settings) -> Option<(u64, u64)> {
+        let measure = &settings.measure;
+        if self.utilisation.is_none() || measure.epochs > 0 || self.gain >= 1.0 {
+            return None;
+        }
+        let fewer = |steps: u64| (steps as f64 * self.gain).ceil() as u64;
+        // Whole blocks of rows that are read together.
+        let block = settings.block_steps().map_or(1, |steps| (steps.ceil() as u64).max(1));
+        let steps = fewer(measure.steps).max(MIN_EMULATED_STEPS).next_multiple_of(block);
+        Some((fewer(measure.warmup), steps.min(measure.steps)))
+    }
+
     /// Whether it may not as well do as much harm, by its interval. Runs that differ a lot say nothing of a small gain.
     pub fn likely_helps(&self) -> bool {
         self.gain_interval.is_none_or(|gain| gain.low * self.gain > 1.0)
@@ -316,18 +356,27 @@ struct Base<'a> {
 impl Base<'_> {
     fn predict(&self, change: Change) -> Result<Prediction, Unpredictable> {
         let shares = |of: fn(&FixedShare) -> f64| self.shares.iter().map(of).collect::<Vec<f64>>();
-        let Changed { rate, gain, replayed } = self.change(change, &shares(|share| share.value))?;
+        let usual = shares(|share| share.value);
+        let Changed { rate, gain, replayed, utilisation } = self.change(change, &usual, 1.0)?;
         // Where the cost of another batch size is not known well, the intervals have both ends of what it may be.
         let (mut low, mut high) = (1.0_f64, 1.0_f64);
         if matches!(change, Change::BatchSize { .. }) {
             for end in [shares(|share| share.low), shares(|share| share.high)] {
-                let times = self.change(change, &end)?.rate.value / rate.value;
+                let times = self.change(change, &end, 1.0)?.rate.value / rate.value;
                 (low, high) = (low.min(times), high.max(times));
             }
         }
-        let model = self.calibration.largest_error.ln_1p().hypot(MODEL_ERROR * gain.value.ln());
+        if utilisation.is_some() {
+            for loading in [1.0 + LOADING_ERROR, 1.0 / (1.0 + LOADING_ERROR)] {
+                let times = self.change(change, &usual, loading)?.rate.value / rate.value;
+                (low, high) = (low.min(times), high.max(times));
+            }
+        }
+        // What is emulated takes the time that was asked for.
+        let modelled = 1.0 - utilisation.unwrap_or(0.0);
+        let model = modelled * self.calibration.largest_error.ln_1p().hypot(MODEL_ERROR * gain.value.ln());
         // Threads beyond the processors never help more than the model says, and may cost caches and switches that it does not know.
-        let changed = change.apply(&self.replays[0], self.prefetch, &shares(|share| share.value));
+        let changed = change.apply(&self.replays[0], self.prefetch, &usual);
         let need = processor_need(&changed);
         let crowd = need.crowd() / processor_need(&self.replays[0]).crowd();
         low *= crowd.max(1.0).powf(-MODEL_ERROR);
@@ -338,7 +387,9 @@ impl Base<'_> {
         // Runs to come vary as those that were measured do, and the gain will be measured between runs.
         let of_runs = std::f64::consts::SQRT_2 * rate.half_width.unwrap_or(0.0).max(MIN_RUN_ERROR);
         let interval = rate.half_width.map(|_| around(rate.value, of_runs));
-        let gain_interval = gain.half_width.map(|width| around(gain.value, width.hypot(of_runs)));
+        // Emulated steps may be alike in all runs; those of the job, which the gain will be measured beside, vary as they did.
+        let of_both = |width: f64| if utilisation.is_some() { of_runs.max(width) } else { of_runs };
+        let gain_interval = gain.half_width.map(|width| around(gain.value, width.hypot(of_both(width))));
         let per_node = changed.processors.max_ranks_of_node() as f64;
         let storage = changed.storage.filter(|_| change.keeps_storage());
         let storage = storage.map(|storage| (storage.bytes_per_sample * rate.value, storage));
@@ -350,6 +401,7 @@ impl Base<'_> {
             interval,
             gain: gain.value,
             gain_interval,
+            utilisation,
             bottleneck: NextBottleneck::from_replay(&replayed),
             batch_memory_bytes: changed.batch_bytes.map(|bytes| bytes * replayed.batches as f64 * per_node),
             processors: need,
@@ -360,12 +412,20 @@ impl Base<'_> {
         })
     }
 
-    /// The rate with a change: the measured rate of each run times what the change does to its replay.
-    fn change(&self, change: Change, shares: &[f64]) -> Result<Changed, Unpredictable> {
-        let (mut rates, mut gains, mut first) = (Vec::new(), Vec::new(), None);
+    /// The rate with a change: the measured rate of each run times what the change does to its replay. `loading`: the times of the stages that
+    /// load a batch, over those of the record.
+    fn change(&self, change: Change, shares: &[f64], loading: f64) -> Result<Changed, Unpredictable> {
+        let (mut rates, mut gains, mut first, mut utilisation) = (Vec::new(), Vec::new(), None, None);
         for (replay, before) in self.replays.iter().zip(self.replayed) {
-            let after = change.apply(replay, self.prefetch, shares).run()?;
-            let gain = after.samples_per_s / before.samples_per_s;
+            let mut changed = change.apply(replay, self.prefetch, shares);
+            if loading != 1.0 {
+                scale_loading(&mut changed, loading);
+            }
+            let after = changed.run()?;
+            // The replay of the job itself is off by so much; of an emulated step only what is not emulated is.
+            let calibrated = (before.samples_per_s / replay.measured).powf(change.utilisation(&after).unwrap_or(0.0));
+            let gain = after.samples_per_s / before.samples_per_s * calibrated;
+            utilisation = utilisation.or(change.utilisation(&after));
             let steps = run_rate(&after.step_times, 0, None).map(|rate| rate.it_per_s);
             let value = replay.measured * gain;
             rates.push(steps.map_or(Estimate::plain(value), |rate| rate.times(value / rate.value)));
@@ -373,11 +433,13 @@ impl Base<'_> {
             first.get_or_insert(after);
         }
         let replayed = first.ok_or(Unpredictable::NotCompleted)?;
-        let gain = Uncertain::from_runs(&gains).ok_or(Unpredictable::NotCompleted)?;
-        // Runs whose gains do not differ at all have a gain without spread, not one of unknown spread.
-        let is_even = gains.len() > 1 && gain.half_width.is_none();
-        let gain = Uncertain { half_width: if is_even { Some(0.0) } else { gain.half_width }, ..gain };
-        Ok(Changed { rate: Uncertain::from_runs(&rates).ok_or(Unpredictable::NotCompleted)?, gain, replayed })
+        let over_runs = |runs: &[Estimate]| -> Result<Uncertain, Unpredictable> {
+            let over = Uncertain::from_runs(runs).ok_or(Unpredictable::NotCompleted)?;
+            // Runs that do not differ at all have a figure without spread, not one of unknown spread.
+            let is_even = runs.len() > 1 && over.half_width.is_none();
+            Ok(Uncertain { half_width: if is_even { Some(0.0) } else { over.half_width }, ..over })
+        };
+        Ok(Changed { rate: over_runs(&rates)?, gain: over_runs(&gains)?, replayed, utilisation })
     }
 }
 
@@ -387,6 +449,8 @@ struct Changed {
     gain: Uncertain,
     /// The replay of the first run with the change.
     replayed: Replayed,
+    /// Accelerator utilisation in it, where steps are emulated.
+    utilisation: Option<f64>,
 }
 
 /// A figure with half the width of the 95 % interval of its logarithm; `None` if there are too few values for one.

@@ -67,10 +67,11 @@ impl Predictions {
             "threads",
             "processors",
             "assumption",
+            "au",
         ]);
         let or_none = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
         for variant in &self.variants {
-            for one in &variant.changes {
+            for one in variant.changes.iter().chain(&variant.emulated_steps) {
                 table.row([
                     variant.label.clone(),
                     one.change.words(),
@@ -88,6 +89,7 @@ impl Predictions {
                     one.processors.threads.to_string(),
                     one.processors.processors.to_string(),
                     one.assumption.unwrap_or_default().to_owned(),
+                    or_none(one.utilisation),
                 ]);
             }
         }
@@ -125,6 +127,11 @@ impl PredictedVariant {
                 "\n\nNeed more bytes a second from storage than was ever sampled: {}.",
                 beyond.join("; ")
             ));
+        }
+        if let Some(one) = self.emulated_steps.first() {
+            let steps = render(&emulated_table(&self.emulated_steps));
+            let assumed = one.assumption.map(|words| format!("\n\nTaken for granted: {words}."));
+            text.push_str(&format!("\n\nWith emulated steps:\n\n{steps}{}", assumed.unwrap_or_default()));
         }
         text
     }
@@ -173,6 +180,25 @@ pub fn verified_text(all: &[Verified], form: Format) -> serde_json::Result<Strin
         Format::Csv => Ok(verified_table(all).csv()),
         Format::Json => serde_json::to_string_pretty(all),
     }
+}
+
+/// The rates with steps of an emulated accelerator, and how busy it would be.
+fn emulated_table(all: &[Prediction]) -> Table {
+    let mut table =
+        Table::new(["Change", "--set", "AU (estimated)", "samples/s (estimated)", "95 %", "Gain", "Next bottleneck"])
+            .right([2, 3, 4, 5]);
+    for one in all {
+        table.row([
+            one.change.words(),
+            one.setting.clone().unwrap_or_default(),
+            one.utilisation.map_or_else(|| MISSING.to_owned(), format::percent),
+            format::rate(one.samples_per_s),
+            ends(one.interval, format::rate),
+            format::ratio(one.gain),
+            one.bottleneck.map_or_else(|| MISSING.to_owned(), |stage| stage.words()),
+        ]);
+    }
+    table
 }
 
 fn verified_heading(all: &[Verified]) -> String {

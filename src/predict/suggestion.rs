@@ -10,7 +10,7 @@ use crate::report::next_change::{NextChange, PredictedChange};
 /// The change to try next in the variant with this label: the setting of the loader that is predicted to bring most, else the other change
 /// that does.
 pub fn next_change(job: &MeasuredJob, label: &str) -> NextChange {
-    let predictions = match Predictions::from_job(job, Some(label), DEFAULT_BOUND) {
+    let predictions = match Predictions::from_job(job, Some(label), DEFAULT_BOUND, &[]) {
         Ok(predictions) => predictions,
         Err(PredictError::Nothing { first, .. }) => return NextChange::NotPredicted(first.reason.to_string()),
         Err(error @ PredictError::NoVariant { .. }) => return NextChange::NotPredicted(error.to_string()),

@@ -111,6 +111,30 @@ fn words_have_descriptions() {
     assert!(listed(&["compare"], "").contains("\n447\t"), "published jobs have their config");
 }
 
+/// A shell waits for the list: of records of many megabytes only the newest is read.
+#[test]
+fn records_that_take_long_are_not_read_for_a_list() {
+    let project = TestProject::new();
+    for (id, variant) in [(7, "small"), (9, "large"), (12, "newest")] {
+        project.submitted(id, "nightly", vec![project.trial(variant, "", 1, |_| ())]);
+    }
+    let lengthen = |job: &str| {
+        let path = project.job(job).record_path();
+        let record = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, record + &" ".repeat(17 << 20)).unwrap();
+    };
+    let listed = || {
+        let lines = project.ok(&["completions", "--word", "", "--after", "history"]);
+        let words: Vec<String> = lines.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect();
+        words.join(" ")
+    };
+    assert_eq!(listed(), "nightly newest large small");
+    lengthen("9");
+    assert_eq!(listed(), "nightly newest");
+    lengthen("12");
+    assert_eq!(listed(), "nightly newest");
+}
+
 #[test]
 fn bash_completes_what_the_project_has() {
     let project = project();

@@ -385,8 +385,13 @@ fn every_choice_makes_settings() {
                 }
                 match (spec.key, *word) {
                     ("train.mode", "emulate") => set.push("train.step_ms=60".to_owned()),
-                    ("train.emulate", "unet3d_h100") => {
-                        set.extend(["train.mode=emulate", "loader.batch_size=7"].map(str::to_owned));
+                    ("train.emulate", preset) if preset != "none" => {
+                        let batch = match preset.split_once('_') {
+                            Some(("unet3d", _)) => 7,
+                            Some(("resnet50", _)) => 400,
+                            _ => 1,
+                        };
+                        set.extend(["train.mode=emulate".to_owned(), format!("loader.batch_size={batch}")]);
                     }
                     ("sampler.draw", "weighted" | "balanced") => set.push("sampler.by=cell_type".to_owned()),
                     ("sampler.preset", _) => {

@@ -176,6 +176,8 @@ fn a_step_time_is_a_number_a_list_or_a_preset() {
         (28, "train.step_ms = [60.0]", vec![60.0]),
         (28, "train.step_ms = [50, 0.5]", vec![50.0, 0.5]),
         (7, "train.emulate = \"unet3d_h100\"", vec![323.0]),
+        (400, "train.emulate = \"resnet50_a100\"", vec![435.0]),
+        (1, "train.emulate = \"cosmoflow_h100\"", vec![3.5]),
     ] {
         let trial = planned_with(&project, batch, step).unwrap()[0].clone();
         assert_eq!(EmulatedStepTimes::from_trial(&trial), Some(EmulatedStepTimes::InTurn(ms.clone())), "{step}");

@@ -4,6 +4,7 @@
 
 mod architecture;
 mod attempts;
+mod benches;
 mod common;
 mod compare;
 mod completions;

@@ -1,7 +1,8 @@
 //! `expctl predict`, on ledgers whose steps are those of a known pipeline.
 
 use expctl_ledger::{
-    Environment, JobDir, Stage, StepRecord, TrialState, VerifiedPrediction, VerifiedPredictions, write_json,
+    Environment, HardwareSample, JobDir, Stage, StepRecord, TrialState, VerifiedPrediction, VerifiedPredictions,
+    write_json, write_samples,
 };
 use expctl_settings::{Mode, Settings, Trial};
 use serde_json::Value;
@@ -198,6 +199,98 @@ fn an_emulated_step_needs_no_processor_and_no_smaller_batch() {
         let found = gain(&variant, change);
         assert!((found - expected).abs() < 0.02 * expected, "{change}: {found}, and not {expected}");
     }
+}
+
+/// A batch takes 10 ms on one thread: beside steps of 5 ms an accelerator is busy half of the time, beside steps of 40 ms always.
+#[test]
+fn an_accelerator_is_as_busy_as_its_loader_lets_it_be() {
+    let project = project(16);
+    let all = project.json(&["predict", "12", "--step-ms", "0,5", "--step-ms", "40", "--json"], 0);
+    let steps = all["variants"][0]["emulated_steps"].as_array().unwrap();
+    let expected = [(0, 1.0, 0.0), (5, 1.0, 0.5), (40, 0.25, 1.0)];
+    assert_eq!(steps.len(), expected.len());
+    for (one, (ms, gain, utilisation)) in steps.iter().zip(expected) {
+        assert_eq!(one["change"], format!("steps of {ms} ms, emulated"));
+        assert_eq!(one["setting"], format!("train.mode=emulate train.step_ms={ms}"));
+        let near = |key: &str, expected: f64| {
+            let found = one[key].as_f64().unwrap();
+            assert!((found - expected).abs() < 0.01, "{key} of {ms} ms: {found}, and not {expected}");
+        };
+        near("gain", gain);
+        near("utilisation", utilisation);
+        let [low, high] = ["low", "high"].map(|end| one["gain_interval"][end].as_f64().unwrap() / gain);
+        // What the loader takes is predicted; a step that waits for nothing takes what was asked for.
+        let widest = if ms == 40 { 1.1 } else { 1.3 };
+        assert!(low < 0.98 && high > 1.02 && high / low < widest, "{ms} ms: {one}");
+    }
+    let (stdout, _) = project.expect(&["predict", "12", "--step-ms", "40"], 0);
+    let row = "| steps of 40 ms, emulated | train.mode=emulate train.step_ms=40 | 100.0 % | 700 |";
+    assert!(stdout.contains("With emulated steps:") && stdout.contains(row), "{stdout}");
+    // They are no changes to choose from.
+    assert!(!predicted(&project)["changes"].to_string().contains("emulated"), "{stdout}");
+    let (csv, _) = project.expect(&["predict", "12", "--step-ms", "40", "--format", "csv"], 0);
+    assert!(csv.lines().next().unwrap().ends_with(",assumption,au"), "{csv}");
+    for wrong in ["x", "-1", "600001"] {
+        let (_, stderr) = project.expect(&["predict", "12", &format!("--step-ms={wrong}")], 2);
+        assert!(stderr.contains("a number of milliseconds from 0 to 600000"), "{stderr}");
+    }
+}
+
+/// Reads that wait for a disk: a faster one helps, and rates that none of its samples shows are told.
+#[test]
+fn storage_is_as_fast_as_it_was_sampled() {
+    let project = TestProject::new();
+    let trial = project.trial("lazy", "Lazy", 1, |settings| {
+        alone(settings);
+        settings.train.mode = Mode::Data;
+    });
+    let job = project.submitted(12, "086_ddp", vec![trial.clone()]);
+    let mut steps = loading(&[(Stage::Read, 8 * MS), (Stage::Collate, 2 * MS)], 28);
+    steps.iter_mut().for_each(|step| step.bytes_read = 10_000_000);
+    write(&job, &trial, &[steps], 16);
+    // Of each second 0.3 on a processor: 0.2 are collation, so reads use one for an eighth of their time. 10 MB in each of the steps of 10 ms.
+    let sample = |i: u64| HardwareSample {
+        clock_ns: i * 100 * MS,
+        at_ns: Some((i * 100 * MS) as i64),
+        cpu_percent: Some(30.0),
+        disk_read_bytes: Some(if i == 3 { 110_000_000 } else { 100_000_000 }),
+        ..HardwareSample::default()
+    };
+    let samples: Vec<HardwareSample> = (1..=7).map(sample).collect();
+    let attempt = job.attempts(&trial.id).unwrap().pop().unwrap();
+    write_samples(&attempt.samples_path(0), &samples).unwrap();
+    let variant = predicted(&project);
+    let found = gain(&variant, "storage 2× as fast");
+    assert!((found - 10.0 / 6.5).abs() < 0.01, "{found}");
+    let beyond = |change: &str| {
+        let changes = variant["changes"].as_array().unwrap();
+        let one = changes.iter().find(|one| one["change"] == change).unwrap();
+        one["beyond_sampled_storage"].as_f64()
+    };
+    // 610 MB for 60 steps, twice as fast.
+    let rate = beyond("2 loader threads").unwrap();
+    assert!((rate / (2.0 * 610e6 / 0.6) - 1.0).abs() < 0.02, "{rate}");
+    assert_eq!([beyond("1 batch ahead per thread"), beyond("storage 2× as fast")], [None, None]);
+    let (stdout, _) = project.expect(&["predict", "12", "--top", "0"], 0);
+    assert!(stdout.contains("Need more bytes a second from storage than was ever sampled: "), "{stdout}");
+}
+
+/// Ranks that never met meet behind each emulated step, so the slowest loader decides.
+#[test]
+fn emulated_steps_wait_for_the_slowest_rank() {
+    let project = TestProject::new();
+    let trial = project.trial("lazy", "Lazy", 1, |settings| {
+        alone(settings);
+        settings.launch.ranks = 2;
+        settings.train.mode = Mode::Data;
+    });
+    let job = project.submitted(12, "086_ddp", vec![trial.clone()]);
+    write(&job, &trial, &[loading(&[(Stage::Read, 5 * MS)], 28), loading(&[(Stage::Read, 20 * MS)], 28)], 16);
+    let all = project.json(&["predict", "12", "--step-ms", "10", "--json"], 0);
+    let one = &all["variants"][0]["emulated_steps"][0];
+    let rate = one["samples_per_s"].as_f64().unwrap();
+    assert!((rate / (56.0 / 0.020) - 1.0).abs() < 0.02, "{one}");
+    assert!((one["utilisation"].as_f64().unwrap() - 0.5).abs() < 0.01, "{one}");
 }
 
 #[test]

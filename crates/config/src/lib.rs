@@ -48,5 +48,7 @@ pub use ssh_settings::SshSettings;
 pub use suggest::closest;
 pub use synonyms::their_names;
 pub use user::{LinkStyle, NotesSettings, UserDefaults, path as user_path};
-pub use verification::{ChangedSetting, Verification, VerifiedTrial, is_verification, verification_path};
+pub use verification::{
+    ChangedSetting, Verification, VerifiedChange, VerifiedTrial, is_verification, verification_path,
+};
 pub use yaml::{is_yaml, toml_of_yaml};

@@ -1,9 +1,9 @@
-//! The config that verifies predictions: variants of a past job, each beside variants in which one setting is changed.
+//! The config that verifies predictions: variants of a past job, each beside variants with a change.
 
 use std::fmt::Write;
 use std::path::Path;
 
-use expctl_settings::{Experiment, Loader, Measure, Trial, to_json};
+use expctl_settings::{Experiment, Loader, Measure, Train, Trial, to_json};
 use serde_json::Value as Json;
 
 use crate::past_job::{PastJob, Point, recorded_value, write_variant};
@@ -22,13 +22,22 @@ pub struct ChangedSetting {
     pub value: Json,
 }
 
+/// A change that is to be verified, which becomes a variant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VerifiedChange {
+    /// The settings that make it. The variant is named after the last one.
+    pub settings: Vec<ChangedSetting>,
+    /// Warm-up and measured steps of its runs; `None`: those of the trial.
+    pub steps: Option<(u64, u64)>,
+}
+
 /// A trial of the past job, with the changes that are to be verified.
 #[derive(Clone, Debug)]
 pub struct VerifiedTrial<'a> {
     /// Any of the runs of a variant at one point of its sweep.
     pub trial: &'a Trial,
-    /// The changes, each of which becomes a variant.
-    pub changes: Vec<ChangedSetting>,
+    /// The changes.
+    pub changes: Vec<VerifiedChange>,
 }
 
 /// A config as text, for [`load_text`](crate::load_text).
@@ -100,7 +109,8 @@ fn write_trial(text: &mut String, root: &Path, one: &VerifiedTrial<'_>, repeats:
     let own = own_name(one.trial);
     write_changed(text, root, one.trial, &own, None, repeats);
     let changed = one.changes.iter().map(|change| {
-        let name = format!("{own}-{}", name_of_setting(change.key, &change.value));
+        let last = change.settings.last().map(|last| name_of_setting(last.key, &last.value));
+        let name = format!("{own}-{}", last.unwrap_or_default());
         write_changed(text, root, one.trial, &name, Some(change), repeats);
         name
     });
@@ -113,31 +123,42 @@ fn write_changed(
     root: &Path,
     trial: &Trial,
     name: &str,
-    change: Option<&ChangedSetting>,
+    change: Option<&VerifiedChange>,
     repeats: u32,
 ) {
-    let loader = &trial.settings.loader;
-    let with = |key: &str, recorded: u64| {
-        change.filter(|change| change.key == key).and_then(|change| change.value.as_u64()).unwrap_or(recorded)
-    };
+    let (loader, measure) = (&trial.settings.loader, &trial.settings.measure);
+    let settings = change.map(|change| change.settings.as_slice()).unwrap_or_default();
+    let changed = |key: &str| settings.iter().find(|one| one.key == key).map(|one| &one.value);
+    let with = |key: &str, recorded: u64| changed(key).and_then(Json::as_u64).unwrap_or(recorded);
     let workers = with(Loader::WORKERS.name(), loader.workers.into());
     let ahead = workers * with(Loader::PREFETCH_FACTOR.name(), loader.prefetch_factor.into());
-    let method = match change {
-        Some(ChangedSetting { key, value }) => {
-            format!("{}, {key} = {}", trial.method, value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-        }
-        None => trial.method.clone(),
+    let mut method = trial.method.clone();
+    for ChangedSetting { key, value } in settings {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let _ = write!(method, ", {key} = {value}");
+    }
+    let steps = change.and_then(|change| change.steps);
+    // Of the settings that say how long an emulated step takes there is one.
+    let gives_way = |key: &str| {
+        let others = [Train::EMULATE.name(), Train::STEP_TIMES_OF.name()];
+        others.contains(&key) && changed(&Train::STEP_MS).is_some()
     };
     write_variant(text, (name, &method), trial, &Point::new(), |key, value| {
-        if let Some(change) = change.filter(|change| change.key == key) {
-            return Some(change.value.clone());
+        if let Some(new) = changed(key) {
+            return Some(new.clone());
+        }
+        if gives_way(key) {
+            return None;
         }
         if key == Measure::REPEATS.name() {
             return Some(Json::from(repeats));
         }
         if key == Measure::WARMUP.name() {
             // No measured step may be served from batches that were loaded during the warm-up.
-            return Some(Json::from(trial.settings.measure.warmup.max(ahead)));
+            return Some(Json::from(steps.map_or(measure.warmup, |(warmup, _)| warmup).max(ahead)));
+        }
+        if let Some((_, steps)) = steps.filter(|_| key == Measure::STEPS.name()) {
+            return Some(Json::from(steps));
         }
         recorded_value(key, root, trial, value)
     });

@@ -31,8 +31,23 @@ pub struct BenchRecord {
     pub cpus: u32,
     /// Memory of the machine, bytes.
     pub memory_bytes: u64,
+    /// When it was measured, if that was not at one go; the first sitting first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sittings: Vec<BenchSitting>,
     /// The figures, by unique keys.
     pub figures: Vec<BenchFigure>,
+}
+
+/// A time in which some parts of a bench were measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BenchSitting {
+    /// Its first part began, seconds since the epoch.
+    pub began: i64,
+    /// Its last part ended, seconds since the epoch.
+    pub ended: i64,
+    /// Parts that were measured.
+    pub parts: u64,
 }
 
 /// A figure of a bench.
@@ -93,6 +108,7 @@ impl BenchRecord {
             cpu: machine.cpu,
             cpus: machine.cpus,
             memory_bytes: machine.memory_bytes,
+            sittings: Vec::new(),
             figures,
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! Invariant: an array is in `arrays.json` before it is released, so a task always finds what it is to run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use expctl_settings::{Estimator, Readers, TRIAL_SCHEMA_VERSION, Trial};
@@ -259,6 +259,40 @@ impl RecordedTrials {
     }
 }
 
+/// `job.json`, of whose trials nothing is read but their variants: the settings of hundreds of trials take long.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct JobVariants {
+    schema: u32,
+    /// Name of the config.
+    pub config: String,
+    trials: Vec<VariantOfTrial>,
+}
+
+/// A trial, of which only its variant is read.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct VariantOfTrial {
+    variant: String,
+}
+
+impl JobVariants {
+    /// Read the file of a job.
+    ///
+    /// # Errors
+    /// The file cannot be read, or a newer expctl wrote it.
+    pub fn read(folder: &JobDir) -> Result<Self, LedgerError> {
+        let path = folder.record_path();
+        let read: Self = read_json(&path)?;
+        known_schema(&path, read.schema, TRIAL_SCHEMA_VERSION)?;
+        Ok(read)
+    }
+
+    /// The variants, each once, in the order of their first trials.
+    pub fn variants(&self) -> Vec<&str> {
+        let mut seen = BTreeSet::new();
+        self.trials.iter().map(|trial| trial.variant.as_str()).filter(|variant| seen.insert(*variant)).collect()
+    }
+}
+
 impl JobArrays {
     /// The arrays of a job with `trials` trials. Without the file there is one array, with a task for each trial.
     ///
@@ -396,6 +430,20 @@ mod tests {
         assert!(message.contains("job.json"), "{message}");
         std::fs::write(folder.record_path(), text.replace("\"schema\": 1", "\"schema\": 99")).unwrap();
         assert!(matches!(RecordedTrials::read(&folder), Err(LedgerError::Newer { found: 99, .. })));
+    }
+
+    #[test]
+    fn variants_are_read_without_the_settings_of_their_trials() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = JobDir::new(dir.path());
+        // None of these trials could be read as one.
+        let trials = ["b", "a", "b"].map(|variant| format!(r#"{{"variant": "{variant}", "settings": [1, {{}}]}}"#));
+        let text = format!(r#"{{"schema": 1, "job": 7, "config": "c", "trials": [{}]}}"#, trials.join(","));
+        std::fs::write(folder.record_path(), &text).unwrap();
+        let read = JobVariants::read(&folder).unwrap();
+        assert_eq!((read.config.as_str(), read.variants()), ("c", vec!["b", "a"]));
+        std::fs::write(folder.record_path(), text.replace("\"schema\": 1", "\"schema\": 99")).unwrap();
+        assert!(matches!(JobVariants::read(&folder), Err(LedgerError::Newer { found: 99, .. })));
     }
 
     #[test]

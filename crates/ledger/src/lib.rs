@@ -39,7 +39,7 @@ mod table;
 mod trace_meta;
 
 pub use attempt::{Attempt, AttemptState, read_attempts};
-pub use bench_record::{BENCH_SCHEMA_VERSION, BenchFigure, BenchInterval, BenchRecord};
+pub use bench_record::{BENCH_SCHEMA_VERSION, BenchFigure, BenchInterval, BenchRecord, BenchSitting};
 pub use checkpoint::{CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord, WeightsDir};
 pub use code_snapshot::{
     CodeSnapshot, LiveReason, SNAPSHOT_SCHEMA_VERSION, SnapshotContent, SnapshotEntry, SnapshotPath,
@@ -51,8 +51,8 @@ pub use error::{CheckpointMismatch, LedgerError, TableError};
 // These stand in the ledger's files.
 pub use host_metrics::{DroppedPages, Gpu, Hardware, HardwareSample, RankDevice};
 pub use job_record::{
-    JobArrays, JobHead, JobRecord, RecordedTrials, SearchRound, SubmittedArray, TaskTrial, TasksOfTrial, TrialTask,
-    VerifiedPrediction, VerifiedPredictions,
+    JobArrays, JobHead, JobRecord, JobVariants, RecordedTrials, SearchRound, SubmittedArray, TaskTrial, TasksOfTrial,
+    TrialTask, VerifiedPrediction, VerifiedPredictions,
 };
 pub use joined_steps::{JoinedPart, JoinedSteps, is_measured, joined_steps, steps_before};
 pub use layout::{AttemptDir, JobDir, write_atomic, write_json};

@@ -14,6 +14,16 @@ pub enum AcceleratorPreset {
     None,
     /// 3D U-Net on an NVIDIA H100, in batches of 7.
     Unet3dH100,
+    /// 3D U-Net on an NVIDIA A100, in batches of 7.
+    Unet3dA100,
+    /// ResNet-50 on an NVIDIA H100, in batches of 400.
+    Resnet50H100,
+    /// ResNet-50 on an NVIDIA A100, in batches of 400.
+    Resnet50A100,
+    /// CosmoFlow on an NVIDIA H100, one sample at a time.
+    CosmoflowH100,
+    /// CosmoFlow on an NVIDIA A100, one sample at a time.
+    CosmoflowA100,
 }
 
 /// The step of a published workload on one accelerator.
@@ -30,14 +40,16 @@ pub struct PublishedStep {
 impl AcceleratorPreset {
     /// The published step; `None` without a preset.
     pub const fn published(self) -> Option<PublishedStep> {
-        match self {
-            Self::None => None,
-            Self::Unet3dH100 => Some(PublishedStep {
-                ms: 323.0,
-                batch_size: 7,
-                source: "MLPerf Storage, dlio_benchmark/configs/workload/unet3d_h100.yaml",
-            }),
-        }
+        let (ms, batch_size, source) = match self {
+            Self::None => return None,
+            Self::Unet3dH100 => (323.0, 7, "MLPerf Storage, dlio_benchmark/configs/workload/unet3d_h100.yaml"),
+            Self::Unet3dA100 => (636.0, 7, "MLPerf Storage, configs/dlio/workload/unet3d_a100.yaml"),
+            Self::Resnet50H100 => (224.0, 400, "MLPerf Storage, configs/dlio/workload/resnet50_h100.yaml"),
+            Self::Resnet50A100 => (435.0, 400, "MLPerf Storage, configs/dlio/workload/resnet50_a100.yaml"),
+            Self::CosmoflowH100 => (3.5, 1, "MLPerf Storage, configs/dlio/workload/cosmoflow_h100.yaml"),
+            Self::CosmoflowA100 => (5.51, 1, "MLPerf Storage, configs/dlio/workload/cosmoflow_a100.yaml"),
+        };
+        Some(PublishedStep { ms, batch_size, source })
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Command;
 use expctl_config::{ISOLATED, UserDefaults, profile, profile_names, variant_names};
-use expctl_ledger::{JobDir, JobRecord, Ledger, RecordedTrials};
+use expctl_ledger::{JobDir, JobRecord, JobVariants, Ledger, RecordedTrials};
 use expctl_settings::{KEYS, KeySpec, Search, Section, Slurm, Trial, ValueType, find};
 
 use super::typed_line::{Listed, TypedLine};
@@ -16,6 +16,8 @@ use crate::project::Project;
 
 /// Newest jobs whose records are read for a list: of thousands, reading takes longer than a shell may.
 const MAX_READ: usize = 50;
+/// Bytes of records that are read for a list, beside those of the newest job: a record of thousands of trials has some megabytes.
+const MAX_READ_BYTES: u64 = 16 << 20;
 /// Characters of a description.
 const MAX_HELP: usize = 70;
 
@@ -133,32 +135,41 @@ impl<'a> Lists<'a> {
 
     /// The trials of a job, as its tasks.
     fn trials(&self, job: &str) -> Vec<ListedWord> {
-        let trials = self.record(job).map(|record| record.trials).unwrap_or_default();
+        let record: Option<JobRecord> = self.job(job).and_then(|folder| folder.record().ok());
+        let trials = record.map(|record| record.trials).unwrap_or_default();
         let listed = |(task, trial): (usize, &Trial)| ListedWord::new(format!("{job}_{task}"), trial.name());
         trials.iter().enumerate().map(listed).collect()
     }
 
-    /// The record of a job of this name: `12`, `delta:12`.
-    fn record(&self, name: &str) -> Option<JobRecord> {
+    /// The folder of a job of this name: `12`, `delta:12`.
+    fn job(&self, name: &str) -> Option<JobDir> {
         let number = name.rsplit(':').next().unwrap_or(name);
-        self.ledger()?.measured(number.parse().ok()?).ok()?.record().ok()
+        self.ledger()?.measured(number.parse().ok()?).ok()
     }
 
-    /// The newest records, newest first.
-    fn newest_records(&self) -> Vec<JobRecord> {
+    /// Config and variants of the newest jobs, newest first: of as many as can be read while a shell waits.
+    fn newest_jobs(&self) -> Vec<JobVariants> {
         let Some(ledger) = self.ledger() else { return Vec::new() };
-        let newest: Vec<u64> = ledger.measured_ids().into_iter().rev().take(MAX_READ).collect();
-        newest.into_iter().filter_map(|job| ledger.measured(job).ok()?.record().ok()).collect()
+        let newest = ledger.measured_ids().into_iter().rev().take(MAX_READ);
+        let folders = newest.filter_map(|job| ledger.measured(job).ok());
+        let mut bytes = 0;
+        let has_room = |folder: &JobDir| {
+            let before = bytes;
+            bytes += std::fs::metadata(folder.record_path()).map_or(0, |found| found.len());
+            before == 0 || bytes <= MAX_READ_BYTES
+        };
+        folders.take_while(has_room).filter_map(|folder| JobVariants::read(&folder).ok()).collect()
     }
 
     /// Variants of the job or config that the line names.
     fn variants(&self) -> Vec<ListedWord> {
         let Some(first) = self.line.positionals.first().copied() else { return Vec::new() };
         let names = match self.line.subject() {
-            Some(Listed::Job | Listed::JobOrTrial) => self.record(first).map(|record| variants_of(&record)),
+            Some(Listed::Job | Listed::JobOrTrial) => {
+                self.job(first).and_then(|folder| JobVariants::read(&folder).ok()).map(|job| names_of(&job))
+            }
             Some(Listed::ConfigOrVariant) if !Path::new(first).is_file() => {
-                let newest = self.newest_records().into_iter().find(|record| record.config == first);
-                newest.map(|record| variants_of(&record))
+                self.newest_jobs().iter().find(|job| job.config == first).map(names_of)
             }
             _ => Some(variant_names(Path::new(first))),
         };
@@ -177,17 +188,17 @@ impl<'a> Lists<'a> {
     /// The configs in conf/, then configs and variants of the newest jobs.
     fn configs_and_variants(&self) -> Vec<ListedWord> {
         let mut words = self.configs();
-        let records = self.newest_records();
-        let mut seen: BTreeSet<String> = BTreeSet::new();
-        for record in &records {
-            if seen.insert(record.config.clone()) {
-                words.push(ListedWord::new(record.config.clone(), "config of jobs here"));
+        let jobs = self.newest_jobs();
+        let mut seen: BTreeSet<&str> = BTreeSet::new();
+        for job in &jobs {
+            if seen.insert(&job.config) {
+                words.push(ListedWord::new(&job.config, "config of jobs here"));
             }
         }
-        for record in &records {
-            for variant in variants_of(record) {
-                if seen.insert(variant.clone()) {
-                    words.push(ListedWord::new(variant, format!("variant of {}", record.config)));
+        for job in &jobs {
+            for variant in job.variants() {
+                if seen.insert(variant) {
+                    words.push(ListedWord::new(variant, format!("variant of {}", job.config)));
                 }
             }
         }
@@ -268,11 +279,9 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// The variants of a job, each once, in the order of its trials.
-fn variants_of(record: &JobRecord) -> Vec<String> {
-    let mut seen = BTreeSet::new();
-    let names = record.trials.iter().map(|trial| &trial.variant);
-    names.filter(|name| seen.insert(*name)).cloned().collect()
+/// The variants of a job.
+fn names_of(job: &JobVariants) -> Vec<String> {
+    job.variants().into_iter().map(str::to_owned).collect()
 }
 
 /// The config of a job and the title of its experiment.

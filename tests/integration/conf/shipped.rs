@@ -183,3 +183,40 @@ fn the_fair_config_holds_everything_else() {
         assert!(trial.settings.measure.warmup >= 36, "a warm-up of less than an epoch: {}", trial.id);
     }
 }
+
+/// `benches/predictions.py` measures what is predicted of every shipped config, or says why not of one; what it measures can be submitted and
+/// predicted.
+#[test]
+fn predictions_are_measured_of_every_shipped_config_or_a_reason_is_given() {
+    let mut list = std::process::Command::new("python3");
+    list.arg(root().join("benches/predictions.py")).arg("--list").env("PYTHONDONTWRITEBYTECODE", "1");
+    let output = list.output().unwrap();
+    assert!(output.status.success(), "{}", text_of(&output.stderr));
+    let listed: Json = serde_json::from_slice(&output.stdout).unwrap();
+    let reasons = listed["left_out"].as_object().unwrap();
+    assert!(reasons.values().all(|reason| reason.as_str().is_some_and(|reason| reason.len() > 8)), "{reasons:?}");
+    let mut named: Vec<String> = reasons.keys().map(|name| format!("conf/{name}.toml")).collect();
+    for (name, arguments) in listed["measured"].as_object().unwrap() {
+        let arguments: Vec<&str> = arguments.as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
+        let [path, options @ ..] = arguments.as_slice() else { panic!("{name} has no config") };
+        let of = |option: &str| -> Vec<&str> {
+            options.chunks(2).filter(|pair| pair[0] == option).map(|pair| pair[1]).collect()
+        };
+        let (only, set) = (of("--only"), of("--set"));
+        assert_eq!(2 * (only.len() + set.len()), options.len(), "{name}: {options:?}");
+        let trials = trials_of(&root().join(path), &set).unwrap_or_else(|problems| panic!("{name}: {problems:?}"));
+        let is_chosen = |trial: &&Trial| only.is_empty() || only.contains(&trial.variant.as_str());
+        let chosen: Vec<&Trial> = trials.iter().filter(is_chosen).collect();
+        assert!(!chosen.is_empty(), "{name}: {path} has no variant {only:?}");
+        for settings in chosen.iter().map(|trial| &trial.settings) {
+            assert!(settings.measure.steps >= 20 && settings.measure.epochs == 0, "{name}: {:?}", settings.measure);
+            assert!(settings.train.epochs == 0 && settings.slurm.pack == 1 && !settings.profiles(), "{name}");
+            assert!(!settings.runs_command(), "{name}");
+        }
+        named.push((*path).to_owned());
+    }
+    named.sort();
+    named.dedup();
+    let shipped: Vec<String> = tomls("conf").iter().map(|path| path.to_str().unwrap().to_owned()).collect();
+    assert_eq!(named, shipped);
+}

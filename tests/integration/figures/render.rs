@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use expctl::report::reference::{ReferenceRecord, VariantFigures};
-use expctl_ledger::{BenchFigure, BenchInterval};
+use expctl_ledger::{BenchFigure, BenchInterval, BenchRecord};
 use expctl_stats::{Judgement, MIN_SECONDS_FOR_VERDICT, Ratio, Verdict, judge};
 use expctl_text::format;
 use minijinja::syntax::SyntaxConfig;
@@ -310,7 +310,7 @@ impl Functions {
             format!("commit {}, {}", commit.as_deref().unwrap_or("unknown"), format::day(at))
         };
         match self.given.records.0.get(name) {
-            Some(FigureRecord::Bench(record)) => Ok(of(&record.commit, record.measured)),
+            Some(FigureRecord::Bench(record)) => Ok(of(&record.commit, record.measured) + &sittings(record)),
             _ => self.job(name).map(|record| of(&record.commit, record.submitted)),
         }
     }
@@ -443,6 +443,12 @@ const SHARES: [(&str, ShareOf); 2] = [
 
 /// Samples of the epoch of [`FIGURES`]' `epoch_hours`: the cells of Tahoe-100M.
 const EPOCH_SAMPLES: f64 = 1e8;
+
+/// `, in 3 sittings from 2026.11.29 on`; empty for what was measured at one go.
+fn sittings(record: &BenchRecord) -> String {
+    let first = record.sittings.first().map(|first| format::day(first.began));
+    first.map(|day| format!(", in {} sittings from {day} on", record.sittings.len())).unwrap_or_default()
+}
 
 /// Hours, with two digits or more.
 fn hours(value: f64) -> String {

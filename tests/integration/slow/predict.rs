@@ -1,7 +1,7 @@
 //! Predictions that are verified: a real job runs what was predicted from made-up times.
 
 use expctl_ledger::JobRecord;
-use expctl_settings::{Collation, Trial};
+use expctl_settings::{Collation, Mode, Trial};
 
 use crate::common::{SMALL, TestProject, text};
 use crate::predict::{one_thread, write};
@@ -49,7 +49,7 @@ pub fn data_alone() -> String {
     format!("{head}[measure]{tail}").replace("ranks = 2", "ranks = 1").replace("steps = 6", "steps = 120")
 }
 
-/// Nothing of training is said again, and the setting that brings most is a word.
+/// Nothing of training is said again, the setting that brings most is a word, and an emulated step is made by two settings.
 #[test]
 fn one_edge_index_for_all_is_predicted_and_measured() {
     let project = TestProject::new();
@@ -66,6 +66,8 @@ fn one_edge_index_for_all_is_predicted_and_measured() {
         "local",
         "--max-error",
         "1000",
+        "--step-ms",
+        "50",
     ]);
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{stderr}");
@@ -76,4 +78,10 @@ fn one_edge_index_for_all_is_predicted_and_measured() {
         record.trials.iter().filter(|trial| trial.variant == "lazy-collationshared_index").collect();
     assert_eq!(changed.len(), 1, "{stdout}");
     assert_eq!(changed[0].settings.pipeline.collation, Collation::SharedIndex);
+    // Emulated steps are measured, too; of steps that take many times as long there are fewer.
+    assert!(table.contains("| lazy | train.mode=emulate train.step_ms=50 | "), "{stdout}");
+    let emulated: Vec<&Trial> = record.trials.iter().filter(|trial| trial.variant == "lazy-step_ms50").collect();
+    let [Trial { settings, .. }] = emulated[..] else { panic!("{stdout}") };
+    assert_eq!((settings.train.mode, &settings.train.step_ms.0[..]), (Mode::Emulate, &[50.0][..]));
+    assert_eq!((settings.measure.steps, changed[0].settings.measure.steps), (50, 120));
 }
