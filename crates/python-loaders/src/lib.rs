@@ -28,6 +28,7 @@ mod fork;
 mod graph_batch;
 mod graph_dataset;
 mod graph_form;
+mod interruptible;
 mod lent;
 mod obs;
 mod sampler;
