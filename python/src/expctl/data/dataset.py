@@ -12,7 +12,7 @@ from . import views
 from .batch import Batch, Column, Matrix, described
 from .encoders import Encoders, encoders_of, renumbered, with_classes
 from .obs import Obs, ObsSpec, columns_of, read_columns
-from .output import choose
+from .output import choose, row_sum
 from .rows import RowSet
 from .samplers import row_bytes
 
@@ -250,7 +250,7 @@ class Dataset(RowSet[Batch]):
             self._native, "batches", batch_size=1, drop_last=False, seed=0, rank=0, world_size=1, listed=listed, ends=ends
         )
         stream = Stream(
-            self._native, sampler, self._columns, self._more(output.sparse), sparse=output.sparse, normalize=normalize, log1p=log1p,
+            self._native, sampler, self._columns, self._more(output.sparse), sparse=output.sparse, normalize=row_sum(normalize), log1p=log1p,
             threads=0, prefetch=1, first=0, steps=1,
         )
         native = stream.next()

@@ -16,6 +16,8 @@ class BatchTimes(NamedTuple):
     """Rows or samples of the batch."""
     bytes_read: int
     """Bytes that were read for it."""
+    nbytes: int
+    """Bytes of its arrays, but the numbers of the rows or samples."""
 
 
 class StreamTotals(NamedTuple):
