@@ -1,6 +1,7 @@
 """What data sets have in common: rows by number, and views of some of them."""
 
 import copy
+import sys
 from typing import Any, Generic, List, TypeVar
 
 from . import views
@@ -14,10 +15,34 @@ class RowSet(Generic[Read]):
 
     #: What it has several of.
     _items = "rows"
-    #: The native data set, which has a length.
-    _native: Any
+    #: The native data set, which has a length; None after `close`.
+    _opened: Any = None
     #: int64: of each row its number among all rows of the files, ascending; None are all.
     _rows: Any = None
+
+    @property
+    def _native(self) -> Any:
+        if self._opened is None:
+            raise ValueError("this data set was closed: open its files again")
+        return self._opened
+
+    @property
+    def closed(self) -> bool:
+        """`close` was called."""
+        return self._opened is None
+
+    def close(self) -> None:
+        """Let go of the files; what needs them afterwards raises ValueError.
+
+        Views of this data set, and iterations that have begun, keep the files open until they end. At the end of a `with` it is closed, too.
+        """
+        self._opened = None
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
 
     def read(self, rows: Any) -> Read:
         """A batch of these rows, in this order; a row may come more than once."""
@@ -61,5 +86,16 @@ class RowSet(Generic[Read]):
     def _no_item(self, number: int) -> IndexError:
         return IndexError(f"{self._items[:-1]} {number} is asked for, and there are {len(self)} {self._items}")
 
-    def __getitems__(self, rows: List[int]) -> Read:
-        return self.read(rows)
+    def __getitems__(self, rows: List[int]) -> List[Read]:
+        # A DataLoader of torch with a batch size asks for it, and collates what it gets: a list of the one batch.
+        batch = self.read(rows)
+        collate = sys.modules.get("torch.utils.data._utils.collate")
+        known = getattr(collate, "default_collate_fn_map", None)
+        if known is not None:
+            known.setdefault(type(batch), _only)
+        return [batch]
+
+
+def _only(batches: List[Any], *, collate_fn_map: Any = None) -> Any:
+    """The batch that rows were read as: it is collated already."""
+    return batches[0]

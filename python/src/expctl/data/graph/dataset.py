@@ -90,11 +90,11 @@ class Dataset(RowSet[Batch]):
         self._folder, self._arrays, self._options = folder, graph, options
         if graph is None:
             types = options["edge_types"]
-            self._native = GraphDataset(
+            self._opened = GraphDataset(
                 folder, store=options["store"], edge_types=None if types is None else list(types), metabolism=options["metabolism"]
             )
         else:
-            self._native = GraphDataset.of_lmdb(
+            self._opened = GraphDataset.of_lmdb(
                 _lmdb_folder(folder) or folder, genes=graph.genes, edge_types=graph.edge_types, metabolism=graph.metabolism
             )
         # Views are copies, and share what batches are made from.
@@ -227,6 +227,8 @@ class Dataset(RowSet[Batch]):
         return self._shared[field]
 
     def __repr__(self) -> str:
+        if self.closed:
+            return f"Dataset(closed, {self._folder})"
         of = "" if self._rows is None else f" of {len(self._native):,}"
         metabolism = ", metabolism" if self.metabolism else ""
         edges = sum(self.num_edges.values())
