@@ -204,11 +204,41 @@ class Mistakes(unittest.TestCase):
             (xd.DataError, "weights in donor|holds strings|has classes", {"sampler": xd.weighted("donor")}),
             (xd.DataError, "no column \"kind\"", {"sampler": xd.balanced("kind")}),
             (TypeError, "rows are integers", {"sampler": np.array([0.5])}),
+            (ValueError, "threads=-1 is 0 at least", {"threads": -1}),
+            (ValueError, "prefetch=0 are 1 at least", {"prefetch": 0}),
+            (TypeError, "normalize=True: it is the sum", {"normalize": True}),
         ]:
             options = {"out": "numpy"} | options
             with self.subTest(**options):
                 self.refused(kind, text, lambda: next(iter(xd.Loader(ds, **options))))
         self.refused(TypeError, "what expctl.data.open gives", lambda: xd.Loader([1], out="numpy"))
+        self.refused(TypeError, "normalize=True: it is the sum", lambda: ds.read([0], out="numpy", normalize=True))
+        for draw in [xd.weighted, xd.balanced]:
+            self.refused(TypeError, rf"{draw.__name__}\(ndarray\): it takes the name of an obs column", lambda: draw(np.ones(218)))
+
+    def test_a_closed_data_set_says_so(self):
+        with xd.open(self.cells.files, obs=["cell_type"], layers=["halves"]) as ds:
+            loader = xd.Loader(ds, 16, out="numpy", threads=1)
+            iterator = iter(loader)
+            next(iterator)
+            view = ds.subset([3, 1])
+        for use in [
+            lambda: ds[0], lambda: len(ds), lambda: ds.shape, lambda: ds.obs, lambda: ds.var_names, lambda: ds.subset([1]),
+            lambda: xd.Loader(ds, 16, out="numpy"), lambda: next(iter(loader)),
+        ]:  # fmt: skip
+            self.refused(ValueError, "this data set was closed", use)
+        self.assertEqual((repr(ds), ds.closed, view.closed), ("Dataset(closed, 3 files)", True, False))
+        # Views and what was begun go on.
+        self.assertEqual(len(list(iterator)), 13)
+        self.assertEqual(view.read([0, 1], out="numpy").X.tolist(), self.cells.joined().X.toarray()[[1, 3]].tolist())
+        ds.close()
+
+    def test_a_file_that_is_removed_ends_the_iteration(self):
+        loader = iter(xd.Loader(xd.open(self.cells.files[0]), 4, threads=1, prefetch=1, out="numpy"))
+        next(loader)
+        os.remove(self.cells.files[0])
+        with self.assertRaisesRegex(OSError, "part0.h5ad"):
+            list(loader)
 
     def test_a_file_that_changes_ends_the_iteration(self):
         ds = xd.open(self.cells.files[0])
