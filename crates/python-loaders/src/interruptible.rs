@@ -35,11 +35,12 @@ pub fn interruptible<T: Send + 'static>(
     let started = std::thread::Builder::new().name("loader-open".to_owned()).spawn(run);
     started.map_err(|source| BindingError::ThreadStart { source })?;
     loop {
-        let polled;
-        (is_done, polled) = py.detach(move || {
+        // A receiver is for one thread, so it is lent and comes back.
+        let (lent, polled) = py.detach(move || {
             let polled = is_done.recv_timeout(SIGNAL_INTERVAL);
             (is_done, polled)
         });
+        is_done = lent;
         match polled {
             Ok(result) => return Ok(result),
             Err(RecvTimeoutError::Disconnected) => return Err(BindingError::Panicked.into()),

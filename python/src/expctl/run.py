@@ -6,6 +6,7 @@ import os
 import sys
 from threading import get_ident
 from time import perf_counter_ns
+from typing import Optional
 
 from . import about
 from .connection import Connection
@@ -18,7 +19,7 @@ PROTOCOL = 1
 WARMUP, STEPS = 10, 100
 
 #: The run of this process that is open, to which the loaders of `expctl.data` say what batches cost; None is none.
-current = None
+current: "Optional[Run]" = None
 
 
 class Run:
