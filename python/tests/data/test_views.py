@@ -113,6 +113,11 @@ class Splits(ViewCase):
         plates = self.ds.split((0.6, 0.2), by="plate")
         self.assertEqual([part.obs["plate"].nunique() for part in plates], [3, 1])
 
+    def test_views_are_of_the_same_open_files(self):
+        for ds in [self.ds, xd.open(self.cells.files, memory=True)]:
+            for view in [ds.subset([1]), *ds.split((0.5, 0.5)), ds.subset([1, 2]).subset([0])]:
+                self.assertIs(view._native, ds._native)
+
     def test_views_of_views(self):
         lung = xd.open(self.cells.files, obs=["n_counts"], filter="n_counts > 300")
         train, test = lung.split((0.5, 0.5), seed=1)

@@ -1,6 +1,5 @@
 """What data sets have in common: rows by number, and views of some of them."""
 
-import copy
 import sys
 from typing import Any, Generic, List, TypeVar
 
@@ -50,7 +49,9 @@ class RowSet(Generic[Read]):
 
     def _view(self: Self, rows: Any) -> Self:
         """The same open files, of which these rows are seen."""
-        view = copy.copy(self)
+        # Not copy.copy, which makes a copy as unpickling does, and would open the files again.
+        view = object.__new__(type(self))
+        view.__dict__.update(self.__dict__)
         view._rows = rows
         return view
 
