@@ -169,6 +169,9 @@ class OnePackage(unittest.TestCase):
         self.assertIs(moved.X.layout, torch.sparse_csr)
         self.assertEqual(data.transfer_batch_to_device([torch.ones(1)], torch.device("cpu"), 0)[0].item(), 1)
         self.assertIn("balanced", repr(loader))
+        list(loader)
+        self.assertEqual(loader.stages().rows, len(batch) + len(self.train))
+        self.assertIn("waited for batches", loader.explain())
         with self.assertRaisesRegex(ValueError, "tensors"):
             self.data(out="numpy")
         with self.assertRaisesRegex(TypeError, "train is what"):

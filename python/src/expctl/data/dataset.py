@@ -14,7 +14,6 @@ from .encoders import Encoders, encoders_of, renumbered, with_classes
 from .obs import Obs, ObsSpec, columns_of, read_columns
 from .output import choose, row_sum
 from .rows import RowSet
-from .samplers import row_bytes
 
 Paths = Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
 
@@ -127,7 +126,7 @@ def open(
     """
     dataset = Dataset(
         files, format=format, layer=layer, raw=raw, layers=_names("layers", layers), obsm=_names("obsm", obsm), join=join, obs=obs,
-        filter=filter, encoders=encoders, unseen=unseen, genes=genes, memory=memory, threads=threads, cache_mib=cache_mib, cache_dir=cache_dir,
+        filter=filter, encoders=encoders, unseen=unseen, genes=_genes(genes), memory=memory, threads=threads, cache_mib=cache_mib, cache_dir=cache_dir,
     )
     return dataset if split is None else dataset.split(split, seed=split_seed)
 
@@ -302,9 +301,7 @@ class Dataset(RowSet[Batch]):
     ) -> Batch:
         """A batch of these rows, in this order; a row may come more than once. Arguments are those of `Loader`."""
         output = choose(out, sparse, dtype)
-        listed = row_bytes(rows)
-        if self._rows is not None:
-            listed = views.file_rows(listed, self._rows, self._items)
+        listed = self._file_rows(rows)
         ends = (len(listed) // 8).to_bytes(8, byteorder=sys.byteorder)
         sampler = Sampler(
             self._native, "batches", batch_size=1, drop_last=False, seed=0, rank=0, world_size=1, listed=listed, ends=ends
@@ -349,6 +346,15 @@ def _names(argument: str, names: Sequence[str]) -> List[str]:
     if len(set(names)) < len(names):
         raise ValueError(f"{argument}={list(names)!r} has a name twice")
     return list(names)
+
+
+def _genes(names: Optional[Sequence[str]]) -> Optional[List[str]]:
+    """Names of genes, of an array or an index of pandas, too. None is all."""
+    if names is None:
+        return None
+    if isinstance(names, str) or not len(names):
+        raise ValueError(f"genes={names!r} is a list of names, and None is all of them")
+    return [str(name) for name in names]
 
 
 def _layer_of(layer: Optional[str], raw: bool) -> str:

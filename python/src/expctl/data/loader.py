@@ -12,7 +12,7 @@ from . import ranks, times, views
 from .batch import Batch
 from .dataset import Dataset
 from .output import Destination, Output, choose, row_sum
-from .samplers import Draw, ForeignSampler, digest, resolve
+from .samplers import Draw, ForeignSampler, check_mask, digest, resolve
 
 STATE_VERSION = 1
 #: Beyond any step.
@@ -73,6 +73,8 @@ class BatchLoader:
         if self._destination:
             self._output.need_torch()
         self._draw = resolve(sampler)
+        if isinstance(self._draw, Draw):
+            check_mask(self._draw.mask, len(dataset), self._items)
         self._rank = ranks.resolve(rank)
         # The order is decided once; that of a sampler of torch each epoch.
         self._order = self._draw if dataset._rows is None else views.in_view(self._draw, dataset, self.seed)

@@ -4,6 +4,7 @@ import sys
 from typing import Any, Generic, List, TypeVar
 
 from . import views
+from .samplers import check_mask, mask_length, row_bytes
 
 Read = TypeVar("Read")
 Self = TypeVar("Self", bound="RowSet[Any]")
@@ -47,6 +48,12 @@ class RowSet(Generic[Read]):
         """A batch of these rows, in this order; a row may come more than once."""
         raise NotImplementedError
 
+    def _file_rows(self, rows: Any) -> bytes:
+        """Rows by number, or a mask, as the bytes of int64 rows of the files. Raises IndexError."""
+        check_mask(mask_length(rows), len(self), self._items)
+        listed = row_bytes(rows)
+        return listed if self._rows is None else views.file_rows(listed, self._rows, self._items)
+
     def _view(self: Self, rows: Any) -> Self:
         """The same open files, of which these rows are seen."""
         # Not copy.copy, which makes a copy as unpickling does, and would open the files again.
@@ -57,6 +64,7 @@ class RowSet(Generic[Read]):
 
     def subset(self: Self, rows: Any) -> Self:
         """A view of these rows (numbers, or a mask of bool [rows]), in the order of the files and each once."""
+        check_mask(mask_length(rows), len(self), self._items)
         found = views.subset(self._rows, rows, self._items)
         if len(found) and not (0 <= found[0] and found[-1] < len(self._native)):
             raise self._no_item(found[0] if found[0] < 0 else found[-1])

@@ -20,6 +20,8 @@ class Draw:
     chunk_rows: int = 0
     chunks: int = 0
     listed: Optional[bytes] = None
+    #: Length of the mask that the rows were given as; 0 is none.
+    mask: int = 0
 
     def __str__(self) -> str:
         words = [f"{name}={value!r}" for name, value in self._settings() if value]
@@ -35,7 +37,7 @@ class Draw:
 
 def uniform(rows: Any = None) -> Draw:
     """All rows once an epoch in random order, another one each epoch; with `rows` only those (a training split, say)."""
-    return Draw("uniform") if rows is None else Draw("shuffled", listed=row_bytes(rows))
+    return Draw("uniform") if rows is None else Draw("shuffled", listed=row_bytes(rows), mask=mask_length(rows))
 
 
 def sequential(chunk_rows: int = 0) -> Draw:
@@ -152,10 +154,10 @@ def resolve(sampler: Any) -> Any:
             raise ValueError(f"sampler={sampler!r} is none of {', '.join(_KINDS)}{hint}")
         return {"uniform": uniform, "sequential": sequential, "chunked": chunked}[sampler]()
     if isinstance(sampler, (range, bytes)) or hasattr(sampler, "__array__") or _is_list_of_rows(sampler):
-        return Draw("listed", listed=row_bytes(sampler))
+        return Draw("listed", listed=row_bytes(sampler), mask=mask_length(sampler))
     if hasattr(sampler, "__iter__"):
         return ForeignSampler(sampler)
-    raise TypeError(f"a sampler is a name, a function of expctl.data, rows, or a sampler of torch, and not {sampler!r}")
+    raise TypeError(f"a sampler is a name, what a function of expctl.data gives, rows, or a sampler of torch, and not {sampler!r}")
 
 
 def _is_list_of_rows(sampler: Any) -> bool:
@@ -183,6 +185,21 @@ def row_bytes(rows: Any) -> bytes:
     if len(rows) > 0 and isinstance(rows[0], bool):
         rows = [row for row, chosen in enumerate(rows) if chosen]
     return array.array("q", rows).tobytes()
+
+
+def mask_length(rows: Any) -> int:
+    """Length of a mask; 0 if these are row numbers."""
+    if isinstance(rows, bytes):
+        return 0
+    if hasattr(rows, "__array__"):
+        return len(rows) if str(getattr(rows, "dtype", "")) in ("bool", "boolean", "torch.bool") else 0
+    return len(rows) if len(rows) > 0 and isinstance(rows[0], bool) else 0
+
+
+def check_mask(length: int, count: int, items: str) -> None:
+    """Raise IndexError for a mask (`mask_length` is not 0) of another data set than that of so many rows."""
+    if length not in (0, count):
+        raise IndexError(f"a mask of {length} truth values is given, and there are {count} {items}")
 
 
 def digest(rows: bytes) -> str:

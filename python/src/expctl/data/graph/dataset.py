@@ -8,7 +8,6 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 from ..._native import GraphDataset, GraphForm, Sampler, Stream
 from .. import views
 from ..rows import RowSet
-from ..samplers import row_bytes
 from .batch import Batch, Layout, array_output
 
 SPLITS = ("all", "train", "val", "test")
@@ -186,9 +185,7 @@ class Dataset(RowSet[Batch]):
         follow_batch: Sequence[str] = ("x", "x_pert", "perturbation_indices"),
     ) -> Any:
         """A batch of these samples, in this order; a sample may come more than once. Arguments are those of `Loader`."""
-        listed = row_bytes(rows)
-        if self._rows is not None:
-            listed = views.file_rows(listed, self._rows, self._items)
+        listed = self._file_rows(rows)
         ends = (len(listed) // 8).to_bytes(8, byteorder=sys.byteorder)
         layout = self._layout(processor, follow_batch)
         make = layout.maker(self, array_output(out, processor))
