@@ -13,7 +13,7 @@ from .batch import Batch, Column, Matrix, described
 from .encoders import Encoders, encoders_of, renumbered, with_classes
 from .obs import Obs, ObsSpec, columns_of, read_columns
 from .output import choose, row_sum
-from .rows import RowSet
+from .rows import MANY_ROWS, RowSet
 
 Paths = Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
 
@@ -308,7 +308,7 @@ class Dataset(RowSet[Batch]):
         )
         stream = Stream(
             self._native, sampler, self._columns, self._more(output.sparse), sparse=output.sparse, normalize=row_sum(normalize), log1p=log1p,
-            threads=0, prefetch=1, first=0, steps=1,
+            threads=int(len(listed) // 8 > MANY_ROWS), prefetch=1, first=0, steps=1,
         )
         native = stream.next()
         assert native is not None  # One step was asked for.

@@ -6,6 +6,9 @@ from typing import Any, Generic, List, TypeVar
 from . import views
 from .samplers import check_mask, mask_length, row_bytes
 
+#: Rows from which on `read` leaves them to a thread, so that Ctrl-C ends the wait; a thread takes longer to start than few rows to read.
+MANY_ROWS = 4096
+
 Read = TypeVar("Read")
 Self = TypeVar("Self", bound="RowSet[Any]")
 

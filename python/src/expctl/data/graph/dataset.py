@@ -7,7 +7,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from ..._native import GraphDataset, GraphForm, Sampler, Stream
 from .. import views
-from ..rows import RowSet
+from ..rows import MANY_ROWS, RowSet
 from .batch import Batch, Layout, array_output
 
 SPLITS = ("all", "train", "val", "test")
@@ -192,7 +192,8 @@ class Dataset(RowSet[Batch]):
         sampler = Sampler(
             self._native, "batches", batch_size=1, drop_last=False, seed=0, rank=0, world_size=1, listed=listed, ends=ends
         )
-        stream = Stream.of_graphs(self._native, layout.form, sampler, threads=0, prefetch=1, first=0, steps=1)
+        threads = int(len(listed) // 8 > MANY_ROWS)
+        stream = Stream.of_graphs(self._native, layout.form, sampler, threads=threads, prefetch=1, first=0, steps=1)
         native = stream.next()
         assert native is not None  # One step was asked for.
         return make(native)
