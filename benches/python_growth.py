@@ -38,7 +38,7 @@ def pss():
 
 def looks_at_memory(dataset, sampler, sparse, rows):
     """Rows read and PSS at each look."""
-    loader = xd.Loader(dataset, BATCH, sampler=sampler, threads=2, prefetch=4, out="torch", sparse=sparse, drop_last=True, persistent=True)
+    loader = xd.Loader(dataset, BATCH, sampler=sampler, threads=2, out="torch", sparse=sparse, drop_last=True, persistent=True)
     seen, found, epoch, next_look = 0, [], 0, rows / LOOKS
     while seen < rows:
         loader.set_epoch(epoch)

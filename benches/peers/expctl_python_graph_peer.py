@@ -2,14 +2,12 @@
 batches of the peer pyg_lazy, `perturbation` those of pyg_perturbation.
 
 The same trial as native ones: `loader.workers` threads, `loader.prefetch_factor` batches that each may be ahead, `pipeline.edge_types`,
-`pipeline.metabolism`, `pipeline.follow_batch`. Each batch says what loading it cost; what Python adds to the wait is *other*. To sum the bytes
-of a batch of PyTorch Geometric takes time, so that is done in the warm-up alone: measured steps have its mean bytes a sample.
+`pipeline.metabolism`, `pipeline.follow_batch`. Each batch says what loading it cost; what Python adds to the wait is *other*.
 """
 
 import built_loaders  # noqa: F401, I001
 
 import sys
-from time import perf_counter_ns
 
 import expctl
 import expctl.data.graph
@@ -34,21 +32,9 @@ def main(processor):
     )
     run.note(samples_per_epoch=len(dataset), samples_total=len(dataset))
     batches = again(loader)
-    samples = size = 0
-    for step in run.steps():
-        begin = perf_counter_ns()
-        batch = next(batches)
-        waited = perf_counter_ns() - begin
-        times = batch.expctl_times
-        for stage, busy, exposed in times.stages:
-            step.add(stage, busy=busy, exposed=exposed)
-            waited -= exposed
-        step.add("other", exposed=max(waited, 0))
-        step.samples, step.bytes_read = times.samples, times.bytes_read
-        step.epoch = step.number // len(loader)
-        if not step.measured:
-            samples, size = samples + step.samples, size + pyg_graph.batch_bytes(batch)
-        step.bytes_batch = size * step.samples // max(samples, 1)
+    for _ in run.steps():
+        # The loader tells the run what it cost.
+        next(batches)
     run.close()
 
 

@@ -1,8 +1,9 @@
 """expctl in Python: `expctl.data`, whose threads load in the process of the training loop (docs/guide/python.md). No peer: our own.
 
 The same trial as native ones, with the package's own arguments: `array.output`, `array.labels`, `array.memory`, `sampler.*`,
-`loader.workers` threads, `loader.prefetch_factor` batches that each may be ahead, `launch.ranks`. `persistent=True`, as the guide
-says of short epochs: native trials keep their threads as well.
+`loader.workers` threads, `loader.prefetch_factor` batches that each may be ahead, `launch.ranks`. 2 of them are the default of the config and
+of the package, which then has fewer of large batches ahead. `persistent=True`, as the guide says of short epochs: native trials keep their
+threads as well.
 
 The loop is that of the guide: each step takes X and the columns of `array.labels`, as tensors. Stages are what the loader threads
 measured themselves, as of native trials; what Python adds to the wait for a batch is *other*, the loop's body is unattributed.
@@ -31,7 +32,8 @@ def begin(settings=None):
     asked.needs("expctl in Python", draw=DRAWS, memory=asked.memory, ranks=True)
     dataset = xd.open(asked.files, obs=asked.labels, memory=asked.memory)
     loader = xd.Loader(
-        dataset, asked.batch, sampler=DRAWS[asked.draw](asked), threads=asked.workers, prefetch=asked.ahead, out="torch",
+        dataset, asked.batch, sampler=DRAWS[asked.draw](asked), threads=asked.workers, out="torch",
+        prefetch=None if asked.ahead == 2 else asked.ahead,
         sparse=asked.output == "sparse", drop_last=True, seed=asked.seed, rank=(run.rank, run.world_size),
         persistent=True,
     )

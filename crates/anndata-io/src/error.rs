@@ -254,6 +254,12 @@ pub enum RequestError {
         /// Message of the panic.
         message: String,
     },
+    /// Whoever asked for rows wants them no longer.
+    #[error("reading {store} was interrupted")]
+    Interrupted {
+        /// Name of the store.
+        store: String,
+    },
     /// A collection of no store.
     #[error("a collection needs one file at least")]
     NoStores,

@@ -5,7 +5,8 @@
 //! its threads.
 //!
 //! Guarantees: batches arrive in the order of their steps. No more batches are ahead of the step than threads × prefetch
-//! factor, and no more are held than fit into the memory limit (but one always is). An error arrives at the step that it
+//! factor, and of large ones no more than fit into a limit in bytes (but one for each thread and one more). No more are held
+//! than fit into the memory limit (but one always is). An error arrives at the step that it
 //! belongs to. Dropping the loader ends its threads. Buffers of batches that are given back are used again.
 //!
 //! Each batch carries what it cost: the [`Interval`]s in which its thread worked on each [`Stage`], and the part of the step's

@@ -64,19 +64,36 @@ pub struct LoaderOptions {
     pub buffer_bytes: u64,
     /// Name of the limit in warnings, which give it in MiB.
     pub buffer_name: &'static str,
+    /// Maximum bytes of the batches that are ahead of the step: of large batches fewer are than the prefetch factor allows, but one for each
+    /// thread and one more. 0 is no limit.
+    pub ahead_bytes: u64,
 }
 
 impl Default for LoaderOptions {
     /// No threads, no steps, no limit.
     fn default() -> Self {
-        Self { workers: 0, prefetch_factor: 2, first: 0, steps: 0, buffer_bytes: 0, buffer_name: "the memory limit" }
+        Self {
+            workers: 0,
+            prefetch_factor: 2,
+            first: 0,
+            steps: 0,
+            buffer_bytes: 0,
+            buffer_name: "the memory limit",
+            ahead_bytes: 0,
+        }
     }
 }
 
 impl LoaderOptions {
-    /// Batches that may be ahead of the step.
-    fn ahead(&self) -> u64 {
-        u64::from(self.workers) * u64::from(self.prefetch_factor.max(1))
+    /// Batches that may be ahead of the step, where the largest so far has so many bytes. With one more than there are threads each thread
+    /// builds a batch while the next one is ready.
+    fn ahead(&self, largest: Option<u64>) -> u64 {
+        let workers = u64::from(self.workers);
+        let ahead = workers * u64::from(self.prefetch_factor.max(1));
+        match largest {
+            Some(bytes) if self.ahead_bytes > 0 => ahead.min((self.ahead_bytes / bytes.max(1)).max(workers + 1)),
+            _ => ahead,
+        }
     }
 }
 
@@ -121,8 +138,8 @@ impl<B: Batcher> LoaderState<B> {
     }
 
     /// Whether another batch may be begun.
-    fn may_begin(&self, ahead: u64) -> bool {
-        self.claim < self.deliver + ahead && self.budget.may_begin(self.spare.len())
+    fn may_begin(&self, options: &LoaderOptions) -> bool {
+        self.claim < self.deliver + options.ahead(self.budget.largest()) && self.budget.may_begin(self.spare.len())
     }
 }
 
@@ -140,7 +157,7 @@ impl<B: Batcher> Shared<B> {
         state.spare.push(batch);
         let mut surplus = state.surplus();
         // A step may have held many batches at once; no more than these are in use at a time otherwise.
-        let max_spare = usize::try_from(options.ahead() + 1).unwrap_or(usize::MAX);
+        let max_spare = usize::try_from(options.ahead(state.budget.largest()) + 1).unwrap_or(usize::MAX);
         if state.spare.len() > max_spare {
             surplus.extend(state.spare.drain(max_spare..));
         }
@@ -361,11 +378,10 @@ impl<B: Batcher> Drop for Loader<B> {
 fn work<B: Batcher>(shared: &Shared<B>, mut batcher: B, options: LoaderOptions, thread: u32) {
     let dataset = batcher.dataset();
     let mut reader = None;
-    let ahead = options.ahead();
     loop {
         let (step, batch) = {
             let mut state = shared.lock();
-            while !state.stopped && state.claim < options.steps && !state.may_begin(ahead) {
+            while !state.stopped && state.claim < options.steps && !state.may_begin(&options) {
                 state = shared.room.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
             if state.stopped || state.claim >= options.steps {
@@ -394,6 +410,7 @@ fn work<B: Batcher>(shared: &Shared<B>, mut batcher: B, options: LoaderOptions, 
             batcher.stop(step + 1);
         }
         let size = result.as_ref().ok().map(|loaded| (B::bytes(&loaded.batch), loaded.work_bytes));
+        let ahead = options.ahead(size.map(|(bytes, _)| bytes));
         let mut state = shared.lock();
         let reduced = match size {
             Some((bytes, scratch)) => state.budget.built(bytes, scratch, ahead + 1),
@@ -452,5 +469,94 @@ impl<B: Batcher> OwnedReader<B> {
 
     fn get(&mut self) -> &mut Reader<'static, B> {
         &mut self.reader
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn of_large_batches_fewer_may_be_ahead() {
+        let options = LoaderOptions { workers: 2, prefetch_factor: 4, ahead_bytes: 100, ..LoaderOptions::default() };
+        let ahead = [None, Some(0), Some(12), Some(20), Some(40), Some(1000)].map(|largest| options.ahead(largest));
+        assert_eq!(ahead, [8, 8, 8, 5, 3, 3]);
+        assert_eq!(LoaderOptions { prefetch_factor: 1, ..options }.ahead(Some(1000)), 2);
+        assert_eq!(LoaderOptions { ahead_bytes: 0, ..options }.ahead(Some(1000)), 8);
+    }
+
+    struct Nothing;
+
+    impl Dataset for Nothing {
+        type Reader<'a> = ();
+        type Error = LoaderError;
+
+        fn reader(&self) -> Result<(), LoaderError> {
+            Ok(())
+        }
+    }
+
+    /// Builds batches of 1,000 bytes, and counts them.
+    #[derive(Clone)]
+    struct Counting {
+        built: Arc<AtomicU64>,
+        clock: Instant,
+    }
+
+    impl Batcher for Counting {
+        type Dataset = Nothing;
+        type Batch = Vec<u8>;
+        type Error = LoaderError;
+
+        fn dataset(&self) -> Arc<Nothing> {
+            Arc::new(Nothing)
+        }
+
+        fn empty(&self) -> Vec<u8> {
+            Vec::new()
+        }
+
+        fn clock(&self) -> Instant {
+            self.clock
+        }
+
+        fn bytes(batch: &Vec<u8>) -> u64 {
+            batch.len() as u64
+        }
+
+        fn build(
+            &mut self,
+            _: &mut Reader<'_, Self>,
+            step: u64,
+            mut batch: Vec<u8>,
+        ) -> Result<Loaded<Vec<u8>>, LoaderError> {
+            batch.resize(1000, 0);
+            self.built.fetch_add(1, Ordering::SeqCst);
+            Ok(Loaded::new(batch, step, 0))
+        }
+    }
+
+    #[test]
+    fn threads_stop_when_batches_ahead_are_as_large_as_they_may_be() {
+        for (ahead_bytes, expected) in [(0, 8), (5000, 5), (1, 3)] {
+            let batcher = Counting { built: Arc::default(), clock: Instant::now() };
+            let built = Arc::clone(&batcher.built);
+            let options =
+                LoaderOptions { workers: 2, prefetch_factor: 4, steps: 100, ahead_bytes, ..LoaderOptions::default() };
+            let mut loader = Loader::start(batcher, options).unwrap();
+            for step in 0..5 {
+                let batch = loader.next_batch().unwrap().unwrap().batch;
+                let end = Instant::now() + Duration::from_secs(10);
+                while loader.ahead().len() < expected && Instant::now() < end {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                std::thread::sleep(Duration::from_millis(10));
+                assert_eq!(loader.ahead().len(), expected);
+                assert_eq!(built.load(Ordering::SeqCst), step + 1 + expected as u64);
+                loader.recycle(batch);
+            }
+        }
     }
 }

@@ -55,6 +55,11 @@ impl MemoryBudget {
         }
     }
 
+    /// Bytes of the largest batch so far; `None` before the first.
+    pub fn largest(&self) -> Option<u64> {
+        self.largest
+    }
+
     /// Batches that fit.
     fn capacity(&self) -> u64 {
         match (self.limit, self.largest) {

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anndata_io::remote::{CacheOptions, RemoteOptions, RetryPolicy};
 use anndata_io::{
@@ -14,6 +15,7 @@ use pyo3::prelude::*;
 
 use crate::error::{BindingError, anndata_error, cell_error};
 use crate::fork::{Running, check, reads_remote};
+use crate::interruptible::interruptible;
 use crate::obs::ObsColumns;
 use crate::warnings;
 
@@ -86,7 +88,8 @@ fn open_store(files: &[PathBuf], format: &str, layer: &str, join: GeneJoin) -> R
 
 #[pymethods]
 impl NativeDataset {
-    /// Open files. `layer` is `X`, `raw`, `layers/NAME` or `obsm/NAME`. With `memory` all rows are read into memory by `threads` threads.
+    /// Open files. `layer` is `X`, `raw`, `layers/NAME` or `obsm/NAME`. With `memory` all rows are read into memory by `threads` threads. Ctrl-C
+    /// ends it.
     #[new]
     #[pyo3(signature = (files, *, format, layer, join, genes, memory, threads, is_remote))]
     #[expect(clippy::too_many_arguments, reason = "named arguments of Python")]
@@ -112,18 +115,19 @@ impl NativeDataset {
         if matches!(format, "parquet" | "mds") && layer != "X" {
             return Err(BindingError::NoLayers { format: format.to_owned(), layer: layer.to_owned() }.into());
         }
-        let _running = Running::begin()?;
+        check()?;
         if is_remote {
             reads_remote();
         }
-        let open = || -> Result<Arc<dyn ArrayStore>, OpenError> {
-            let store = open_store(&files, format, layer, join)?;
+        let (format, layer) = (format.to_owned(), layer.to_owned());
+        let open = move |stop: &AtomicBool| -> Result<Arc<dyn ArrayStore>, OpenError> {
+            let store = open_store(&files, &format, &layer, join)?;
             if memory && store.resident().is_none() {
-                return Ok(Arc::new(MemoryStore::read(Box::new(store), threads, free_memory())?));
+                return Ok(Arc::new(MemoryStore::read_unless(Box::new(store), threads, free_memory(), stop)?));
             }
             Ok(Arc::new(store))
         };
-        let store = py.detach(open)?;
+        let store = interruptible(py, open)??;
         warnings::emit(py)?;
         GeneMap::new(store.genes(), &genes).map_err(cell_error)?;
         Ok(Self { store, genes })

@@ -152,6 +152,15 @@ pub enum BindingError {
         /// This process.
         here: u32,
     },
+    /// The system starts no thread that opens files.
+    #[error("cannot start a thread that opens files: {source}")]
+    ThreadStart {
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A thread that opens files panicked, and has said why on stderr.
+    #[error("a thread that opens files panicked; what it printed says why")]
+    Panicked,
     /// The process was forked while threads of a loader ran.
     #[error(
         "this process was forked while {what}, so it may hold locks that nobody releases; start processes with \"spawn\" \
@@ -213,10 +222,13 @@ impl From<BindingError> for PyErr {
     fn from(error: BindingError) -> Self {
         let text = error.to_string();
         match error {
-            BindingError::Forked { .. } | BindingError::UnsafeFork { .. } => PyRuntimeError::new_err(text),
+            BindingError::Forked { .. } | BindingError::UnsafeFork { .. } | BindingError::Panicked => {
+                PyRuntimeError::new_err(text)
+            }
             BindingError::NegativeRow { .. } | BindingError::ListedSample { .. } | BindingError::NoArray { .. } => {
                 PyIndexError::new_err(text)
             }
+            BindingError::ThreadStart { .. } => PyOSError::new_err(text),
             BindingError::OtherDevice => pyo3::exceptions::PyBufferError::new_err(text),
             _ => PyValueError::new_err(text),
         }

@@ -6,6 +6,7 @@ use std::iter::repeat_n;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anndata_io::{AnnDataError, ArrayStore, Form, Labels, ReadRows};
 use expctl_datasets::DatasetError;
@@ -20,6 +21,7 @@ use pyo3::prelude::*;
 use crate::dlpack::NativeTensor;
 use crate::error::{BindingError, GraphProblem, dataset_error, graph_error};
 use crate::fork::Running;
+use crate::interruptible::interruptible;
 use crate::warnings;
 
 /// Samples that perturb genes of one graph: a store of records, and the graph.
@@ -156,8 +158,7 @@ impl NativeGraphDataset {
         metabolism: bool,
     ) -> PyResult<Self> {
         let store = word(&StoreKind::ALL, StoreKind::name, "store", store)?;
-        let _running = Running::begin()?;
-        let open = || -> Result<Self, DatasetError> {
+        let open = move |_: &AtomicBool| -> Result<Self, DatasetError> {
             let dataset = Dataset::open(&folder)?;
             let manifest = dataset.manifest();
             let all = || manifest.networks.iter().map(|network| network.name.clone()).collect();
@@ -171,7 +172,7 @@ impl NativeGraphDataset {
             let file = dataset.store_file(store);
             Ok(Self { records: Arc::new(records), graph, samples, label_statistics, file })
         };
-        let dataset = py.detach(open).map_err(dataset_error)?;
+        let dataset = interruptible(py, open)?.map_err(dataset_error)?;
         warnings::emit(py)?;
         Ok(dataset)
     }
@@ -189,7 +190,7 @@ impl NativeGraphDataset {
     ) -> PyResult<Self> {
         let _running = Running::begin()?;
         let graph = Arc::new(py.detach(|| checked_graph(genes, edge_types, metabolism))?);
-        let open = || -> Result<Self, GraphError> {
+        let open = move |_: &AtomicBool| -> Result<Self, GraphError> {
             let store = LmdbStore::open(&folder)?;
             let decoder = StoreDecoder::json(&folder, RecordDecoder::new(&folder, graph.genes.clone()));
             let samples = store.len();
@@ -197,7 +198,7 @@ impl NativeGraphDataset {
             let file = folder.join("data.mdb");
             Ok(Self { records, graph, samples, label_statistics: None, file })
         };
-        let dataset = py.detach(open).map_err(graph_error)?;
+        let dataset = interruptible(py, open)?.map_err(graph_error)?;
         warnings::emit(py)?;
         Ok(dataset)
     }

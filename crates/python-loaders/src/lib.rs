@@ -28,6 +28,7 @@ mod fork;
 mod graph_batch;
 mod graph_dataset;
 mod graph_form;
+mod interruptible;
 mod lent;
 mod obs;
 mod sampler;
@@ -53,5 +54,6 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<stream::NativeStream>()?;
     module.add_function(wrap_pyfunction!(dataset::configure_remote, module)?)?;
     module.add_function(wrap_pyfunction!(fork::after_fork, module)?)?;
+    module.add_function(wrap_pyfunction!(sampler::chunk_presets, module)?)?;
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anndata_io::ArrayStore;
 use cell_loader::{CellError, Draw, RowSampler, Sharding};
+use expctl_settings::SamplerPreset;
 use pyo3::prelude::*;
 
 use crate::dataset::NativeDataset;
@@ -57,6 +58,17 @@ fn rows_of(bytes: &[u8], item: &'static str) -> Result<Arc<[u64]>, BindingError>
             u64::try_from(row).map_err(|_| BindingError::NegativeRow { item, row })
         })
         .collect()
+}
+
+/// How known systems draw by chunks: of each its name, the rows of a chunk (0: as many as the files store together), and the chunks that are
+/// shuffled together.
+#[pyfunction]
+pub fn chunk_presets() -> Vec<(&'static str, u64, u64)> {
+    let of = |preset: SamplerPreset| {
+        let (rows, chunks) = preset.chunks();
+        (preset.name(), rows, chunks)
+    };
+    SamplerPreset::ALL.into_iter().map(of).collect()
 }
 
 #[pymethods]

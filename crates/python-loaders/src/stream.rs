@@ -17,13 +17,17 @@ use crate::fork::Running;
 use crate::graph_batch::SampleBatcher;
 use crate::graph_dataset::NativeGraphDataset;
 use crate::graph_form::NativeGraphForm;
+use crate::interruptible::SIGNAL_INTERVAL;
 use crate::lent::LendBatches;
 use crate::obs::ObsColumns;
 use crate::sampler::NativeSampler;
 use crate::warnings;
 
-/// How long a batch is waited for between two looks at signals, such as Ctrl-C.
-const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
+/// Batches that a thread may be ahead where the program does not say how many.
+const PREFETCH: u32 = 2;
+/// Maximum bytes of the batches that are ahead then, but for one for each thread and one more. Sparse batches of some hundred rows are far below
+/// it; dense ones of 20,000 genes have 10 MB, and are built in a millisecond.
+const AHEAD_BYTES: u64 = 32 << 20;
 /// How long the end of the threads is waited for. One that waits for a server ends later, by itself.
 const STOP_LIMIT: Duration = Duration::from_secs(1);
 
@@ -192,8 +196,8 @@ fn end<B: LendBatches>(loader: RunningLoader<B>) {
 #[pymethods]
 impl NativeStream {
     /// Start `threads` threads (0 builds each batch when it is asked for) that build the batches of rows of the steps from `first` up
-    /// to `steps`, each thread `prefetch` of them ahead. `more` are matrices with the same rows that a batch has beside the first, and
-    /// whether they are CSR there.
+    /// to `steps`, each thread `prefetch` of them ahead; without it two, or fewer of large batches. `more` are matrices with the same rows
+    /// that a batch has beside the first, and whether they are CSR there.
     #[new]
     #[pyo3(signature = (dataset, sampler, columns, more, *, sparse, normalize, log1p, threads, prefetch, first, steps))]
     #[expect(clippy::too_many_arguments, reason = "named arguments of Python")]
@@ -207,7 +211,7 @@ impl NativeStream {
         normalize: f64,
         log1p: bool,
         threads: u32,
-        prefetch: u32,
+        prefetch: Option<u32>,
         first: u64,
         steps: u64,
     ) -> PyResult<Self> {
@@ -237,7 +241,7 @@ impl NativeStream {
         form: &NativeGraphForm,
         sampler: &NativeSampler,
         threads: u32,
-        prefetch: u32,
+        prefetch: Option<u32>,
         first: u64,
         steps: u64,
     ) -> PyResult<Self> {
@@ -276,6 +280,7 @@ fn options(dataset: &NativeDataset, sparse: bool) -> CellBatchOptions {
     CellBatchOptions { genes: dataset.genes.clone(), output, ..CellBatchOptions::default() }
 }
 
-fn loader_options(threads: u32, prefetch: u32, first: u64, steps: u64) -> LoaderOptions {
-    LoaderOptions { workers: threads, prefetch_factor: prefetch, first, steps, ..LoaderOptions::default() }
+fn loader_options(threads: u32, prefetch: Option<u32>, first: u64, steps: u64) -> LoaderOptions {
+    let (prefetch_factor, ahead_bytes) = prefetch.map_or((PREFETCH, AHEAD_BYTES), |prefetch| (prefetch, 0));
+    LoaderOptions { workers: threads, prefetch_factor, first, steps, ahead_bytes, ..LoaderOptions::default() }
 }

@@ -7,13 +7,15 @@ try:
 except ImportError:
     from pytorch_lightning.callbacks import Callback as Base
 
+from .loader import loaded
 from .run import Run
 
 
 class Callback(Base):
     """Times of a step: *read* until the batch is there (its way to the device included), *forward* until the backward pass
-    begins, *backward*, and *optimizer* for the rest of the batch. `batch_size` is that of a rank, where `len(batch)` is not.
-    Gradient accumulation counts every batch as a step.
+    begins, *backward*, and *optimizer* for the rest of the batch. Batches of `expctl.data` say themselves what the wait was for: *sample*,
+    *read*, *decode*, *collate*, and *other* for the rest. `batch_size` is that of a rank, where `len(batch)` is not. Gradient accumulation
+    counts every batch as a step.
     """
 
     def __init__(self, program="lightning", batch_size=None, **about):
@@ -33,12 +35,17 @@ class Callback(Base):
         versions = {"lightning": lightning.__version__, **(self._named.pop("versions", None) or {})}
         about = {"device": trainer.strategy.root_device.type, **self._named}
         self.run = Run(rank=trainer.global_rank, world_size=trainer.world_size, versions=versions, **about)
+        # The step is told when the trainer has its batch.
+        self.run.counts_beside = False
         self._steps = self.run.steps()
         self._step = next(self._steps)
         self._mark = perf_counter_ns()
 
     def on_train_batch_start(self, trainer, module, batch, batch_idx):
-        self._part("read")
+        now = perf_counter_ns()
+        step, waited, self._mark = self.run._step, now - self._mark, now
+        if step is not None and not loaded(step, batch, waited):
+            step.add("read", busy=waited, exposed=waited)
 
     def on_before_backward(self, trainer, module, loss):
         self._part("forward")

@@ -88,7 +88,7 @@ def loaded(step, batch, waited):
         if measured is None:
             return False
         put(step, measured, waited)
-        samples, bytes_read, size = measured.samples, measured.bytes_read, nbytes(batch)
+        samples, bytes_read, size = measured.samples, measured.bytes_read, measured.nbytes
     step.samples = samples
     step.bytes_read += bytes_read
     step.bytes_batch += size

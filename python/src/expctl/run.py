@@ -4,17 +4,22 @@ import atexit
 import json
 import os
 import sys
+from threading import get_ident
 from time import perf_counter_ns
+from typing import Optional
 
 from . import about
 from .connection import Connection
-from .loader import Loader
+from .loader import Loader, loaded
 from .step import Step
 from .table import Table
 
 PROTOCOL = 1
 # What is measured outside expctl, where no config says it.
 WARMUP, STEPS = 10, 100
+
+#: The run of this process that is open, to which the loaders of `expctl.data` say what batches cost; None is none.
+current: "Optional[Run]" = None
 
 
 class Run:
@@ -42,6 +47,8 @@ class Run:
         measure = self.settings.get("measure", {"warmup": warmup, "steps": steps})
         self.warmup, self.total = measure["warmup"], measure["warmup"] + measure["steps"]
         self._step = None
+        # Whether batches count that the program takes from elsewhere than `loader`, and the thread whose waits are those of a step.
+        self.counts_beside, self._thread = True, get_ident()
         self._table, self._connection = None, None
         socket = os.environ.get("EXPCTL_SOCKET")
         if socket:
@@ -64,16 +71,21 @@ class Run:
         self._pid = os.getpid()
         self._hook, sys.excepthook = sys.excepthook, self._uncaught
         atexit.register(self.close)
+        global current
+        current = self
 
     def steps(self):
         """The steps of the trial, warm-up first. A step is over when the next one is asked for; what reporting it costs is in the
         next one, in no stage."""
         batch_size = self.settings.get("loader", {}).get("batch_size", 0)
+        self._thread = get_ident()
         begin = start = perf_counter_ns()
         try:
             for number in range(self.total):
                 step = self._step = Step(number, number >= self.warmup, batch_size)
                 yield step
+                if step.beside is not None:
+                    step.take_beside()
                 if step.device:
                     from .device import collect
 
@@ -89,8 +101,24 @@ class Run:
             self._step = None
 
     def loader(self, dataloader, device=None, endless=False):
-        """`dataloader` with its times in the steps; see `Loader`."""
+        """`dataloader` with its times in the steps; see `Loader`. The times of no other loader are in them then."""
+        self.counts_beside = False
         return Loader(self, dataloader, device, endless)
+
+    def loaded_beside(self, batch, waited, epoch):
+        """Called by loaders of `expctl.data` with each batch of an epoch, for which the program waited so many ns. If it takes its
+        batches from none that `loader` made, the step has what they cost, unless the program adds times of loading itself. Its samples and
+        epoch are those of the first batch until they are set."""
+        step = self._step
+        # Inside a stage the wait is that of the stage, and on another thread it is none of the step.
+        if not self.counts_beside or step is None or step.inner is not None or get_ident() != self._thread:
+            return
+        if step.beside is not None:
+            loaded(step.beside, batch, waited)
+            return
+        step.beside = Step(step.number, step.measured)
+        if loaded(step.beside, batch, waited):
+            step.samples, step.epoch = step.beside.samples, epoch
 
     def note(self, **counts):
         """Say `samples_per_epoch`, `samples_total`, `stored_bytes` or `peak_memory_bytes` once they are known."""
@@ -100,6 +128,9 @@ class Run:
         """Say that the run is over, and why if it failed. Later calls change nothing."""
         if self._pid != os.getpid():
             return
+        global current
+        if current is self:
+            current = None
         connection, self._connection = self._connection, None
         if connection is not None:
             try:

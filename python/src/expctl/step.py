@@ -5,6 +5,9 @@ from time import perf_counter_ns
 
 from .stages import KNOWN, check
 
+# What loading is made of.
+LOADING = frozenset(("sample", "read", "decode", "mask", "collate"))
+
 
 class Step:
     """What one step cost so far.
@@ -15,7 +18,7 @@ class Step:
 
     __slots__ = (
         "number", "measured", "epoch", "samples", "bytes_read", "bytes_batch", "bytes_moved", "loss",
-        "own", "more_busy", "more_exposed", "loaded", "inner", "device",
+        "own", "more_busy", "more_exposed", "loaded", "beside", "inner", "device",
     )  # fmt: skip
 
     def __init__(self, number, measured, samples=0):
@@ -29,8 +32,10 @@ class Step:
         self.more_busy = self.more_exposed = None
         # Times of the one batch that was loaded, as text: often all that a step has beside its wall time.
         self.loaded = None
-        # Time of the stages inside the one that is open.
-        self.inner = 0
+        # A step of the batches that were loaded beside `Run.loader`.
+        self.beside = None
+        # Time of the stages inside the one that is open; None while none is.
+        self.inner = None
         # Stages that are timed on the device, once there are any.
         self.device = None
 
@@ -56,19 +61,34 @@ class Step:
             self.more_busy[name] = self.more_busy.get(name, 0) + int(busy)
         if exposed:
             self.more_exposed[name] = self.more_exposed.get(name, 0) + int(exposed)
-            self.inner += int(exposed)
+            self._inside(int(exposed))
 
     def add_all(self, busy, exposed):
         """`add` for several stages at once, by the names of `stages.STAGES`. The dictionaries are the step's from then on."""
-        self.inner += sum(exposed.values())
+        self._inside(sum(exposed.values()))
         self._merge(busy, exposed)
 
     def load(self, times, waited):
         """Add the times of a batch: `times` has the members "busy" and "exposed" of a JSON object, and `waited` is the sum of the
         latter, ns."""
-        self.inner += waited
+        self._inside(waited)
         self._read_loaded()
         self.loaded = times
+
+    def take_beside(self):
+        """Take what the batches beside `Run.loader` cost, unless the program said itself what loading cost."""
+        beside, self.beside = self.beside, None
+        busy, exposed = beside.busy, beside.exposed
+        if not LOADING.isdisjoint(self.busy) or not LOADING.isdisjoint(self.exposed):
+            return
+        self.add_all(busy, exposed)
+        self.bytes_read += beside.bytes_read
+        self.bytes_batch += beside.bytes_batch
+
+    def _inside(self, ns):
+        """Count time that was measured elsewhere to the stage that is open."""
+        if self.inner is not None:
+            self.inner += ns
 
     def _read_loaded(self):
         """Put the times that are text into the others."""
@@ -140,7 +160,7 @@ class HostStage:
     def __exit__(self, *_):
         ns = perf_counter_ns() - self.start
         step, name, inner = self.step, self.name, self.step.inner
-        step.inner = self.outer + ns
+        step.inner = None if self.outer is None else self.outer + ns
         if inner:
             ns = max(ns - inner, 0)
         own = step.own

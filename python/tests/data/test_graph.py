@@ -254,6 +254,9 @@ class Order(GraphTest):
             batch = ds.read([4, 0], out="numpy")
             self.assertEqual((batch.index.tolist(), batch.genes[:3].tolist()), ([4, 0], self.truth.samples[ds.rows[4]][0]))
         self.assertIn("25 of 250 samples", repr(parts[1]))
+        for view in (self.ds.subset([3]), *self.ds.split((0.5, 0.5))):
+            self.assertIs(view._native, self.ds._native)
+            self.assertIs(view.genes, self.ds.genes)
 
 
 class Errors(GraphTest):

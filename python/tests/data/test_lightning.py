@@ -1,8 +1,12 @@
 """In a Lightning trainer: epochs, checkpoints and ranks."""
 
+import contextlib
 import importlib
 import importlib.util
+import io
 import os
+import pathlib
+import re
 import subprocess
 import sys
 import unittest
@@ -12,7 +16,9 @@ import numpy as np
 
 import expctl.data as xd
 from cells import Cells
+from test_guide import GUIDE
 
+EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples/cells_lightning.py"
 INSTALLED = [name for name in ("lightning", "pytorch_lightning") if importlib.util.find_spec(name) and importlib.util.find_spec("torch")]
 
 
@@ -60,7 +66,18 @@ class Trainers(unittest.TestCase):
                     [sys.executable, "-W", "ignore", __file__, package], capture_output=True, text=True, timeout=300
                 )
                 self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
-                self.assertIn("Ran 5 tests", run.stderr)
+                self.assertIn("Ran 7 tests", run.stderr)
+
+    @unittest.skipUnless("lightning" in INSTALLED and EXAMPLE.exists(), "lightning or the example is not there")
+    def test_the_example(self):
+        cells = Cells()
+        self.addCleanup(cells.close)
+        run = subprocess.run(
+            [sys.executable, "-W", "ignore", str(EXAMPLE), "cell_type", *cells.files], cwd=cells.folder.name, capture_output=True, text=True,
+            timeout=300,
+        )  # fmt: skip
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        self.assertRegex(run.stdout, r"train_loss \d+\.\d+\nval_loss \d+\.\d+\n")
 
 
 class OnePackage(unittest.TestCase):
@@ -97,6 +114,26 @@ class OnePackage(unittest.TestCase):
         self.assertEqual(model.validated, list(range(len(self.val))) * 3)
         self.assertIn("loss_epoch", trainer.callback_metrics)
 
+    @unittest.skipUnless(GUIDE.exists(), "the guide is not there")
+    def test_the_lines_of_the_guide(self):
+        lines = re.search(r"## With Lightning.*?```py\n(.*?)```", GUIDE.read_text(), re.S).group(1)
+        model = model_of(self.pl)
+        exec(lines, {"ds": self.ds, "model": model, "trainer": trainer_of(self.pl, self.folder)})
+        self.assertEqual([epoch for epoch, _, _ in model.seen], [0, 1, 2])
+        self.assertEqual(len(model.seen[0][2]) + len(model.validated) // 3, 218)
+
+    def test_a_run_has_what_batches_cost(self):
+        if sys.argv[1] != "lightning":
+            # The callback is of `lightning` where both are installed.
+            return
+        from expctl.lightning import Callback
+
+        with contextlib.redirect_stderr(io.StringIO()) as shown:
+            trainer_of(self.pl, self.folder, [Callback("cells", warmup=1, steps=20)]).fit(model_of(self.pl), datamodule=self.data())
+        for stage in ["read", "decode", "collate", "forward", "backward"]:
+            self.assertRegex(shown.getvalue(), rf"(?m)^{stage} +\d")
+        self.assertIn("20 steps", shown.getvalue())
+
     def test_training_goes_on_from_a_checkpoint(self):
         per_epoch = len(self.expected(1))
         for steps in [4, per_epoch, per_epoch + 7]:
@@ -132,6 +169,9 @@ class OnePackage(unittest.TestCase):
         self.assertIs(moved.X.layout, torch.sparse_csr)
         self.assertEqual(data.transfer_batch_to_device([torch.ones(1)], torch.device("cpu"), 0)[0].item(), 1)
         self.assertIn("balanced", repr(loader))
+        list(loader)
+        self.assertEqual(loader.stages().rows, len(batch) + len(self.train))
+        self.assertIn("waited for batches", loader.explain())
         with self.assertRaisesRegex(ValueError, "tensors"):
             self.data(out="numpy")
         with self.assertRaisesRegex(TypeError, "train is what"):

@@ -9,6 +9,7 @@ import numpy as np
 
 import expctl.data as xd
 from cells import Cells, dense
+from expctl.data.times import ADVICE, StageTimes, explain
 
 
 def rows_of(loader):
@@ -37,6 +38,20 @@ class Batches:
         return -(-self.n // self.batch_size)
 
 
+class Unnamed:
+    """A sampler of rows, or of batches of so many, that does not say which."""
+
+    def __init__(self, n, per_batch):
+        self.n, self.per_batch = n, per_batch
+
+    def __iter__(self):
+        rows = list(range(self.n))
+        return iter(rows if self.per_batch == 1 else [rows[i : i + self.per_batch] for i in range(0, self.n, self.per_batch)])
+
+    def __len__(self):
+        return -(-self.n // self.per_batch)
+
+
 class OrderCase(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -60,11 +75,12 @@ class Order(OrderCase):
             for _ in range(6):
                 world, batch, drop = rng.randint(1, 5), rng.randint(1, 50), rng.random() < 0.5
                 with self.subTest(sampler=str(sampler), world=world, batch=batch, drop=drop):
-                    drawn = [
-                        rows_of(self.loader(batch, sampler=sampler, rank=(rank, world), drop_last=drop, seed=3))
-                        for rank in range(world)
+                    loaders = [
+                        self.loader(batch, sampler=sampler, rank=(rank, world), drop_last=drop, seed=3) for rank in range(world)
                     ]
+                    drawn = [rows_of(loader) for loader in loaders]
                     self.assertEqual(len({len(batches) for batches in drawn}), 1)
+                    self.assertEqual({len(loader) for loader in loaders}, {len(drawn[0])})
                     rows = flat(flat(drawn))
                     if drop:
                         self.assertEqual(len(rows), len(set(rows)))
@@ -130,6 +146,23 @@ class Order(OrderCase):
         with self.assertRaisesRegex(TypeError, "has no len"):
             len(rows)
 
+    def test_whether_a_sampler_yields_batches_is_known_when_it_was_iterated(self):
+        for per_batch, expected in [(1, 4), (7, 10)]:
+            loader = self.loader(20, sampler=Unnamed(70, per_batch))
+            with self.assertRaisesRegex(TypeError, "Unnamed yields rows or batches.*no batch_size"):
+                len(loader)
+            self.assertIn("threads=2)", repr(loader))
+            self.assertEqual((len(list(loader)), len(loader)), (expected, expected))
+
+    def test_presets_are_those_of_configs(self):
+        for preset, rows, chunks in [("annbatch", 512, 32), ("scdataset", 16, 1024), ("census", 64, 1024), ("merlin", 0, 16)]:
+            self.assertEqual(xd.chunked(preset=preset), xd.chunked(rows, chunks))
+            self.assertEqual(xd.chunked(7, preset=preset), xd.chunked(7, chunks))
+        self.assertEqual(xd.chunked(), xd.chunked(0, 32))
+        self.assertEqual(sorted(flat(rows_of(self.loader(sampler=xd.chunked(preset="scdataset"))))), list(range(218)))
+        with self.assertRaisesRegex(ValueError, "preset='lamin' is none of merlin, census, annbatch, scdataset"):
+            xd.chunked(preset="lamin")
+
     def test_a_transform_sees_each_batch(self):
         loader = self.loader(transform=lambda batch: (dense(batch).sum(), batch.index.sum()))
         self.assertEqual(sum(int(total[1]) for total in loader), sum(range(218)))
@@ -163,6 +196,39 @@ class States(OrderCase):
                 loader = make()
                 loader.load_state_dict(end)
                 self.assertEqual(rows_of(loader), expected[2])
+
+    def test_resumed_anywhere_with_any_settings(self):
+        rng = random.Random(5)
+        samplers = [
+            "uniform", "sequential", "chunked", xd.chunked(7, 3), xd.weighted("weight"), xd.balanced("cell_type"), xd.uniform(range(100)),
+            list(range(60)),
+        ]
+        for _ in range(40):
+            world = rng.randint(1, 4)
+            settings = {
+                "sampler": rng.choice(samplers), "rank": (rng.randrange(world), world), "drop_last": rng.random() < 0.5,
+                "seed": rng.randrange(1 << 64),
+            }
+            batch, epoch = rng.randint(1, 12), rng.randrange(2)
+            work = lambda: {  # noqa: E731
+                "threads": rng.randint(0, 3), "prefetch": rng.choice([None, 1, 3]), "persistent": rng.random() < 0.5,
+            }
+            whole = self.loader(batch, **settings)
+            expected = [rows_of(whole) for _ in range(3)]
+            stops = sorted(rng.randint(0, len(whole)) for _ in range(2))
+            with self.subTest(batch=batch, epoch=epoch, stops=stops, **{name: str(value) for name, value in settings.items()}):
+                loader, found = self.loader(batch, **settings, **work()), []
+                loader.set_epoch(epoch)
+                for stop in stops:
+                    iterator = iter(loader)
+                    found += [next(iterator).index.tolist() for _ in range(stop - len(found))]
+                    state = json.loads(json.dumps(loader.state_dict()))
+                    iterator.close()
+                    loader = self.loader(batch, **settings, **work())
+                    loader.load_state_dict(state)
+                whole_epoch = len(found) == len(whole)
+                self.assertEqual(found, expected[epoch][: len(found)])
+                self.assertEqual(rows_of(loader), expected[epoch + 1] if whole_epoch else expected[epoch][len(found) :])
 
     def test_threads_that_are_kept_change_no_order(self):
         samplers = ["uniform", "chunked", xd.chunked(7, 3), xd.balanced("cell_type"), list(range(100)), Batches(218, 16, seed=1)]
@@ -249,6 +315,26 @@ class States(OrderCase):
         self.assertLessEqual(times.waited, times.seconds)
         self.assertIn("waited for batches", loader.explain())
         self.assertIn("collate", str(times))
+
+
+class Explained(unittest.TestCase):
+    def times(self, seconds):
+        return StageTimes(10, 160, 5_000_000, seconds, {"read": 1.5, "collate": 0.25, "mask": 0.0}, {"read": 1.0, "collate": 0.5, "mask": 0.0})
+
+    def test_what_holds_a_loop_up(self):
+        held, free = (explain(self.times(seconds), 2, "rows", ADVICE) for seconds in (2.0, 100.0))
+        self.assertIn("In 1.50 s of it (75%) the program waited", held)
+        self.assertIn("It waited longest for read (1.00 s). Reading holds the program up", held)
+        self.assertIn("Loading does not hold the program up.", free)
+        self.assertIn("There are no loader threads (threads=0)", explain(self.times(2.0), 0, "rows", ADVICE))
+
+    def test_in_a_notebook(self):
+        text, times = explain(self.times(2.0), 2, "rows", ADVICE), self.times(2.0)
+        self.assertEqual((repr(text), repr(times)), (str(text), str(times)))
+        self.assertIn("\n", repr(text))
+        self.assertIn("<caption>10 batches, 160 rows, 5.0 MB read in 2.00 s</caption>", times._repr_html_())
+        self.assertIn("<td>read</td><td>1.500</td><td>1.000</td>", times._repr_html_())
+        self.assertNotIn("mask", times._repr_html_())
 
 
 if __name__ == "__main__":

@@ -102,6 +102,11 @@ class Process(unittest.TestCase):
             self.assertEqual(len(xd.open(self.cells.files)), 218)
         gc.collect()
         self.assertLessEqual(open_files(), files)
+        with xd.open(self.cells.files, layers=["halves"], obsm=["X_pca"]) as ds:
+            ds[0]
+            names = ds.obs_names
+        self.assertEqual((len(names), ds.closed), (218, True))
+        self.assertLessEqual(open_files(), files)
 
     def test_batches_outlive_their_loader(self):
         batches = list(self.loader())
@@ -159,6 +164,20 @@ class Process(unittest.TestCase):
         self.assertEqual(in_fork(lambda: [batch.index.tolist() for batch in loader]), str(expected))
         self.assertEqual(in_fork(lambda: dense(self.ds[3]).sum()), str(dense(self.ds[3]).sum()))
 
+    def test_a_loaded_state_holds_in_a_fork_and_after_it(self):
+        first = self.loader(seed=3)
+        iterator = iter(first)
+        next(iterator), next(iterator)
+        state = first.state_dict()
+        rest = [batch.index.tolist() for batch in iterator]
+        self.assertEqual(len(rest), 12)
+        self.assertTrue(until(lambda: not threads_of_loaders()))
+        resumed = self.loader(seed=3)
+        resumed.load_state_dict(state)
+        rows = lambda: [batch.index.tolist() for batch in resumed]  # noqa: E731
+        self.assertEqual(in_fork(rows), str(rest))
+        self.assertEqual(rows(), rest)
+
     def test_a_fork_while_threads_run_is_refused_with_the_reason(self):
         loader = self.loader(prefetch=8)
         iterator = iter(loader)
@@ -211,20 +230,25 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 ds = xd.open(sys.argv[1])
 rows = np.arange(101).repeat(20000)
 loader = xd.Loader(ds, len(rows), sampler=rows, threads=1, out="numpy", sparse=True)
+def load():
+    for batch in loader:
+        pass
+def read():
+    ds.read(rows, out="numpy", sparse=True)
 threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 begun = time.monotonic()
 try:
     for _ in range(1000):
-        for batch in loader:
-            pass
+        globals()[sys.argv[2]]()
 except KeyboardInterrupt:
     print("interrupted after", time.monotonic() - begun)
 """
-        run = subprocess.run(
-            [sys.executable, "-c", program, self.cells.files[0]], capture_output=True, text=True, timeout=60
-        )
-        self.assertTrue(run.stdout.startswith("interrupted after"), run.stdout + run.stderr)
-        self.assertLess(float(run.stdout.split()[-1]), 3)
+        for what in ["load", "read"]:
+            run = subprocess.run(
+                [sys.executable, "-c", program, self.cells.files[0], what], capture_output=True, text=True, timeout=60
+            )
+            self.assertTrue(run.stdout.startswith("interrupted after"), run.stdout + run.stderr)
+            self.assertLess(float(run.stdout.split()[-1]), 3)
 
     def test_two_iterations_at_a_time(self):
         loader = self.loader(seed=1)

@@ -7,6 +7,7 @@ import warnings
 
 import anndata
 import numpy as np
+import pandas as pd
 import scipy.sparse
 
 import expctl.data as xd
@@ -67,6 +68,8 @@ class Reading(unittest.TestCase):
         np.testing.assert_array_equal(dense(ds[:]), one.layers["halves"].toarray())
         ds = xd.open(self.cells.files[0], genes=["f", "b"])
         self.assertEqual((ds.shape, ds.var_names), ((101, 2), ["f", "b"]))
+        for genes in [one.var_names[[5, 1]], np.array(["f", "b"]), ("f", "b")]:
+            self.assertEqual(xd.open(self.cells.files[0], genes=genes).var_names, ["f", "b"])
         np.testing.assert_array_equal(dense(ds[:]), one[:, ["f", "b"]].X.toarray())
         raw = one.copy()
         raw.raw = one
@@ -151,6 +154,10 @@ class Annotations(unittest.TestCase):
             self.assertTrue(frame[name].equals(truth.astype(frame[name].dtype)), name)
         self.assertEqual(frame["good"].dtype, bool)
         self.assertEqual(set(ds.obs), set(self.obs.columns))
+        # Nothing is read to know what there is.
+        fresh = xd.open(self.cells.files).obs
+        self.assertEqual(("donor" in fresh, "tissue" in fresh, fresh.get("tissue"), fresh._read), (True, False, None, {}))
+        self.assertEqual(fresh.get("donor").tolist(), self.obs["donor"].tolist())
 
     def test_numbers_as_classes_and_classes_as_numbers(self):
         ds = xd.open(self.cells.files, obs={"plate": "class", "good": "float32"})
@@ -177,6 +184,8 @@ class Mistakes(unittest.TestCase):
         self.refused(FileNotFoundError, "no file matches", lambda: xd.open("/nothing/*.h5ad"))
         self.refused(xd.DataError, "obs has no column \"cell_typ\".*cell_type", lambda: xd.open(file, obs=["cell_typ"]))
         self.refused(xd.DataError, "is none of the 7 genes", lambda: xd.open(file, genes=["q"]))
+        for genes in ["ab", [], np.array([])]:
+            self.refused(ValueError, "is a list of names, and None is all", lambda: xd.open(file, genes=genes))
         self.refused(xd.DataError, "layers/none", lambda: xd.open(file, layer="none"))
         self.refused(ValueError, "raw has no layers", lambda: xd.open(file, layer="halves", raw=True))
         self.refused(ValueError, "neither \"inner\" nor", lambda: xd.open(file, join="left"))
@@ -204,11 +213,53 @@ class Mistakes(unittest.TestCase):
             (xd.DataError, "weights in donor|holds strings|has classes", {"sampler": xd.weighted("donor")}),
             (xd.DataError, "no column \"kind\"", {"sampler": xd.balanced("kind")}),
             (TypeError, "rows are integers", {"sampler": np.array([0.5])}),
+            (ValueError, "threads=-1 is 0 at least", {"threads": -1}),
+            (ValueError, "prefetch=0 are 1 at least", {"prefetch": 0}),
+            (TypeError, "normalize=True: it is the sum", {"normalize": True}),
         ]:
             options = {"out": "numpy"} | options
             with self.subTest(**options):
                 self.refused(kind, text, lambda: next(iter(xd.Loader(ds, **options))))
         self.refused(TypeError, "what expctl.data.open gives", lambda: xd.Loader([1], out="numpy"))
+        self.refused(TypeError, "normalize=True: it is the sum", lambda: ds.read([0], out="numpy", normalize=True))
+        for draw in [xd.weighted, xd.balanced]:
+            self.refused(TypeError, rf"{draw.__name__}\(ndarray\): it takes the name of an obs column", lambda: draw(np.ones(218)))
+
+    def test_a_mask_of_another_data_set_is_refused(self):
+        ds = xd.open(self.cells.files)
+        view = ds.subset(range(100))
+        for mask in [np.ones(217, dtype=bool), np.ones(219, dtype=bool), [True] * 100, pd.Series([True, False])]:
+            for use in [
+                lambda: ds[mask], lambda: ds.subset(mask), lambda: xd.Loader(ds, 8, sampler=mask, out="numpy"),
+                lambda: xd.Loader(ds, 8, sampler=xd.uniform(mask), out="numpy"),
+            ]:  # fmt: skip
+                self.refused(IndexError, f"a mask of {len(mask)} truth values is given, and there are 218 rows", use)
+        self.refused(IndexError, "there are 100 rows", lambda: view[np.ones(218, dtype=bool)])
+        self.assertEqual(len(view[np.arange(100) < 7]), 7)
+
+    def test_a_closed_data_set_says_so(self):
+        with xd.open(self.cells.files, obs=["cell_type"], layers=["halves"]) as ds:
+            loader = xd.Loader(ds, 16, out="numpy", threads=1)
+            iterator = iter(loader)
+            next(iterator)
+            view = ds.subset([3, 1])
+        for use in [
+            lambda: ds[0], lambda: len(ds), lambda: ds.shape, lambda: ds.obs, lambda: ds.var_names, lambda: ds.subset([1]),
+            lambda: xd.Loader(ds, 16, out="numpy"), lambda: next(iter(loader)),
+        ]:  # fmt: skip
+            self.refused(ValueError, "this data set was closed", use)
+        self.assertEqual((repr(ds), ds.closed, view.closed), ("Dataset(closed, 3 files)", True, False))
+        # Views and what was begun go on.
+        self.assertEqual(len(list(iterator)), 13)
+        self.assertEqual(view.read([0, 1], out="numpy").X.tolist(), self.cells.joined().X.toarray()[[1, 3]].tolist())
+        ds.close()
+
+    def test_a_file_that_is_removed_ends_the_iteration(self):
+        loader = iter(xd.Loader(xd.open(self.cells.files[0]), 4, threads=1, prefetch=1, out="numpy"))
+        next(loader)
+        os.remove(self.cells.files[0])
+        with self.assertRaisesRegex(OSError, "part0.h5ad"):
+            list(loader)
 
     def test_a_file_that_changes_ends_the_iteration(self):
         ds = xd.open(self.cells.files[0])

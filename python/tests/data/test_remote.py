@@ -2,6 +2,7 @@
 
 import http.server
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -102,6 +103,24 @@ for mib in [0, 16]:
         total = float(self.cells.joined().X.sum())
         self.assertEqual(lines, [f"218 True {total}"] * 4)
         self.assertTrue(any(files for _, _, files in os.walk(cache)))
+
+    def test_an_interrupt_ends_the_wait_for_a_server_that_says_nothing(self):
+        silent = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(silent.close)
+        program = """
+import os, signal, sys, threading, time
+import expctl.data as xd
+# It is ignored where a shell started this in the background.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+begun = time.monotonic()
+try:
+    xd.open(sys.argv[1])
+except KeyboardInterrupt:
+    print(time.monotonic() - begun)
+"""
+        waited = self.run_apart(program, f"http://127.0.0.1:{silent.getsockname()[1]}/cells.h5ad")
+        self.assertLess(float(waited), 3)
 
     def test_a_fork_is_refused_and_a_missing_object_is_named(self):
         self.assertIn("remote files were open", self.run_apart(PROGRAM, self.urls[0]))

@@ -3,6 +3,9 @@
 import importlib.util
 import os
 import pathlib
+import re
+import subprocess
+import sys
 import unittest
 import warnings
 
@@ -13,8 +16,10 @@ import scipy.sparse
 
 import expctl.data as xd
 from cells import Cells
+from test_guide import GUIDE
 
 MISSING = [name for name in ("torch", "lightning", "scvi") if importlib.util.find_spec(name) is None]
+EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples/cells_scvi.py"
 REAL = pathlib.Path(__file__).resolve().parents[3] / "experiments/arrayloader/real/pbmc68k_reduced.h5ad"
 
 
@@ -152,6 +157,23 @@ class Scvi(Training, unittest.TestCase):
         again = loaded.get_latent_representation(dataloader=data.inference_dataloader())
         np.testing.assert_array_equal(again, latent)
 
+    @unittest.skipUnless(GUIDE.exists(), "the guide is not there")
+    def test_the_lines_of_the_guide(self):
+        import scvi
+
+        adata = self.adata.copy()
+        adata.layers["counts"], adata.obs["cell_type"] = adata.X, adata.obs["kind"]
+        path = os.path.join(self.cells.folder.name, "with_layer.h5ad")
+        adata.write_h5ad(path)
+        lines = re.search(r"## With scvi-tools.*?```py\n(.*?)```", GUIDE.read_text(), re.S).group(1)
+        for written, here in [("atlas/*.h5ad", path), ("max_epochs=20", "max_epochs=2"), ('"model"', repr(path + ".model"))]:
+            self.assertIn(written, lines)
+            lines = lines.replace(written, here)
+        names = {"xd": xd, "scvi": scvi}
+        exec(lines, names)
+        self.assertEqual(names["latent"].shape[0], 300)
+        self.assertIsInstance(names["again"], scvi.model.SCVI)
+
     def test_what_does_not_fit(self):
         with self.assertRaisesRegex(ValueError, "'tissue' is no column of classes"):
             self.module(batch_key="tissue")
@@ -191,6 +213,15 @@ class RealFile(Training, unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         cls.cells.close()
+
+    @unittest.skipUnless(EXAMPLE.exists(), "the example is not there")
+    def test_the_example(self):
+        run = subprocess.run(
+            [sys.executable, "-W", "ignore", str(EXAMPLE), "--raw", "--log1p", "phase", str(REAL)], cwd=self.cells.folder.name,
+            capture_output=True, text=True, timeout=300,
+        )  # fmt: skip
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        self.assertRegex(run.stdout, r"elbo_train \d+\.\d\nelbo_validation \d+\.\d\nlatent \(630, 8\)\n")
 
     def test_counts_of_real_cells(self):
         def count(batch):

@@ -93,6 +93,14 @@ class Torch(unittest.TestCase):
                 np.testing.assert_array_equal(dense(batch), self.truth[batch.index])
                 self.assertEqual((len(batch), len(batch.obs["donor"])), (batch.shape[0], len(batch.index)))
             self.assertEqual(sorted(torch.cat([batch.index for batch in batches]).tolist()), list(range(218)))
+        # With a batch size, as any other data set, and page-locked where there is something to lock it for.
+        for workers in [0, 2]:
+            batches = list(DataLoader(self.ds, batch_size=20, shuffle=True, num_workers=workers))
+            self.assertEqual([len(batch) for batch in batches], [20] * 10 + [18])
+            for batch in batches:
+                self.assertIsInstance(batch, xd.Batch)
+                np.testing.assert_array_equal(dense(batch), self.truth[batch.index])
+            self.assertEqual(sorted(torch.cat([batch.index for batch in batches]).tolist()), list(range(218)))
         # Samplers of torch in a Loader.
         sampler = BatchSampler(RandomSampler(range(100), generator=generator), 7, True)
         loader = xd.Loader(self.ds, 999, sampler=sampler)

@@ -89,6 +89,16 @@ class Splits(ViewCase):
         self.assertIs(type(parts[0]), xd.Dataset)
         self.assertIn("174 of 218 rows", repr(parts[0]))
 
+    def test_open_splits(self):
+        train, test = xd.open(self.cells.files, obs=["n_counts"], filter="n_counts > 300", split=(0.75, 0.25), split_seed=2)
+        whole = xd.open(self.cells.files, filter="n_counts > 300")
+        self.assertEqual([part.rows.tolist() for part in whole.split((0.75, 0.25), seed=2)], [train.rows.tolist(), test.rows.tolist()])
+        self.assertEqual(sorted([*train.rows, *test.rows]), whole.rows.tolist())
+        np.testing.assert_array_equal(dense(pickle.loads(pickle.dumps(test))[:]), self.truth[test.rows])
+        for split in ["train", 0.8, 1]:
+            with self.assertRaisesRegex(TypeError, "shares of a split are several"):
+                xd.open(self.cells.files, split=split)
+
     def test_groups_stay_together_and_classes_are_divided(self):
         donors = self.joined.obs["donor"].to_numpy()
         for seed in range(4):
@@ -102,6 +112,11 @@ class Splits(ViewCase):
                 self.assertLessEqual(abs(counts[0] - counts[1]), 1)
         plates = self.ds.split((0.6, 0.2), by="plate")
         self.assertEqual([part.obs["plate"].nunique() for part in plates], [3, 1])
+
+    def test_views_are_of_the_same_open_files(self):
+        for ds in [self.ds, xd.open(self.cells.files, memory=True)]:
+            for view in [ds.subset([1]), *ds.split((0.5, 0.5)), ds.subset([1, 2]).subset([0])]:
+                self.assertIs(view._native, ds._native)
 
     def test_views_of_views(self):
         lung = xd.open(self.cells.files, obs=["n_counts"], filter="n_counts > 300")

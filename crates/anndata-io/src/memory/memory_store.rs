@@ -31,8 +31,21 @@ impl MemoryStore {
     /// # Errors
     /// The rows need more memory, which may become known only while they are read; they cannot be read.
     pub fn read(source: Box<dyn ArrayStore>, threads: usize, free: u64) -> Result<Self, AnnDataError> {
+        Self::read_unless(source, threads, free, &AtomicBool::new(false))
+    }
+
+    /// As [`Self::read`], unless `stop` is set before all rows are in memory: threads end after the rows that they read at the moment.
+    ///
+    /// # Errors
+    /// As of [`Self::read`]; [`RequestError::Interrupted`].
+    pub fn read_unless(
+        source: Box<dyn ArrayStore>,
+        threads: usize,
+        free: u64,
+        stop: &AtomicBool,
+    ) -> Result<Self, AnnDataError> {
         let plan = MemoryPlan::new(source.as_ref(), threads.max(1), free);
-        let (pieces, piece) = (plan.read()?, plan.piece());
+        let (pieces, piece) = (plan.read(stop)?, plan.piece());
         Ok(Self { source, pieces, piece })
     }
 
@@ -194,29 +207,37 @@ impl<'s> MemoryPlan<'s> {
         self.fixed
     }
 
-    /// Reads all rows.
+    /// Reads all rows, unless `stop` is set meanwhile.
     ///
     /// # Errors
-    /// The rows need more memory, which may become known only while they are read; they cannot be read.
-    pub fn read(&self) -> Result<Vec<NarrowRows>, AnnDataError> {
+    /// The rows need more memory, which may become known only while they are read; they cannot be read; [`RequestError::Interrupted`].
+    pub fn read(&self, stop: &AtomicBool) -> Result<Vec<NarrowRows>, AnnDataError> {
         self.check(0, 0)?;
         let pieces = self.source.len().div_ceil(self.piece);
         let found: Vec<OnceLock<NarrowRows>> = (0..pieces).map(|_| OnceLock::new()).collect();
         let so_far = ReadProgress::default();
         thread::scope(|scope| {
             let threads: Vec<_> =
-                (0..self.threads).map(|_| scope.spawn(|| self.read_pieces(&so_far, &found))).collect();
+                (0..self.threads).map(|_| scope.spawn(|| self.read_pieces(stop, &so_far, &found))).collect();
             threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|panic| Err(self.panicked(&*panic))))
         })?;
+        if stop.load(Ordering::Relaxed) {
+            return Err(RequestError::Interrupted { store: self.source.name() }.into());
+        }
         let missing = || self.panicked(&"a thread ended early");
         found.into_iter().map(|piece| piece.into_inner().ok_or_else(missing)).collect()
     }
 
     /// The loop of a thread. If it fails, the other threads stop, too.
-    fn read_pieces(&self, so_far: &ReadProgress, found: &[OnceLock<NarrowRows>]) -> Result<(), AnnDataError> {
+    fn read_pieces(
+        &self,
+        stop: &AtomicBool,
+        so_far: &ReadProgress,
+        found: &[OnceLock<NarrowRows>],
+    ) -> Result<(), AnnDataError> {
         let work = AssertUnwindSafe(|| {
             let mut buffers = ReadBuffers::new(self.source)?;
-            while !so_far.stop.load(Ordering::Relaxed) {
+            while !so_far.stop.load(Ordering::Relaxed) && !stop.load(Ordering::Relaxed) {
                 let number = so_far.next.fetch_add(1, Ordering::Relaxed);
                 let Some(place) = found.get(number as usize) else { break };
                 let start = number * self.piece;
@@ -425,6 +446,13 @@ mod tests {
             let e = MemoryStore::read(Box::new(panics), threads, u64::MAX).unwrap_err();
             assert!(e.to_string().contains("is a panic"), "{e}");
         }
+    }
+
+    #[test]
+    fn an_interrupt_ends_reading() {
+        let store = Box::new(Made { rows: 1_000_000, ..Made::default() });
+        let e = MemoryStore::read_unless(store, 2, u64::MAX, &AtomicBool::new(true)).unwrap_err();
+        assert!(matches!(e, AnnDataError::Request(RequestError::Interrupted { .. })), "{e}");
     }
 
     #[test]

@@ -93,7 +93,8 @@ fn max_buffer_bytes(settings: &Settings, env: RankEnv) -> u64 {
 /// Options of a loader of the batches from `first` to the one in front of `steps`.
 fn loader_options(settings: &Settings, buffer_bytes: u64, first: u64, steps: u64) -> LoaderOptions {
     let (workers, prefetch_factor) = (settings.loader.workers, settings.loader.prefetch_factor);
-    LoaderOptions { workers, prefetch_factor, first, steps, buffer_bytes, buffer_name: "loader.buffer_mib" }
+    let buffer_name = "loader.buffer_mib";
+    LoaderOptions { workers, prefetch_factor, first, steps, buffer_bytes, buffer_name, ..LoaderOptions::default() }
 }
 
 /// Options of a loader for all steps of the trial from `first` on; the schedule has `offset` batches before step 0.

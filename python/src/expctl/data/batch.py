@@ -81,7 +81,7 @@ class LentBatch:
     def expctl_times(self) -> BatchTimes:
         """What loading it cost, for programs that put it into their steps themselves."""
         native = self._native
-        return BatchTimes(native.stages(), len(native), native.bytes_read)
+        return BatchTimes(native.stages(), len(native), native.bytes_read, native.nbytes)
 
     def expctl_record(self, waited: int) -> Optional[Tuple[str, int, int, int]]:
         """What loading it cost, for `expctl.Run`: the members "busy" and "exposed" of a JSON object, ns by stage; rows or samples; bytes

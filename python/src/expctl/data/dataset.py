@@ -4,7 +4,7 @@ import glob
 import os
 import sys
 import tempfile
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union, overload
 
 from .._native import Dataset as NativeDataset
 from .._native import Sampler, Stream, configure_remote
@@ -12,13 +12,60 @@ from . import views
 from .batch import Batch, Column, Matrix, described
 from .encoders import Encoders, encoders_of, renumbered, with_classes
 from .obs import Obs, ObsSpec, columns_of, read_columns
-from .output import choose
-from .rows import RowSet
-from .samplers import row_bytes
+from .output import choose, row_sum
+from .rows import MANY_ROWS, RowSet
 
 Paths = Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
 
 _FORMATS = {".h5ad": "h5ad", ".h5": "h5ad", ".zarr": "zarr", ".parquet": "parquet", ".mds": "mds"}
+
+
+@overload
+def open(
+    files: Paths,
+    *,
+    format: Optional[str] = None,
+    layer: Optional[str] = None,
+    raw: bool = False,
+    layers: Sequence[str] = (),
+    obsm: Sequence[str] = (),
+    join: str = "inner",
+    obs: ObsSpec = None,
+    filter: Optional[str] = None,
+    encoders: Any = None,
+    unseen: str = "error",
+    genes: Optional[Sequence[str]] = None,
+    memory: bool = False,
+    threads: Optional[int] = None,
+    cache_mib: int = 0,
+    cache_dir: Optional[str] = None,
+    split: None = None,
+    split_seed: int = 0,
+) -> "Dataset": ...
+
+
+@overload
+def open(
+    files: Paths,
+    *,
+    format: Optional[str] = None,
+    layer: Optional[str] = None,
+    raw: bool = False,
+    layers: Sequence[str] = (),
+    obsm: Sequence[str] = (),
+    join: str = "inner",
+    obs: ObsSpec = None,
+    filter: Optional[str] = None,
+    encoders: Any = None,
+    unseen: str = "error",
+    genes: Optional[Sequence[str]] = None,
+    memory: bool = False,
+    threads: Optional[int] = None,
+    cache_mib: int = 0,
+    cache_dir: Optional[str] = None,
+    split: Sequence[float],
+    split_seed: int = 0,
+) -> "Tuple[Dataset, ...]": ...
 
 
 def open(
@@ -39,7 +86,9 @@ def open(
     threads: Optional[int] = None,
     cache_mib: int = 0,
     cache_dir: Optional[str] = None,
-) -> "Dataset":
+    split: Optional[Sequence[float]] = None,
+    split_seed: int = 0,
+) -> "Union[Dataset, Tuple[Dataset, ...]]":
     """Open files of rows (cells) and join them as `anndata.concat` does.
 
     Args:
@@ -65,6 +114,9 @@ def open(
         cache_mib: MiB of a folder that keep what was read of remote files, for all processes of this machine; 0 keeps nothing.
             Holds for the process.
         cache_dir: that folder; None is EXPCTL_CACHE_DIR, or else one in the folder for temporary files.
+        split: shares of the rows, such as (0.8, 0.1, 0.1): a data set for each, as `Dataset.split` gives them, which can also keep groups
+            together and divide classes. None is one data set of all rows.
+        split_seed: of that split.
 
     Raises:
         FileNotFoundError, PermissionError, OSError: a file cannot be opened.
@@ -72,17 +124,18 @@ def open(
             filter; a row has a class that the encoders do not know.
         MemoryError: the rows do not fit into memory.
     """
-    return Dataset(
+    dataset = Dataset(
         files, format=format, layer=layer, raw=raw, layers=_names("layers", layers), obsm=_names("obsm", obsm), join=join, obs=obs,
-        filter=filter, encoders=encoders, unseen=unseen, genes=genes, memory=memory, threads=threads, cache_mib=cache_mib, cache_dir=cache_dir,
+        filter=filter, encoders=encoders, unseen=unseen, genes=_genes(genes), memory=memory, threads=threads, cache_mib=cache_mib, cache_dir=cache_dir,
     )
+    return dataset if split is None else dataset.split(split, seed=split_seed)
 
 
 class Dataset(RowSet[Batch]):
     """Rows (cells) × genes of one or more files. Made by `expctl.data.open`.
 
-    `ds[i]`, `ds[2:10]` and `ds[[7, 3, 3]]` are batches of these rows, in this order, so that a Dataset is a map-style data set of
-    torch: `DataLoader(ds, sampler=BatchSampler(...), batch_size=None)`. A `Loader` is many times as fast.
+    `ds[i]`, `ds[2:10]` and `ds[[7, 3, 3]]` are batches of these rows, in this order. A Dataset is a map-style data set of torch, too:
+    `DataLoader(ds, batch_size=64, shuffle=True)`. A `Loader` is many times as fast.
     """
 
     def __init__(self, files: Paths, **options: Any):
@@ -113,7 +166,7 @@ class Dataset(RowSet[Batch]):
             )
 
         genes = options["genes"] or []
-        self._native = opened(_layer_of(options["layer"], options["raw"]), genes)
+        self._opened = opened(_layer_of(options["layer"], options["raw"]), genes)
         self._layers = [opened(_layer_of(name, False), genes) for name in options["layers"]]
         self._obsm = [opened(f"obsm/{name}", []) for name in options["obsm"]]
         self._matrices = tuple(
@@ -121,7 +174,7 @@ class Dataset(RowSet[Batch]):
             for kind, natives in (("layers", self._layers), ("obsm", self._obsm))
             for name, native in zip(options[kind], natives)
         )
-        self._obs = Obs(self._native, self._rows)
+        self._obs: Optional[Obs] = Obs(self._native, self._rows)
         if options["filter"] is not None and self._rows is None:
             self._rows = views.matching(self, options["filter"])
             self._obs = Obs(self._native, self._rows)
@@ -134,6 +187,10 @@ class Dataset(RowSet[Batch]):
                 table = renumbered(name, self._columns, i, encoders[name], options["unseen"], self._rows)
             layout.append(Column(name, array, text, table))
         self._layout = tuple(layout)
+
+    def close(self) -> None:
+        super().close()
+        self._layers, self._obsm, self._obs = [], [], None
 
     def _view(self, rows: Any) -> "Dataset":
         view = super()._view(rows)
@@ -167,12 +224,14 @@ class Dataset(RowSet[Batch]):
     @property
     def obs(self) -> Obs:
         """All columns of obs, read when they are asked for."""
+        if self._obs is None:
+            self._obs = Obs(self._native, self._rows)
         return self._obs
 
     @property
     def obs_names(self) -> Optional[List[str]]:
         """Names of the rows, or None if the files have none."""
-        return self._obs.names
+        return self.obs.names
 
     @property
     def classes(self) -> Dict[str, List[str]]:
@@ -242,22 +301,22 @@ class Dataset(RowSet[Batch]):
     ) -> Batch:
         """A batch of these rows, in this order; a row may come more than once. Arguments are those of `Loader`."""
         output = choose(out, sparse, dtype)
-        listed = row_bytes(rows)
-        if self._rows is not None:
-            listed = views.file_rows(listed, self._rows, self._items)
+        listed = self._file_rows(rows)
         ends = (len(listed) // 8).to_bytes(8, byteorder=sys.byteorder)
         sampler = Sampler(
             self._native, "batches", batch_size=1, drop_last=False, seed=0, rank=0, world_size=1, listed=listed, ends=ends
         )
         stream = Stream(
-            self._native, sampler, self._columns, self._more(output.sparse), sparse=output.sparse, normalize=normalize, log1p=log1p,
-            threads=0, prefetch=1, first=0, steps=1,
+            self._native, sampler, self._columns, self._more(output.sparse), sparse=output.sparse, normalize=row_sum(normalize), log1p=log1p,
+            threads=int(len(listed) // 8 > MANY_ROWS), prefetch=1, first=0, steps=1,
         )
         native = stream.next()
         assert native is not None  # One step was asked for.
         return Batch(native, output, self._layout, self._matrices, self._rows)
 
     def __repr__(self) -> str:
+        if self.closed:
+            return f"Dataset(closed, {len(self.files)} files)"
         rows, genes = self.shape
         where = "in memory" if self.in_memory else f"{self.nbytes / 1e6:,.1f} MB on disk"
         kind = "sparse" if self.sparse else "dense"
@@ -287,6 +346,15 @@ def _names(argument: str, names: Sequence[str]) -> List[str]:
     if len(set(names)) < len(names):
         raise ValueError(f"{argument}={list(names)!r} has a name twice")
     return list(names)
+
+
+def _genes(names: Optional[Sequence[str]]) -> Optional[List[str]]:
+    """Names of genes, of an array or an index of pandas, too. None is all."""
+    if names is None:
+        return None
+    if isinstance(names, str) or not len(names):
+        raise ValueError(f"genes={names!r} is a list of names, and None is all of them")
+    return [str(name) for name in names]
 
 
 def _layer_of(layer: Optional[str], raw: bool) -> str:

@@ -23,6 +23,7 @@ else:
 from .batch import Batch
 from .dataset import Dataset
 from .loader import Loader
+from .times import StageTimes
 
 
 class DataModule(Base):
@@ -115,6 +116,14 @@ class Epochs:
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Go on at the place of a checkpoint."""
         self.loader.load_state_dict(state)
+
+    def stages(self) -> StageTimes:
+        """What all batches so far cost, by stage: busy and exposed seconds."""
+        return self.loader.stages()
+
+    def explain(self) -> str:
+        """What holds the trainer up, in a few sentences."""
+        return self.loader.explain()
 
     def __iter__(self) -> Iterator[Any]:
         # Begins with the first batch: a trainer makes iterators that it does not use, and then tells the epoch.

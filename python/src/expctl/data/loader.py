@@ -3,14 +3,16 @@
 import functools
 import os
 import sys
+from time import perf_counter_ns
 from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
+from .. import run
 from .._native import Sampler, Stream
 from . import ranks, times, views
 from .batch import Batch
 from .dataset import Dataset
-from .output import Destination, Output, choose
-from .samplers import Draw, ForeignSampler, digest, resolve
+from .output import Destination, Output, choose, row_sum
+from .samplers import Draw, ForeignSampler, check_mask, digest, resolve
 
 STATE_VERSION = 1
 #: Beyond any step.
@@ -45,7 +47,7 @@ class BatchLoader:
         *,
         sampler: Any,
         threads: Optional[int],
-        prefetch: int,
+        prefetch: Optional[int],
         drop_last: bool,
         seed: int,
         rank: Any,
@@ -54,8 +56,10 @@ class BatchLoader:
         device: Any,
         transform: Optional[Callable[[Any], Any]],
     ):
-        if batch_size < 1 or prefetch < 1:
+        if batch_size < 1 or prefetch is not None and prefetch < 1:
             raise ValueError(f"batch_size={batch_size} and prefetch={prefetch} are 1 at least")
+        if threads is not None and threads < 0:
+            raise ValueError(f"threads={threads} is 0 at least; 0 builds each batch when it is asked for, None is one for each CPU, 4 at most")
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"seed={seed} is not within 0 and 2**64 - 1")
         self.dataset = dataset
@@ -63,12 +67,14 @@ class BatchLoader:
         self.drop_last = bool(drop_last)
         self.seed = int(seed)
         self.threads = min(4, len(os.sched_getaffinity(0))) if threads is None else int(threads)
-        self.prefetch = int(prefetch)
+        self.prefetch = None if prefetch is None else int(prefetch)
         self.transform = transform
         self._destination = Destination(pin, device)
         if self._destination:
             self._output.need_torch()
         self._draw = resolve(sampler)
+        if isinstance(self._draw, Draw):
+            check_mask(self._draw.mask, len(dataset), self._items)
         self._rank = ranks.resolve(rank)
         # The order is decided once; that of a sampler of torch each epoch.
         self._order = self._draw if dataset._rows is None else views.in_view(self._draw, dataset, self.seed)
@@ -132,10 +138,13 @@ class BatchLoader:
         done = first
         try:
             while done < count:
+                begun = perf_counter_ns()
                 native = stream.next()
                 assert native is not None  # Its steps do not end before the epoch.
                 batch = self._batch(native)
                 del native
+                if run.current is not None:
+                    run.current.loaded_beside(batch, perf_counter_ns() - begun, epoch)
                 if destination:
                     batch = destination.moved(batch)
                 result = batch if transform is None else transform(batch)
@@ -343,7 +352,8 @@ class Loader(BatchLoader):
             `balanced(column)` of this module; rows, or a mask, which are taken in this order; or a sampler of torch that yields
             rows or batches. Samplers of torch divide the rows among ranks themselves, and are iterated once an epoch.
         threads: loader threads of this process; None is one for each CPU, 4 at most; 0 builds each batch when it is asked for.
-        prefetch: batches that each thread may be ahead.
+        prefetch: batches that each thread may be ahead. None is 2, and fewer of large batches: no more than 32 MiB of them are ahead, but one
+            for each thread and one more.
         out: "torch", "numpy", "scipy" (CSR) or "dlpack"; None is torch if it is installed, else numpy.
         sparse: CSR instead of dense values: a `torch.sparse_csr` tensor, a `scipy.sparse.csr_matrix` or a `CSR` of arrays.
             None is dense, but for out="scipy".
@@ -369,7 +379,7 @@ class Loader(BatchLoader):
         *,
         sampler: Any = "uniform",
         threads: Optional[int] = None,
-        prefetch: int = 2,
+        prefetch: Optional[int] = None,
         out: Optional[str] = None,
         sparse: Optional[bool] = None,
         dtype: Any = "float32",
@@ -387,7 +397,7 @@ class Loader(BatchLoader):
             raise TypeError(f"a Loader takes what expctl.data.open gives, and not a {type(dataset).__name__}")
         self._out = (out, sparse, str(dtype) if not isinstance(dtype, type) else dtype)
         self._output = choose(*self._out)
-        self._values: Dict[str, Any] = {"normalize": float(normalize), "log1p": bool(log1p)}
+        self._values: Dict[str, Any] = {"normalize": row_sum(normalize), "log1p": bool(log1p)}
         super().__init__(
             dataset, batch_size, sampler=sampler, threads=threads, prefetch=prefetch, drop_last=drop_last, seed=seed, rank=rank,
             persistent=persistent, pin=pin, device=device, transform=transform,

@@ -96,6 +96,13 @@ class Obs(Mapping):
             return pandas.Series(numpy.array([text == "True" for text in categories])[values], name=name, dtype=bool)
         return pandas.Series(pandas.Categorical.from_codes(values, categories=categories), name=name)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.columns
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A column, or `default` if there is none of this name."""
+        return self[name] if name in self else default
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.columns)
 

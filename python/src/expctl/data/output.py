@@ -87,6 +87,13 @@ class Output:
             raise TypeError(f'this is for out="torch", and these are arrays of out="{self.kind}"')
 
 
+def row_sum(normalize: Any) -> float:
+    """The sum that rows are scaled to. Raises TypeError for True, which as a number would be a sum of 1."""
+    if normalize is True:
+        raise TypeError("normalize=True: it is the sum that each row is scaled to, such as 1e4")
+    return float(normalize)
+
+
 class Destination:
     """Where batches are moved. False is the memory that they were written to."""
 

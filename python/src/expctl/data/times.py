@@ -16,6 +16,8 @@ class BatchTimes(NamedTuple):
     """Rows or samples of the batch."""
     bytes_read: int
     """Bytes that were read for it."""
+    nbytes: int
+    """Bytes of its arrays, but the numbers of the rows or samples."""
 
 
 class StreamTotals(NamedTuple):
@@ -42,7 +44,7 @@ class Iteration:
         self.begun = time.perf_counter()
 
 
-@dataclass
+@dataclass(repr=False)
 class StageTimes:
     """What the batches of a loader cost so far. All times are in seconds.
 
@@ -84,6 +86,21 @@ class StageTimes:
         lines += [f"{name:<10}{busy:>10.3f}{exposed:>12.3f}" for name, busy, exposed in self.table()]
         return "\n".join(lines)
 
+    # Notebooks and the interpreter show the table, too.
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        title, rows = str(self).split("\n", 1)[0], []
+        for name, busy, exposed in self.table():
+            rows.append(f"<tr><td>{name}</td><td>{busy:.3f}</td><td>{exposed:.3f}</td></tr>")
+        return f"<table><caption>{title}</caption><tr><th>stage</th><th>busy s</th><th>exposed s</th></tr>{''.join(rows)}</table>"
+
+
+class Explanation(str):
+    """A text that notebooks and the interpreter show as it is, not as a literal."""
+
+    __repr__ = str.__str__
+
 
 ADVICE = {
     "read": "Reading holds the program up: larger chunks (sampler=chunked(...)), more threads, or memory=True read less often.",
@@ -94,10 +111,10 @@ ADVICE = {
 }
 
 
-def explain(times: StageTimes, threads: int, items: str, advice: Dict[str, str]) -> str:
+def explain(times: StageTimes, threads: int, items: str, advice: Dict[str, str]) -> Explanation:
     """What holds a loader of `items` up, in a few sentences; `advice` is what can be done, by stage."""
     if times.batches == 0:
-        return "No batch has been loaded yet."
+        return Explanation("No batch has been loaded yet.")
     share = times.waited / times.seconds if times.seconds > 0 else 0.0
     busy = sum(times.busy.values())
     lines = [
@@ -112,4 +129,4 @@ def explain(times: StageTimes, threads: int, items: str, advice: Dict[str, str])
     else:
         stage = max(times.exposed, key=lambda name: times.exposed[name])
         lines.append(f"It waited longest for {stage} ({times.exposed[stage]:.2f} s). {advice.get(stage, '')}".strip())
-    return "\n".join(lines)
+    return Explanation("\n".join(lines))

@@ -60,6 +60,8 @@ def parts(dataset: "Dataset", fractions: Sequence[float], seed: int, by: Optiona
     """int64 rows of each part of a split, ascending. `Dataset.split` says what the arguments are."""
     import numpy
 
+    if isinstance(fractions, (str, float, int)):
+        raise TypeError(f"shares of a split are several, such as (0.8, 0.1, 0.1), and not {fractions!r}")
     shares = [float(share) for share in fractions]
     if not shares or min(shares) <= 0 or sum(shares) > 1 + 1e-9:
         raise ValueError(f"fractions={tuple(fractions)!r}: each is above 0, and together they are 1 at most")

@@ -7,8 +7,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from ..._native import GraphDataset, GraphForm, Sampler, Stream
 from .. import views
-from ..rows import RowSet
-from ..samplers import row_bytes
+from ..rows import MANY_ROWS, RowSet
 from .batch import Batch, Layout, array_output
 
 SPLITS = ("all", "train", "val", "test")
@@ -90,11 +89,11 @@ class Dataset(RowSet[Batch]):
         self._folder, self._arrays, self._options = folder, graph, options
         if graph is None:
             types = options["edge_types"]
-            self._native = GraphDataset(
+            self._opened = GraphDataset(
                 folder, store=options["store"], edge_types=None if types is None else list(types), metabolism=options["metabolism"]
             )
         else:
-            self._native = GraphDataset.of_lmdb(
+            self._opened = GraphDataset.of_lmdb(
                 _lmdb_folder(folder) or folder, genes=graph.genes, edge_types=graph.edge_types, metabolism=graph.metabolism
             )
         # Views are copies, and share what batches are made from.
@@ -186,16 +185,15 @@ class Dataset(RowSet[Batch]):
         follow_batch: Sequence[str] = ("x", "x_pert", "perturbation_indices"),
     ) -> Any:
         """A batch of these samples, in this order; a sample may come more than once. Arguments are those of `Loader`."""
-        listed = row_bytes(rows)
-        if self._rows is not None:
-            listed = views.file_rows(listed, self._rows, self._items)
+        listed = self._file_rows(rows)
         ends = (len(listed) // 8).to_bytes(8, byteorder=sys.byteorder)
         layout = self._layout(processor, follow_batch)
         make = layout.maker(self, array_output(out, processor))
         sampler = Sampler(
             self._native, "batches", batch_size=1, drop_last=False, seed=0, rank=0, world_size=1, listed=listed, ends=ends
         )
-        stream = Stream.of_graphs(self._native, layout.form, sampler, threads=0, prefetch=1, first=0, steps=1)
+        threads = int(len(listed) // 8 > MANY_ROWS)
+        stream = Stream.of_graphs(self._native, layout.form, sampler, threads=threads, prefetch=1, first=0, steps=1)
         native = stream.next()
         assert native is not None  # One step was asked for.
         return make(native)
@@ -227,6 +225,8 @@ class Dataset(RowSet[Batch]):
         return self._shared[field]
 
     def __repr__(self) -> str:
+        if self.closed:
+            return f"Dataset(closed, {self._folder})"
         of = "" if self._rows is None else f" of {len(self._native):,}"
         metabolism = ", metabolism" if self.metabolism else ""
         edges = sum(self.num_edges.values())

@@ -67,7 +67,7 @@ class Loader(BatchLoader):
         follow_batch: Sequence[str] = ("x", "x_pert", "perturbation_indices"),
         sampler: Any = "uniform",
         threads: Optional[int] = None,
-        prefetch: int = 2,
+        prefetch: Optional[int] = None,
         out: Optional[str] = None,
         drop_last: bool = False,
         seed: int = 0,

@@ -47,7 +47,7 @@ class Collated:
         shares = self._shares_of(samples)
         data._num_graphs = samples
         # Past HeteroData, which takes what is set for a field of the graph.
-        data.__dict__["expctl_times"] = BatchTimes(native.stages(), samples, native.bytes_read)
+        data.__dict__["expctl_times"] = BatchTimes(native.stages(), samples, native.bytes_read, native.nbytes)
         ptr = arrays["gene_ptr"]
         self._put_genes(data["gene"], ptr, arrays, shares)
         if self._has_graphs:
