@@ -74,7 +74,7 @@ class Torch(unittest.TestCase):
 
     def test_in_a_dataloader(self):
         import torch
-        from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
+        from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
 
         loader = xd.Loader(self.ds, 16, seed=2)
         self.assertIsInstance(loader, IterableDataset)
@@ -93,7 +93,7 @@ class Torch(unittest.TestCase):
                 np.testing.assert_array_equal(dense(batch), self.truth[batch.index])
                 self.assertEqual((len(batch), len(batch.obs["donor"])), (batch.shape[0], len(batch.index)))
             self.assertEqual(sorted(torch.cat([batch.index for batch in batches]).tolist()), list(range(218)))
-        # With a batch size, as any other data set, and page-locked where there is something to lock it for.
+        # With a batch size, as any other data set.
         for workers in [0, 2]:
             batches = list(DataLoader(self.ds, batch_size=20, shuffle=True, num_workers=workers))
             self.assertEqual([len(batch) for batch in batches], [20] * 10 + [18])
@@ -101,6 +101,9 @@ class Torch(unittest.TestCase):
                 self.assertIsInstance(batch, xd.Batch)
                 np.testing.assert_array_equal(dense(batch), self.truth[batch.index])
             self.assertEqual(sorted(torch.cat([batch.index for batch in batches]).tolist()), list(range(218)))
+        # Batches of one row each are not taken for the batch that they would be together.
+        with self.assertRaisesRegex(TypeError, "20 batches are no batch"):
+            next(iter(DataLoader(ConcatDataset([self.ds, self.ds]), batch_size=20)))
         # Samplers of torch in a Loader.
         sampler = BatchSampler(RandomSampler(range(100), generator=generator), 7, True)
         loader = xd.Loader(self.ds, 999, sampler=sampler)

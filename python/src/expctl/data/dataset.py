@@ -310,7 +310,11 @@ class Dataset(RowSet[Batch]):
             self._native, sampler, self._columns, self._more(output.sparse), sparse=output.sparse, normalize=row_sum(normalize), log1p=log1p,
             threads=int(len(listed) // 8 > MANY_ROWS), prefetch=1, first=0, steps=1,
         )
-        native = stream.next()
+        try:
+            native = stream.next()
+        finally:
+            # Where it is only dropped, no other thread runs until its thread has ended.
+            stream.stop()
         assert native is not None  # One step was asked for.
         return Batch(native, output, self._layout, self._matrices, self._rows)
 

@@ -143,8 +143,10 @@ class BatchLoader:
                 assert native is not None  # Its steps do not end before the epoch.
                 batch = self._batch(native)
                 del native
-                if run.current is not None:
-                    run.current.loaded_beside(batch, perf_counter_ns() - begun, epoch)
+                # Asked for once: another thread may close the run.
+                told = run.current
+                if told is not None:
+                    told.loaded_beside(batch, perf_counter_ns() - begun, epoch)
                 if destination:
                     batch = destination.moved(batch)
                 result = batch if transform is None else transform(batch)

@@ -109,5 +109,11 @@ class RowSet(Generic[Read]):
 
 
 def _only(batches: List[Any], *, collate_fn_map: Any = None) -> Any:
-    """The batch that rows were read as: it is collated already."""
+    """The batch that rows were read as: it is collated already.
+
+    Raises:
+        TypeError: there are several. A data set around others, such as `ConcatDataset`, asks for each row by itself.
+    """
+    if len(batches) > 1:
+        raise TypeError(f"{len(batches)} batches are no batch: open all files as one data set, or collate them with a collate_fn of your own")
     return batches[0]

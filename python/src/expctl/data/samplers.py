@@ -192,7 +192,9 @@ def mask_length(rows: Any) -> int:
     if isinstance(rows, bytes):
         return 0
     if hasattr(rows, "__array__"):
-        return len(rows) if str(getattr(rows, "dtype", "")) in ("bool", "boolean", "torch.bool") else 0
+        # `bool`, `boolean` and `bool[pyarrow]` of pandas, `torch.bool`, `Boolean` of polars.
+        dtype = str(getattr(rows, "dtype", "")).lower().removeprefix("torch.")
+        return len(rows) if dtype.startswith("bool") else 0
     return len(rows) if len(rows) > 0 and isinstance(rows[0], bool) else 0
 
 

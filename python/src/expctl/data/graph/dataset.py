@@ -194,7 +194,11 @@ class Dataset(RowSet[Batch]):
         )
         threads = int(len(listed) // 8 > MANY_ROWS)
         stream = Stream.of_graphs(self._native, layout.form, sampler, threads=threads, prefetch=1, first=0, steps=1)
-        native = stream.next()
+        try:
+            native = stream.next()
+        finally:
+            # Where it is only dropped, no other thread runs until its thread has ended.
+            stream.stop()
         assert native is not None  # One step was asked for.
         return make(native)
 
