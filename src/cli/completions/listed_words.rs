@@ -16,7 +16,7 @@ use crate::project::Project;
 
 /// Newest jobs whose records are read for a list: of thousands, reading takes longer than a shell may.
 const MAX_READ: usize = 50;
-/// Bytes of records that are read for a list, beside those of the newest job: a record of thousands of trials has some megabytes.
+/// Bytes of records that are read for a list; that of the newest job is read whatever it has. A record of thousands of trials has some megabytes.
 const MAX_READ_BYTES: u64 = 16 << 20;
 /// Characters of a description.
 const MAX_HELP: usize = 70;

@@ -373,13 +373,13 @@ impl Functions {
         })
     }
 
-    /// A figure of a bench with its unit, and with its ends.
     /// What the keys of a bench that end so begin with, in the order of the record.
     fn bench_keys(&self, name: &str, ending: &str) -> Result<Vec<String>, Error> {
         let figures = &self.given.records.bench(name).map_err(wrong)?.figures;
         Ok(figures.iter().filter_map(|figure| figure.key.strip_suffix(ending).map(str::to_owned)).collect())
     }
 
+    /// A figure of a bench with its unit, and with its ends.
     fn bench(&self, name: &str, key: &str, ends: bool) -> Result<String, Error> {
         self.cite(name)?;
         let figure = self.given.records.figure(name, key).map_err(wrong)?;
