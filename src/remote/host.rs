@@ -189,7 +189,6 @@ mod tests {
     #[test]
     fn setup_reads_nothing_and_its_variables_last() {
         use std::io::Write;
-        use std::process::Stdio;
 
         let line = host("cat", &["read taken", "X=1; export X"]).shell_line(&["-", "/dev/null"]).unwrap();
         let line = line.replacen("exec cat", "echo \"$X\"; exec cat", 1);

@@ -148,7 +148,10 @@ fn add_with_called<'a>(
     seen: &mut BTreeSet<&'a str>,
     text: &mut String,
 ) {
-    let Some((name, body)) = functions.get_key_value(name).filter(|(name, _)| seen.insert(**name)) else { return };
+    let Some((&name, &body)) = functions.get_key_value(name) else { return };
+    if !seen.insert(name) {
+        return;
+    }
     text.push_str(body);
     let is_called = |other: &str| {
         let mut calls = body.match_indices(other);
@@ -157,8 +160,10 @@ fn add_with_called<'a>(
                 && body[at + other.len()..].starts_with('(')
         })
     };
-    for other in functions.keys().filter(|other| *other != name && is_called(**other)) {
-        add_with_called(functions, other, seen, text);
+    for &other in functions.keys() {
+        if is_called(other) {
+            add_with_called(functions, other, seen, text);
+        }
     }
 }
 
