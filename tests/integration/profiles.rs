@@ -397,4 +397,9 @@ fn what_pyxis_would_take_for_something_else_is_refused() {
     let output = project.expctl(&plan).env("EXPCTL_RUNS", "/u/my runs").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("Pyxis cannot show a folder named \"/u/my runs\""), "{output:?}");
+    let scratch = "scratch = \"/my scratch\"\n[slurm]\nimage = \"/x.sqsh\"\n[container]\nruntime = \"pyxis\"\n";
+    write(&project, "slurm/profiles/enroot.toml", scratch);
+    let output = project.run(&plan);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("Pyxis cannot show a folder named \"/my scratch\""), "{output:?}");
 }

@@ -304,13 +304,13 @@ impl ContainerCommand {
             )
             .hint(format!("a file begins with / or ./: slurm.image = \"./{image}\"")));
         }
-        binds.extend(scripts.profile.scratch.clone());
         let library_variable = match runtime.as_str() {
             "apptainer" => Some("APPTAINERENV_LD_LIBRARY_PATH"),
             "singularity" => Some("SINGULARITYENV_LD_LIBRARY_PATH"),
             _ => None,
         };
-        for folder in container_folders(scripts) {
+        let scratch = scripts.profile.scratch.iter().map(PathBuf::from);
+        for folder in scratch.chain(container_folders(scripts)) {
             let text = path_text(&folder)?;
             if text.contains([',', ':']) {
                 return Err(Failure::new(Exit::Usage, format!("a container cannot be shown a folder named {text:?}"))
