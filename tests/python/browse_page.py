@@ -44,11 +44,8 @@ def check(true, what, seen=""):
 
 def load(browser, address):
     browser("Page.navigate", url=address)
-    end = time.monotonic() + LIMIT
-    while not browser.js('document.readyState === "complete" && location.protocol === "file:"'):
-        if time.monotonic() > end:
-            raise SystemExit("FAILED: the page does not load")
-        time.sleep(0.1)
+    if not browser.until('document.readyState === "complete" && location.protocol === "file:"', LIMIT):
+        raise SystemExit("FAILED: the page does not load")
 
 
 def silent(browser, address):

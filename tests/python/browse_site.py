@@ -10,7 +10,6 @@ import json
 import signal
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from browse_page import LONGEST, check, load, silent, too_long
@@ -84,17 +83,14 @@ def use(browser, address, folder):
     view = browser.js("location.href")
     check(view.endswith("#compare=1%2C2"), "the address has what is compared", view)
     silent(browser, address)
+    browser.js("window.left = true")
     browser("Page.reload")
-    end = time.monotonic() + 30
-    while browser.js("document.readyState") != "complete" and time.monotonic() < end:
-        time.sleep(0.1)
-    said = browser.js("document.getElementById('command').textContent")
+    # The page from before says the same until it is left.
+    said = browser.until("window.left !== true && document.readyState === 'complete' && document.getElementById('command').textContent", 30)
     check(said == "expctl compare 1 2", "a reload keeps what is compared", said)
     browser.js("document.querySelector('#jobs tbody tr td a').click()")
-    end = time.monotonic() + 30
-    while "/jobs/" not in browser.js("location.pathname") and time.monotonic() < end:
-        time.sleep(0.1)
-    check("/jobs/" in browser.js("location.pathname"), "a number leads to the page of its job", browser.js("location.href"))
+    led = browser.until("location.pathname.includes('/jobs/')", 30)
+    check(led, "a number leads to the page of its job", led)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,11 @@
 import json
 import os
 import subprocess
+import time
+
+
+class Left(Exception):
+    """The page was left before it answered."""
 
 
 class Browser:
@@ -41,7 +46,9 @@ class Browser:
             answer = self.read()
             if answer.get("id") == self.number:
                 if "error" in answer:
-                    raise SystemExit(f"{method}: {answer['error']}")
+                    # The page of the question gave way to the next one.
+                    kind = Left if method == "Runtime.evaluate" and answer["error"].get("code") == -32000 else SystemExit
+                    raise kind(f"{method}: {answer['error']}")
                 return answer["result"]
             self.events.append(answer)
 
@@ -50,6 +57,18 @@ class Browser:
         if "exceptionDetails" in result:
             raise SystemExit(f"{expression}: {result['exceptionDetails']}")
         return result["result"].get("value")
+
+    def until(self, expression, limit):
+        """The value of an expression once it is true, or its last one after so many seconds. A page may be left meanwhile."""
+        end = time.monotonic() + limit
+        while True:
+            try:
+                value = self.js(expression)
+            except Left:
+                value = None
+            if value or time.monotonic() > end:
+                return value
+            time.sleep(0.1)
 
 
 def attach(browser):

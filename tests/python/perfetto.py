@@ -44,11 +44,8 @@ def screenshot(browser, site, version, trace, path):
     browser("Emulation.setDeviceMetricsOverride", **size)
     browser("Page.navigate", url=f"{site}/{version}/index.html#!/?url={site}/{trace}")
     # Until the tracks are there: the viewer names each process in the page.
-    end = time.monotonic() + 60
-    while not browser.js("document.body !== null && document.body.innerText.includes('rank 1')"):
-        if time.monotonic() > end:
-            raise SystemExit("the viewer does not show the trace: " + str(browser.js("document.body.innerText"))[:500])
-        time.sleep(0.2)
+    if not browser.until("document.body !== null && document.body.innerText.includes('rank 1')", 60):
+        raise SystemExit("the viewer does not show the trace: " + str(browser.js("document.body.innerText"))[:500])
     # The menu away, the tracks of both ranks open, nearer to what was recorded.
     browser.js("document.querySelector('button').click()")
     title = "[...document.querySelectorAll('.pf-track__title')].find(e => e.innerText.startsWith('rank %d'))"
@@ -83,8 +80,7 @@ def main(program, viewer, trace, picture=None):
         try:
             attach(browser)
             browser("Page.navigate", url=f"{site}/{page}")
-            while not browser.js('document.readyState === "complete" && typeof looked === "function"'):
-                time.sleep(0.1)
+            browser.until('document.readyState === "complete" && typeof looked === "function"', LONGEST)
             rows = browser.js(f"looked('engine_bundle.js', '/{name}', {json.dumps(queries)})")
             if picture:
                 screenshot(browser, site, version, name, picture)
