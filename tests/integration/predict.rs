@@ -285,7 +285,8 @@ fn emulated_steps_wait_for_the_slowest_rank() {
         settings.train.mode = Mode::Data;
     });
     let job = project.submitted(12, "086_ddp", vec![trial.clone()]);
-    write(&job, &trial, &[loading(&[(Stage::Read, 5 * MS)], 28), loading(&[(Stage::Read, 20 * MS)], 28)], 16);
+    let rank = |read: u64| loading(&[(Stage::Read, read * MS), (Stage::Collate, MS)], 28);
+    write(&job, &trial, &[rank(4), rank(19)], 16);
     let all = project.json(&["predict", "12", "--step-ms", "10", "--json"], 0);
     let one = &all["variants"][0]["emulated_steps"][0];
     let rate = one["samples_per_s"].as_f64().unwrap();
