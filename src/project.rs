@@ -9,7 +9,7 @@ use expctl_text::{NoteName, NoteNameError as NameMistake};
 
 use crate::program::find_program;
 
-/// Variable with the commit of code that was sent from another machine, as JSON: the repository is there. `null`: there is none.
+/// Variable with the commit of code that was sent from another machine, as JSON; its repository is on that machine. `null`: it has no commit.
 pub const SENT_SOURCE: &str = "EXPCTL_SOURCE";
 
 /// The folders of a project.

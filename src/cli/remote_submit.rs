@@ -25,7 +25,7 @@ pub struct Submitted {
     pub job: Option<u64>,
     /// Still open: behind its answer, the other side removes old code.
     session: HostSession,
-    /// Ctrl-C since the job is there.
+    /// Listens for Ctrl-C from the moment that the job was submitted.
     interrupt: Interrupt,
 }
 

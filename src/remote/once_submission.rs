@@ -249,6 +249,16 @@ fn content(file: &mut File) -> std::io::Result<String> {
 mod tests {
     use super::*;
 
+    fn order_of(once: &OnceSubmission<'_>) -> SubmissionOrder {
+        SubmissionOrder {
+            token: once.token.clone(),
+            root: SubmissionRoot::Job(1),
+            profile: None,
+            arguments: vec!["submit".to_owned()],
+            source: None,
+        }
+    }
+
     #[test]
     fn a_token_is_no_path() {
         let home = tempfile::tempdir().unwrap();
@@ -266,13 +276,7 @@ mod tests {
         let once = OnceSubmission::new(&folder, "0123456789abcdef0123456789abcdef").unwrap();
         let result = SubmissionResult { exit: 3, stdout: String::new(), stderr: "error: no\n".to_owned() };
         once.save(&result).unwrap();
-        let order = SubmissionOrder {
-            token: once.token.clone(),
-            root: SubmissionRoot::Job(1),
-            profile: None,
-            arguments: vec!["submit".to_owned()],
-            source: None,
-        };
+        let order = order_of(&once);
         assert_eq!(once.submit(&order).unwrap(), result);
         assert!(!once.path("order.json").exists());
     }
@@ -285,13 +289,7 @@ mod tests {
         std::fs::write(once.path("log"), "error: no disk\nwarning: an array may be on hold\n").unwrap();
         let result = SubmissionResult { exit: 0, stdout: "7\n".to_owned(), stderr: "note: a\n".to_owned() };
         once.save(&result).unwrap();
-        let order = SubmissionOrder {
-            token: once.token.clone(),
-            root: SubmissionRoot::Job(1),
-            profile: None,
-            arguments: vec!["submit".to_owned()],
-            source: None,
-        };
+        let order = order_of(&once);
         let told = once.submit(&order).unwrap();
         assert_eq!((told.job(), told.stderr.as_str()), (Some(7), "warning: an array may be on hold\nnote: a\n"));
     }

@@ -55,7 +55,7 @@ pub fn serve(
             Err(error @ RemoteError::SentInPart { .. }) => return Err(error),
             Err(error) => return refuse(refused(error), output).map_err(gone),
         }
-        // The job is there, and its number is on its way.
+        // The job is submitted, and its number already sent.
         if submits && let Err(error) = remove_unused_trees(&folder, REMOVAL_LIMIT) {
             say(format!("warning: old code that no job has was not removed: {error}; the next submission tries again"));
         }

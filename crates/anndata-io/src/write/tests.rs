@@ -180,7 +180,7 @@ fn files_by_columns_share_what_memory_they_may_take() {
     assert_eq!((rows.indptr, rows.indices, rows.data), (&[0, 1, 2, 2][..], &[1, 0][..], &[2.0, 1.0][..]));
 }
 
-/// Equal lists of genes are there once; one other name makes another list, and a name that comes twice is found in any file.
+/// Equal lists of genes are in memory once; one other name makes another list, and a name that comes twice is found in any file.
 #[test]
 fn files_share_their_genes() {
     let folder = tempfile::tempdir().unwrap();
